@@ -1,0 +1,40 @@
+# `make run` and `make test` are all that a fresh clone needs; both set up first.
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is 3.11 or 3.12.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,12))' 2>/dev/null \
+	&& echo $$p && break; done)
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup run test test-slow lint wheel clean
+
+setup: $(VENV)/.done
+
+$(VENV)/.done: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or 3.12 found; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) from constraints.txt (some minutes, once)"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup
+	$(BIN)/privrl-bench algo=dppg env=hopper privacy.z=0.1 total_steps=300_000
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+wheel: setup
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

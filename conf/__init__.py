@@ -1,0 +1,1 @@
+"""The YAML values of privrl_bench. Installed as `privrl_bench.conf`."""

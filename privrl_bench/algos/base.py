@@ -1,0 +1,107 @@
+"""What an algorithm is: five functions over a state, and what it declares about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from privrl_bench.nets.policy import Policy
+from privrl_bench.privacy.plan import Block, Contribution, Released
+from privrl_bench.streams import Streams
+from privrl_bench.types import EnvSpec, State, UserBatch
+
+
+@dataclass(frozen=True)
+class Support:
+    """What an algorithm can be combined with."""
+
+    private: bool  # has a clipped row per user; otherwise it pools data and needs privacy=none
+    replicas: bool  # trains several seeds and z in one program
+    discrete: bool = True
+    continuous: bool = True
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Public facts that an algorithm is built from."""
+
+    spec: EnvSpec
+    clip: float  # L2 bound of one user's actor block, parameter units
+    rounds: int  # releases in the whole run
+    device: str = "cpu"  # where local updates are computed
+
+
+class Algorithm(Protocol):
+    """One training algorithm. Everything it remembers is in the `State` that it is given."""
+
+    support: Support
+    policy: Policy
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The parts of a user's row."""
+        ...
+
+    def caveats(self) -> dict[str, str]:
+        """What this configuration lets past the gate: name -> reason."""
+        ...
+
+    def init(self, streams: list[Streams]) -> State:
+        """Parameters before any data, one set for each replica."""
+        ...
+
+    def actor(self, state: State) -> Tensor:
+        """[R, P] policy parameters, which are what a run releases."""
+        ...
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """One row per user from her own data and released parameters."""
+        ...
+
+    def server(self, state: State, released: Released) -> State:
+        """The next state, from the last one and what was released."""
+        ...
+
+    def improve(self, state: State, streams: list[Streams]) -> State:
+        """Further work on released things and public simulators only."""
+        ...
+
+
+def step_order(
+    users: UserBatch, streams: list[Streams], round_index: int, epochs: int, minibatches: int
+) -> Tensor:
+    """Which of her own steps every user takes in every local minibatch.
+
+    Every pass is a random order of the user's steps; a user with fewer than T steps goes through them
+    again, so that all users make the same, public number of local steps.
+
+    Args:
+        users: `mask` [R, U, T] is used.
+        streams: of each replica.
+        round_index: selects the random numbers.
+
+    Returns: [E, R * U, M, B] indices into T, with B = T // M.
+    """
+    replicas, count, steps = users.mask.shape
+    size = max(steps // minibatches, 1)
+    scores = torch.stack(
+        [torch.rand(epochs, count, steps, generator=s.torch("local", round_index)) for s in streams],
+        dim=1,
+    )  # [E, R, U, T]
+    order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)
+    own = users.mask.sum(-1).clamp_min(1)[..., None]  # [R, U, 1]
+    position = torch.arange(size * minibatches).expand(replicas, count, -1) % own
+    order = order.gather(-1, position.expand(epochs, -1, -1, -1))
+    return order.reshape(epochs, replicas * count, minibatches, size)
+
+
+def per_user(x: Tensor) -> Tensor:
+    """[R, U, ...] -> [R * U, ...]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def annealed(lr: float, anneal: bool, round_index: int, rounds: int) -> float:
+    """Learning rate of a round: linear from `lr` towards 0 over the run."""
+    return lr * (1.0 - round_index / rounds) if anneal else lr

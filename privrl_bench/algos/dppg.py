@@ -1,0 +1,151 @@
+"""DPPG: differentially private policy gradient, deep version.
+
+Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
+
+    repeat for every round, their number fixed in advance:
+        U users act with the released policy, T steps each
+        each user: E passes of Adam on her own data, the displacement kept in a ball of radius clip
+        policy <- policy + (sum of displacements + N(0, (z clip)^2 I)) / U
+
+Deviations from the paper's text, which follow its authors' code or are noted in docs/dppg.md: the
+server step is 1; the learning rate is annealed to 0; advantages are normalised within the user; a
+time limit bootstraps the value where the authors' code treats it as a termination; Adam starts afresh
+for every user (`algo.local_adam=seeded` is the paper's).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
+from privrl_bench.algos.critics import make_critic
+from privrl_bench.algos.local import train_in_ball
+from privrl_bench.maths.losses import policy_loss
+from privrl_bench.maths.optim import adam_start
+from privrl_bench.maths.returns import gae, normalize
+from privrl_bench.nets.policy import make_policy
+from privrl_bench.privacy.plan import Block, Contribution, Released
+from privrl_bench.schema import DppgConfig
+from privrl_bench.streams import Streams
+from privrl_bench.types import State, UserBatch
+
+
+class Dppg:
+    """See the module's text. `local` reads one user's data only; rows never mix users."""
+
+    support = Support(private=True, replicas=True)
+
+    def __init__(self, config: DppgConfig, setup: Setup):
+        self.config = config
+        self.policy = make_policy(setup.spec, config.hidden)
+        self.critic = make_critic(config, setup.spec.obs_dim, setup.device)
+        self._setup = setup
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The policy, and the critic if it is private."""
+        return (Block("actor", self.policy.size, self._setup.clip), *self.critic.blocks())
+
+    def caveats(self) -> dict[str, str]:
+        """Whatever the critic leaks."""
+        return dict(self.critic.caveats)
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
+        tensors = {"actor": actors, **self.critic.init(streams)}
+        if self.config.local_adam == "seeded":
+            tensors["last_actor"] = torch.zeros_like(actors)
+        return State(0, tensors)
+
+    def actor(self, state: State) -> Tensor:
+        """[R, P] policy parameters."""
+        return state.tensors["actor"]
+
+    def learning_rate(self, round_index: int) -> float:
+        """Local step size of a round."""
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """Algorithm 3 for every user.
+
+        Guarantee: row u depends on user u's data and on released parameters only (with a shared
+        critic: also on what that critic learned from earlier users).
+        """
+        config = self.config
+        replicas, count = users.valid.shape
+        lr = self.learning_rate(state.round)
+        order = step_order(users, streams, state.round, config.epochs, config.minibatches)
+
+        values = self.critic.values(state, users.obs)
+        next_values = self.critic.values(state, users.next_obs)
+        advantages = gae(
+            users.rewards,
+            values,
+            next_values,
+            users.terminated,
+            users.ended,
+            config.gamma,
+            1.0 if config.critic == "none" else config.gae_lambda,
+        )
+        targets = advantages + values
+        if config.normalize_advantage:
+            advantages = normalize(advantages, users.mask)
+
+        start = state.tensors["actor"].repeat_interleave(count, dim=0)
+        data = {
+            "obs": per_user(users.obs),
+            "action": per_user(users.actions),
+            "advantage": per_user(advantages),
+        }
+        with torch.no_grad():
+            old, entropy = self.policy.log_prob(start, data["obs"], data["action"])
+        data["old"] = old
+        adam = adam_start(start)
+        if "last_actor" in state.tensors and state.round > 0:
+            last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
+            adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
+
+        def loss(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+            log_probs, spread = self.policy.log_prob(params, batch["obs"], batch["action"])
+            gain = policy_loss(log_probs, batch["old"], batch["advantage"], config.ratio_clip)
+            return gain - config.entropy_coef * spread.mean(-1)
+
+        change = train_in_ball(
+            start, data, order, loss, lr, self._setup.clip, adam, self._setup.device
+        )
+        critic_rows, bypass = self.critic.local(state, users, targets, order, lr)
+        rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
+        diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
+        return Contribution(rows, users.valid, bypass, diagnostics)
+
+    def server(self, state: State, released: Released) -> State:
+        """Add the noised mean displacement, step 1."""
+        tensors = dict(state.tensors)
+        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
+        tensors |= self.critic.server(state, released)
+        if "last_actor" in tensors:
+            tensors["last_actor"] = released.values["actor"]
+        return State(state.round + 1, tensors)
+
+    def improve(self, state: State, streams: list[Streams]) -> State:
+        """Nothing further."""
+        return state
+
+
+def _diagnostics(
+    users: UserBatch, entropy: Tensor, values: Tensor, targets: Tensor
+) -> list[dict[str, float]]:
+    """Private metrics of each replica: policy entropy, and the critic's unexplained variance."""
+    found = []
+    for r in range(users.mask.shape[0]):
+        mask = users.mask[r]
+        target = targets[r][mask]
+        error = (target - values[r][mask]).var() / target.var().clamp_min(1e-12)
+        found.append(
+            {
+                "train/entropy": float(entropy[r][mask].mean()),
+                "train/critic_error": float(error),
+            }
+        )
+    return found

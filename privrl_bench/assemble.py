@@ -1,0 +1,186 @@
+"""From configurations to the parts of a run: environment facts, algorithm, privacy plan, budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.algos import ALGORITHMS
+from privrl_bench.algos.base import Algorithm, Setup
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.noise import noise_source
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.schema import EnvConfig, RunConfig
+from privrl_bench.streams import Streams
+from privrl_bench.types import EnvSpec
+
+CARRIED_OVER = "carried-over environment"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run over R replicas is made of.
+
+    Attributes:
+        steps: T, steps of one user.
+        round_steps: U * T, environment steps that one round counts.
+        rounds: number of releases.
+    """
+
+    configs: list[RunConfig]
+    spec: EnvSpec
+    algo: Algorithm
+    plan: PrivacyPlan
+    streams: list[Streams]
+    steps: int
+    round_steps: int
+    rounds: int
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration, but for seed and z the same for all replicas."""
+        return self.configs[0]
+
+
+def user_steps(config: EnvConfig, spec: EnvSpec) -> int:
+    """T: the episode limit for whole episodes, `env.user_steps` otherwise."""
+    if config.user == "episode" or config.user_steps is None:
+        return spec.limit
+    return config.user_steps
+
+
+def unit_of(config: EnvConfig, limit: int, steps: int, poisson: bool) -> Unit:
+    """What one user is in words, and how many releases her data can enter.
+
+    An episode of `limit` steps that may begin anywhere in a segment of `steps` meets at most
+    (limit + steps - 2) // steps + 1 segments.
+    """
+    if poisson:
+        what = "episode" if config.user == "episode" else f"{steps} steps from a reset"
+        return Unit(f"one person with all her rounds (each round: one {what})", None)
+    if config.user == "segment":
+        meets = (limit + steps - 2) // steps + 1
+        return Unit(
+            f"one episode (at most {limit} steps, in up to {meets} segments of {steps})", meets
+        )
+    if config.user == "fresh":
+        return Unit(f"one user: {steps} steps from a reset, used once", 1)
+    return Unit(f"one whole episode of at most {steps} steps, used once", 1)
+
+
+def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
+    """Everything in the configuration that lets private data past the gate, by name."""
+    caveats = dict(algo.caveats())
+    if config.env.user == "segment":
+        caveats[CARRIED_OVER] = (
+            "a user goes on where the last one in her slot stopped, so her data shape when and where "
+            "later episodes run"
+        )
+    if config.env.obs_scaling == "running":
+        caveats[RUNNING_OBS] = "earlier users' observations scale later users' without noise"
+    if config.env.reward_scaling == "running":
+        caveats[RUNNING_REWARD] = "earlier users' rewards scale later users' without noise"
+    return caveats
+
+
+def notes_of(config: RunConfig) -> dict[str, str]:
+    """What the guarantee takes as public or given."""
+    notes = {}
+    if config.privacy.noise == "seeded":
+        notes["seeded noise"] = (
+            "reproducible research on simulators; whoever knows the seed can subtract the noise "
+            "(privacy.noise=secure for real data)"
+        )
+    public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
+    if "public" in (config.env.obs_scaling, config.env.reward_scaling):
+        public.append("the scaling constants of env")
+    notes["public information"] = ", ".join(public)
+    return notes
+
+
+def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts:
+    """Build everything but the environments' slots.
+
+    Args:
+        configs: equal but for `seed` and `privacy.z`.
+        ledger_paths: where each replica's ledger is; None keeps it in memory.
+
+    Raises:
+        ConfigError: the environment cannot be made, sizes do not fit, or the budget is too small.
+    """
+    config = configs[0]
+    _check_equal(configs)
+    spec = env_spec(config.env)
+    steps = user_steps(config.env, spec)
+    round_steps = config.privacy.users_per_round * steps
+    rounds = config.total_steps // round_steps
+    if rounds < 1:
+        raise ConfigError(
+            "total_steps",
+            f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
+            f"{round_steps}, got {config.total_steps}",
+        )
+    minibatches = getattr(config.algo, "minibatches", 1)
+    pool = round_steps if config.privacy.mechanism == "none" else steps
+    if minibatches > pool:
+        raise ConfigError(
+            "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
+        )
+    setup = Setup(spec, config.privacy.clip, rounds, config.hardware.device)
+    algo = ALGORITHMS[config.algo.name](config.algo, setup)
+    poisson = config.privacy.sampling == "poisson"
+    plan = PrivacyPlan(
+        configs=[c.privacy for c in configs],
+        blocks=algo.blocks(),
+        unit=unit_of(config.env, spec.limit, steps, poisson),
+        rounds=rounds,
+        noises=[noise_source(c.privacy.noise, c.seed) for c in configs],
+        ledgers=[Ledger(path) for path in ledger_paths],
+        caveats=caveats_of(config, algo),
+        notes=notes_of(config),
+    )
+    for name in (RUNNING_OBS, RUNNING_REWARD):
+        mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
+        if mode == "running":
+            plan.permit(name)
+    streams = [Streams(c.seed) for c in configs]
+    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+
+
+def _check_equal(configs: list[RunConfig]) -> None:
+    first = configs[0]
+    for other in configs[1:]:
+        same = replace(
+            other, seed=first.seed, privacy=replace(other.privacy, z=first.privacy.z)
+        )
+        if same != first:
+            raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
+
+
+def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
+    """The plan of replica r as `plan.json` holds it."""
+    plan, config = parts.plan, parts.configs[r]
+    return {
+        "algo": config.algo.name,
+        "env": config.env.name,
+        "seed": config.seed,
+        "z": config.privacy.z if config.privacy.mechanism != "none" else None,
+        "epsilon": plan.planned_epsilon(r),
+        "epsilon_paper": plan.paper_epsilon(r),
+        "delta": config.privacy.delta,
+        "guarantee": plan.guarantee(r, planned=True).to_dict(),
+        "rounds": parts.rounds,
+        "releases": parts.rounds,
+        "releases_per_user": plan.participation or parts.rounds,
+        "users_per_round": config.privacy.users_per_round,
+        "steps_per_user": parts.steps,
+        "steps": parts.rounds * parts.round_steps,
+        "parameters": {block.name: block.size for block in plan.blocks},
+        "clip": {block.name: block.clip for block in plan.blocks},
+        "event": plan.event(r).to_dict(),
+    }

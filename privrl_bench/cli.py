@@ -1,0 +1,333 @@
+"""The command `privrl-bench`: checks every word of the command line, then lets Hydra run the jobs.
+
+Exit codes: 0 done; 1 a run failed; 2 bad input, nothing was started; 130 or 143 interrupted.
+Nothing heavy (torch, wandb, simulators) is imported before the configuration is known to be valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import io
+import itertools
+import json
+import math
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from privrl_bench import config
+from privrl_bench.errors import ConfigError
+from privrl_bench.schema import RunConfig
+
+RESULTS_FILE = "PRIVRL_BENCH_RESULTS"  # environment variable: where jobs leave their results
+CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
+
+
+@dataclass
+class Outcome:
+    """What one job left behind; plain data, so that it can cross process borders."""
+
+    status: str
+    reason: str = ""
+    folder: str = ""
+    exit_code: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    bad_input: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point. Always leaves through `SystemExit`."""
+    words = _overrides_last(list(sys.argv[1:] if argv is None else argv))
+    try:
+        sys.exit(_main(words))
+    except ConfigError as error:
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _main(words: list[str]) -> int:
+    args = _parse_args(words)
+    if args.help:
+        print(config.help_text())
+        return 0
+    if args.hydra_help or args.info is not None or args.shell_completion:
+        return _enter_hydra(words)
+    overrides = list(args.overrides)
+    if args.cfg is not None:
+        config.compose_raw(overrides, args.config_dir)
+        return _enter_hydra(words)
+    sweep = args.multirun or "hydra.mode=MULTIRUN" in overrides
+    if sweep:
+        check_sweep(overrides, args.config_dir)
+    else:
+        check_hardware(config.compose(overrides, args.config_dir))
+    with _results_file() as path:
+        code = _enter_hydra(words)
+        outcomes = [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+    return finish_sweep(outcomes, code) if sweep else finish_run(outcomes, code)
+
+
+# --- before anything runs
+
+
+def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None:
+    """Raise `ConfigError` for a value of a sweep that is wrong in every job it takes part in.
+
+    Each value is tried once, not each combination: a combination that has no meaning fails alone,
+    when its turn comes.
+    """
+    columns: dict[str, list[str]] = {}
+    for override in config.parse(overrides):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            columns[key] = [override.input_line or ""]
+        elif override.is_discrete_sweep():
+            columns[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+    base = config.compose_raw([column[0] for column in columns.values()], config_dir)
+    if not columns:
+        check_hardware(config.to_run_config(base))
+    for column in columns.values():
+        for word in column:
+            try:
+                check_hardware(config.replace(base, word))
+            except ConfigError:
+                others = [[word] if other is column else other for other in columns.values()]
+                _check_some_job(others, config_dir)
+
+
+def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
+    """Raise the first job's `ConfigError` when none of the first few jobs is valid."""
+    few = [column if len(column) <= 4 else column[:1] for column in columns]
+    first_error = None
+    for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
+        cfg = config.compose_raw(words, config_dir)  # Hydra refuses all jobs for one typo: no retry
+        try:
+            return check_hardware(config.to_run_config(cfg))
+        except ConfigError as error:
+            first_error = first_error or error
+    assert first_error is not None
+    raise first_error
+
+
+def check_hardware(run: RunConfig) -> None:
+    """Raise `ConfigError` when the run wants a GPU and there is none."""
+    if run.hardware.device == "cuda" and not _cuda_works():
+        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+
+
+@functools.cache
+def _cuda_works() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _parse_args(words: list[str]) -> Any:
+    """Hydra's flags and the overrides. Raises `ConfigError` for a flag that does not exist."""
+    if "--version" in words:
+        print(f"privrl-bench {_version()}")
+        raise SystemExit(0)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            args = get_args_parser().parse_args(words)
+    except SystemExit:
+        text = complaint.getvalue().strip().rpartition("error: ")[2]
+        raise ConfigError("", f"{text}; see privrl-bench --help") from None
+    for name in ("config_name", "config_path", "experimental_rerun"):
+        if getattr(args, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(flag, "is not supported; --config-dir adds a folder of YAML files")
+    return args
+
+
+def _overrides_last(words: list[str]) -> list[str]:
+    """Flags before overrides, so that `seed=1 -m env=a,b` is understood as well."""
+    overrides = [word for word in words if "=" in word and not word.startswith("-")]
+    return [word for word in words if word not in overrides] + overrides
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("privrl_bench")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+# --- running
+
+
+def _enter_hydra(words: list[str]) -> int:
+    """Run Hydra's own main on `words`. Raises `ConfigError` for what Hydra refuses."""
+    decorate = hydra.main(
+        version_base=config.VERSION_BASE,
+        config_path=str(config.conf_dir()),
+        config_name=config.CONFIG_NAME,
+    )
+    saved = sys.argv
+    sys.argv = ["privrl-bench", *words]
+    try:
+        with _environment("HYDRA_FULL_ERROR", "1"):  # errors arrive here instead of being printed
+            decorate(job)()
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except config.HYDRA_ERRORS as error:
+        raise ConfigError("", config.first_line(error)) from error
+    finally:
+        sys.argv = saved
+    return 0
+
+
+def job(cfg: DictConfig) -> None:
+    """One job. Its outcome goes to the results file; only an interruption leaves as an exception."""
+    info = HydraConfig.get()
+    folder = Path(info.runtime.output_dir)
+    outcome = Outcome("failed", folder=str(folder), exit_code=1)
+    try:
+        run_config = config.to_run_config(cfg)
+        check_hardware(run_config)
+
+        from privrl_bench.run import run
+
+        result = run([run_config], [folder], [list(info.overrides.task)])[0]
+        outcome = Outcome(
+            result.status,
+            result.reason,
+            str(result.folder),
+            result.exit_code,
+            result.summary,
+        )
+    except ConfigError as error:
+        _remove_empty(folder)
+        outcome.reason, outcome.exit_code, outcome.bad_input = _one_line(error), 2, True
+    except Exception as error:  # noqa: BLE001, the other jobs of a sweep go on
+        traceback.print_exc()
+        outcome.reason = f"{type(error).__name__}: {_one_line(error)}"
+    record(outcome)
+    if outcome.status == "interrupted":
+        raise SystemExit(outcome.exit_code or 130)  # starts no further jobs
+
+
+def record(outcome: Outcome) -> None:
+    """Append an outcome to the results file of this command."""
+    path = os.environ.get(RESULTS_FILE)
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(outcome), default=str) + "\n")
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take back the folders that Hydra made for a job that never started."""
+    with contextlib.suppress(OSError):  # not empty: something is to be kept
+        folder.rmdir()
+        for parent in folder.parents:
+            if parent == Path.cwd() or not parent.is_relative_to(Path.cwd()):
+                return
+            parent.rmdir()
+
+
+@contextlib.contextmanager
+def _results_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="privrl_bench_") as folder:
+        path = Path(folder) / "results.jsonl"
+        path.touch()
+        with _environment(RESULTS_FILE, str(path)):
+            yield path
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+# --- afterwards
+
+
+def finish_run(outcomes: list[Outcome], code: int) -> int:
+    """Exit code of a lone run. Raises `ConfigError` for bad input found while building."""
+    if outcomes and outcomes[0].bad_input:
+        raise ConfigError("", outcomes[0].reason)
+    return outcomes[0].exit_code if outcomes else code
+
+
+def finish_sweep(outcomes: list[Outcome], code: int) -> int:
+    """Print the table of a sweep and return its exit code."""
+    print(report(outcomes))
+    if code:
+        return code
+    return int(any(outcome.status == "failed" for outcome in outcomes))
+
+
+def report(outcomes: list[Outcome]) -> str:
+    """A table with one line per job: folder, status, mean return, epsilon, reason."""
+    rows = [("folder", "status", "return", "epsilon", "reason")]
+    rows += [
+        (
+            _short(outcome.folder),
+            outcome.status,
+            _number(outcome.summary.get("return_mean")),
+            _number(outcome.summary.get("epsilon")),
+            _one_line(outcome.reason),
+        )
+        for outcome in outcomes
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [
+        "  ".join(
+            [
+                *(cell.ljust(width) for cell, width in zip(row, widths, strict=False)),
+                row[4],
+            ]
+        )
+        for row in rows
+    ]
+    failed = sum(outcome.status == "failed" for outcome in outcomes)
+    done = f"{len(outcomes)} jobs, {failed} failed"
+    return "\n".join(["", *(line.rstrip() for line in lines), done])
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, str):  # summaries may hold "inf", which JSON has no number for
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{float(value):.4g}"
+
+
+def _short(folder: str) -> str:
+    """The folder as seen from here, when it lies below."""
+    path, here = Path(folder), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else folder
+
+
+def _one_line(problem: object) -> str:
+    return " ".join(str(problem).split())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""From an `EnvConfig` to environments and their public facts."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.schema import EnvConfig
+from privrl_bench.types import EnvSpec
+
+
+def _make_gym(config: EnvConfig) -> Any:
+    """One Gymnasium environment. `package:Name-v0` imports the package first."""
+    import gymnasium as gym
+
+    name = str(config.id)
+    if ":" in name:
+        module = name.split(":", 1)[0]
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError("env.id", f"cannot import {module!r} ({error})") from None
+    try:
+        return gym.make(
+            name,
+            max_episode_steps=config.max_episode_steps,
+            disable_env_checker=True,
+            **config.kwargs,
+        )
+    except gym.error.Error as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        near = suggest(name.split(":")[-1], gym.registry.keys())
+        raise ConfigError("env.id", f"Gymnasium cannot make {name!r}{near}: {first}") from None
+    except TypeError as error:
+        raise ConfigError("env.kwargs", f"{name} does not take them: {error}") from None
+
+
+def _make_dmc(config: EnvConfig) -> Any:
+    """One dm_control suite task as a Gymnasium environment."""
+    import gymnasium as gym
+    import shimmy
+    from dm_control import suite
+
+    domains = sorted({domain for domain, _ in suite.ALL_TASKS})
+    domain, task = str(config.domain), str(config.task)
+    if domain not in domains:
+        raise ConfigError(
+            "env.domain",
+            f"dm_control has no {domain!r}{suggest(domain, domains)}; allowed: {', '.join(domains)}",
+        )
+    tasks = sorted(t for d, t in suite.ALL_TASKS if d == domain)
+    if task not in tasks:
+        raise ConfigError(
+            "env.task",
+            f"{domain} has no {task!r}{suggest(task, tasks)}; allowed: {', '.join(tasks)}",
+        )
+    gym.register_envs(shimmy)
+    return gym.make(
+        f"dm_control/{domain}-{task}-v0",
+        max_episode_steps=config.max_episode_steps,
+        disable_env_checker=True,
+        **config.kwargs,
+    )
+
+
+def make_env(config: EnvConfig) -> Any:
+    """One environment with a flat real observation and a Discrete or Box action space.
+
+    Raises:
+        ConfigError: the environment cannot be made, or its spaces are not supported.
+    """
+    import gymnasium as gym
+
+    env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Box):
+        if not space.is_np_flattenable:
+            raise ConfigError("env", f"observations of type {type(space).__name__} have no fixed size")
+        env = gym.wrappers.FlattenObservation(env)
+    if not isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.Box):
+        raise ConfigError(
+            "env",
+            f"actions must be Discrete or Box, {config.name} has {type(env.action_space).__name__}",
+        )
+    return env
+
+
+def _limit(config: EnvConfig, env: Any) -> int:
+    """Public upper bound on the steps of an episode."""
+    if config.max_episode_steps is not None:
+        return config.max_episode_steps
+    if env.spec is not None and env.spec.max_episode_steps:
+        return int(env.spec.max_episode_steps)
+    inner = getattr(env.unwrapped, "_env", None)  # dm_control keeps its limit in the suite's object
+    steps = getattr(inner, "_step_limit", math.inf)
+    if math.isfinite(steps):
+        return int(steps)
+    raise ConfigError(
+        "env.max_episode_steps",
+        f"{config.name} has no time limit of its own; set a public one, e.g. 1000",
+    )
+
+
+def env_spec(config: EnvConfig) -> EnvSpec:
+    """Public facts of an environment, read from one instance.
+
+    Raises:
+        ConfigError: see `make_env`; also when public constants have the wrong length.
+    """
+    env = make_env(config)
+    try:
+        obs_dim = int(np.prod(env.observation_space.shape))
+        space = env.action_space
+        discrete = hasattr(space, "n")
+        for key in ("obs_mean", "obs_std"):
+            numbers = getattr(config, key)
+            if config.obs_scaling == "public" and numbers is not None and len(numbers) != obs_dim:
+                raise ConfigError(
+                    f"env.{key}", f"needs {obs_dim} numbers, one per observation, got {len(numbers)}"
+                )
+        if config.obs_scaling == "public" and (config.obs_mean is None or config.obs_std is None):
+            raise ConfigError(
+                "env.obs_scaling",
+                f"public needs env.obs_mean and env.obs_std ({obs_dim} numbers each); "
+                "or set env.obs_scaling=none",
+            )
+        return EnvSpec(
+            name=config.name,
+            obs_dim=obs_dim,
+            discrete=discrete,
+            actions=int(space.n) if discrete else int(np.prod(space.shape)),
+            limit=_limit(config, env),
+            action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
+            action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
+        )
+    finally:
+        env.close()
+
+
+def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
+    """`count` environments: in processes if asked, vectorised where Gymnasium can, else in a loop."""
+    if workers > 0 and count > 1:
+        from privrl_bench.envs.workers import WorkerSlots
+
+        return WorkerSlots(config, count, workers)
+    if config.backend == "auto" and config.kind == "gym" and config.id == "CartPole-v1":
+        if not config.kwargs:
+            from privrl_bench.envs.native import NativeCartPole
+
+            return NativeCartPole(count, config.max_episode_steps or 500)
+    spec_env = make_env(config)
+    obs_dim = int(np.prod(spec_env.observation_space.shape))
+    spec_env.close()
+    return LoopSlots(lambda: make_env(config), count, obs_dim)

@@ -1,0 +1,40 @@
+"""Policy-gradient losses, one number for each leading index (user or replica)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def policy_loss(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, ratio_clip: float | None
+) -> Tensor:
+    """Negative surrogate objective, mean over the last axis.
+
+    Args:
+        log_probs, old_log_probs, advantages: [..., B].
+        ratio_clip: PPO's clip of the probability ratio; None leaves the ratio alone, as DPPG does.
+
+    Source: Schulman et al. 2017, equations 6 and 7.
+    """
+    ratio = (log_probs - old_log_probs).exp()
+    gain = ratio * advantages
+    if ratio_clip is not None:
+        gain = torch.minimum(gain, ratio.clamp(1 - ratio_clip, 1 + ratio_clip) * advantages)
+    return -gain.mean(-1)
+
+
+def value_loss(
+    values: Tensor, targets: Tensor, old_values: Tensor | None = None, clip: float | None = None
+) -> Tensor:
+    """Half the mean squared error over the last axis; with `clip`, CleanRL's clipped form.
+
+    Args:
+        values, targets, old_values: [..., B].
+        clip: largest change of a prediction that is rewarded.
+    """
+    loss = (values - targets) ** 2
+    if clip is not None and old_values is not None:
+        limited = old_values + (values - old_values).clamp(-clip, clip)
+        loss = torch.maximum(loss, (limited - targets) ** 2)
+    return 0.5 * loss.mean(-1)

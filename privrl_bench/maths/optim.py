@@ -1,0 +1,60 @@
+"""Optimiser steps as pure functions of tensors, elementwise over any leading axes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Adam(NamedTuple):
+    """Adam's moments and its step count."""
+
+    m: Tensor
+    v: Tensor
+    step: int
+
+
+def adam_start(like: Tensor) -> Adam:
+    """Moments of zero."""
+    return Adam(torch.zeros_like(like), torch.zeros_like(like), 0)
+
+
+def adam_step(
+    params: Tensor,
+    grad: Tensor,
+    state: Adam,
+    lr: float,
+    eps: float = 1e-5,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+) -> tuple[Tensor, Adam]:
+    """One descent step of Adam (Kingma and Ba 2015, algorithm 1)."""
+    step = state.step + 1
+    m = torch.lerp(state.m, grad, 1.0 - beta1)
+    v = beta2 * state.v + (1.0 - beta2) * grad * grad
+    size = lr / (1.0 - beta1**step)
+    denominator = (v / (1.0 - beta2**step)).sqrt_().add_(eps)
+    return torch.addcdiv(params, m, denominator, value=-size), Adam(m, v, step)
+
+
+def rmsprop_step(
+    params: Tensor, grad: Tensor, square: Tensor, lr: float, alpha: float = 0.99, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """One descent step of RMSprop; returns the parameters and the running mean square."""
+    square = alpha * square + (1.0 - alpha) * grad * grad
+    return params - lr * grad / (square.sqrt() + eps), square
+
+
+def project(displacement: Tensor, radius: float) -> Tensor:
+    """Scale [..., P] displacements back into the L2 ball of `radius` where they left it."""
+    norms = torch.linalg.vector_norm(displacement, dim=-1, keepdim=True)
+    return displacement * torch.clamp(radius / norms.clamp_min(1e-30), max=1.0)
+
+
+def limit_norm(gradients: list[Tensor], bound: float) -> list[Tensor]:
+    """Scale gradients so that their joint L2 norm over the last axis is at most `bound`."""
+    squares = torch.stack([(g * g).sum(-1) for g in gradients]).sum(0)
+    scale = torch.clamp(bound / (squares.sqrt() + 1e-6), max=1.0)[..., None]
+    return [g * scale for g in gradients]

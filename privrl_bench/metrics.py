@@ -1,0 +1,57 @@
+"""The metrics that a run may record: name, unit, direction, and who may see them.
+
+`public`: computed from the configuration or the clock. `released`: computed from released parameters
+alone, on simulated evaluation episodes that are nobody's data. `private`: computed from users' data
+without noise; kept in the run folder for the researcher, never sent to W&B, never part of a release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One declared metric."""
+
+    name: str
+    unit: str
+    direction: str  # up | down | none: which way is better
+    visibility: str  # public | released | private
+    meaning: str
+
+
+_DECLARED = (
+    Metric("round", "rounds", "none", "public", "releases made so far"),
+    Metric("steps", "steps", "none", "public", "environment steps so far, rounds * U * T"),
+    Metric("wall_seconds", "s", "none", "public", "time spent in this run, resumed parts included"),
+    Metric("steps_per_second", "steps/s", "up", "public", "steps / wall_seconds"),
+    Metric("privacy/epsilon", "", "down", "public", "epsilon spent, recomputed from the ledger"),
+    Metric("eval/return_mean", "return", "up", "released", "mean undiscounted return"),
+    Metric("eval/return_std", "return", "none", "released", "its standard deviation"),
+    Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
+    Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
+    Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
+    Metric("release/norm", "parameters", "none", "released", "L2 norm of the released change"),
+    Metric("policy/norm", "parameters", "none", "released", "L2 norm of the policy vector"),
+    Metric("lr", "", "none", "public", "local learning rate of this round"),
+    Metric("train/return_mean", "return", "up", "private", "mean return of users' ended episodes"),
+    Metric("train/episodes", "episodes", "none", "private", "episodes that ended in this round"),
+    Metric("train/invalid_users", "users", "down", "private", "users with NaN data, rows zeroed"),
+    Metric("train/clipped_fraction", "", "none", "private", "share of users at the clip bound"),
+    Metric("train/entropy", "nats", "none", "private", "mean policy entropy on users' data"),
+    Metric("train/critic_error", "", "down", "private", "unexplained share of return variance"),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}
+
+
+def check_declared(row: dict[str, float]) -> None:
+    """Raise `KeyError` for a metric that nobody declared."""
+    unknown = sorted(set(row) - set(METRICS))
+    if unknown:
+        raise KeyError(f"undeclared metrics {unknown}; declare them in privrl_bench/metrics.py")
+
+
+def visible(row: dict[str, float]) -> dict[str, float]:
+    """The part of `row` that may leave the machine: everything but private metrics."""
+    return {name: value for name, value in row.items() if METRICS[name].visibility != "private"}

@@ -1,0 +1,65 @@
+"""The guarantee that is printed beside every result, as an object."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one user is, and how many releases her data can enter.
+
+    Attributes:
+        text: the unit in words, for people.
+        participation: largest number of rounds one unit takes part in; None: every round.
+    """
+
+    text: str
+    participation: int | None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta), for whom, under which adjacency, and what is outside it.
+
+    Status: `formal` when a theorem covers everything released, `heuristic` when epsilon is the
+    accountant's number but `caveats` name things it does not cover, `none` when there is no bound.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    notion: str  # central | joint | local
+    adjacency: str
+    caveats: dict[str, str] = field(default_factory=dict)  # name -> why it is outside
+    notes: dict[str, str] = field(default_factory=dict)  # what the number assumes
+
+    @property
+    def status(self) -> str:
+        """formal | heuristic | none."""
+        if math.isinf(self.epsilon):
+            return "none"
+        return "heuristic" if self.caveats else "formal"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `summary.json`; caveats as "name: reason" lines."""
+        return {
+            "status": self.status,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "unit": self.unit,
+            "notion": self.notion,
+            "adjacency": self.adjacency,
+            "caveats": [f"{name}: {why}" for name, why in self.caveats.items()],
+            "notes": [f"{name}: {why}" for name, why in self.notes.items()],
+        }
+
+    def describe(self) -> list[str]:
+        """The guarantee in a few terminal lines."""
+        head = f"epsilon {self.epsilon:.4g} at delta {self.delta:g}, status {self.status}"
+        lines = [head, f"unit {self.unit}; notion {self.notion}; adjacency {self.adjacency}"]
+        lines += [f"caveat  {name}: {why}" for name, why in self.caveats.items()]
+        lines += [f"note    {name}: {why}" for name, why in self.notes.items()]
+        return lines

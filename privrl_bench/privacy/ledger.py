@@ -1,0 +1,121 @@
+"""The ledger: one line for every release, on the disk before its noise is drawn.
+
+A line says what was about to be released, never what the data were. A crash between the line and the
+noise counts a release that did not happen; the opposite cannot happen. Each line carries a digest
+of the release before it (a released value, so post-processing). That is how a resumed run with seeded
+noise knows that it repeats the same release, which costs nothing, and not a second one, which does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from privrl_bench.privacy.accountant import Release
+
+_RELEASE_KEYS = {f.name for f in fields(Release)}
+
+
+def digest(values: dict[str, Tensor]) -> str:
+    """Short fingerprint of a release, for the next line of the ledger."""
+    total = hashlib.sha256()
+    for name in sorted(values):
+        total.update(name.encode())
+        total.update(values[name].detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
+
+
+class Ledger:
+    """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests)."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        self.lines: list[dict[str, Any]] = []
+        if path is not None and path.exists():
+            self.lines = self._recover(path)
+        self._by_round: dict[int, list[dict[str, Any]]] = {}
+        for line in self.lines:
+            self._by_round.setdefault(int(line["round"]), []).append(line)
+
+    @staticmethod
+    def _recover(path: Path) -> list[dict[str, Any]]:
+        """Read the lines; cut a torn last line, whose noise cannot have been drawn yet.
+
+        Raises ValueError for a damaged line elsewhere: then nothing true can be said about epsilon.
+        """
+        raw = path.read_bytes()
+        whole, _, torn = raw.rpartition(b"\n")
+        if torn:
+            with path.open("r+b") as file:
+                file.truncate(len(whole) + 1 if whole else 0)
+        lines = []
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path.name} line {number} is damaged: {error}") from None
+        return lines
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        self._by_round.setdefault(int(line["round"]), []).append(line)
+        if self._path is None:
+            return
+        with self._path.open("ab") as file:
+            file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def intend(
+        self, round_index: int, release: Release, details: dict[str, Any], *, repeatable: bool
+    ) -> int:
+        """Record a release that is about to happen; returns which attempt at this round it is.
+
+        Args:
+            round_index: the round, from 0.
+            release: what a user's guarantee sees of it.
+            details: public facts (blocks with clip and z, cohort size, digest of the last release).
+            repeatable: noise is seeded, so the same line means the same release (attempt 0 again).
+        """
+        line = {"round": round_index, **release.to_dict(), **details}
+        same_round = self._by_round.setdefault(round_index, [])
+        for old in same_round:
+            if repeatable and {k: v for k, v in old.items() if k != "attempt"} == line:
+                return int(old["attempt"])
+        attempt = len(same_round)
+        self._append({**line, "attempt": attempt})
+        return attempt
+
+    def releases(self, participation: int | None) -> list[Release]:
+        """Every release that the data of one user can have entered, in the worst case.
+
+        Args:
+            participation: in how many rounds at most one user takes part; None: in all of them.
+
+        The worst user is in the rounds with the most noise-free (smallest z) and most repeated
+        releases, so these are the ones returned.
+        """
+        by_round: dict[int, list[Release]] = {}
+        for line in self.lines:
+            release = Release(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
+            by_round.setdefault(int(line["round"]), []).append(release)
+
+        def cost(group: list[Release]) -> float:
+            return sum(float("inf") if r.z <= 0 else r.z**-2 for r in group)
+
+        worst = sorted(by_round.values(), key=cost, reverse=True)
+        kept = worst if participation is None else worst[:participation]
+        return [release for group in kept for release in group]
+
+    def summary(self) -> dict[str, int]:
+        """How many lines, rounds and repeated rounds the ledger holds."""
+        rounds = Counter(int(line["round"]) for line in self.lines)
+        repeated = sum(count > 1 for count in rounds.values())
+        return {"lines": len(self.lines), "rounds": len(rounds), "repeated": repeated}

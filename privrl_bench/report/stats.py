@@ -1,0 +1,58 @@
+"""Statistics over runs: pure functions of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def mean_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Mean of `values` [n] and the half width of its Student t interval.
+
+    One value has no spread to estimate: its half width is nan. Raises `ValueError` for none.
+    """
+    data = np.asarray(values, dtype=float).ravel()
+    if data.size == 0:
+        raise ValueError("no values")
+    mean = float(data.mean())
+    if data.size == 1:
+        return mean, float("nan")
+    from scipy.stats import t
+
+    error = float(data.std(ddof=1)) / float(np.sqrt(data.size))
+    return mean, float(t.ppf(0.5 + confidence / 2, data.size - 1)) * error
+
+
+def iqm(scores: ArrayLike) -> float:
+    """Interquartile mean of all `scores` (any shape): the mean without the outer quarters.
+
+    floor(n / 4) values are cut on each side, as in Agarwal et al. 2021. `ValueError` for none.
+    """
+    data = np.sort(np.asarray(scores, dtype=float).ravel())
+    if data.size == 0:
+        raise ValueError("no scores")
+    cut = data.size // 4
+    return float(data[cut : data.size - cut].mean())
+
+
+def iqm_ci(
+    scores: ArrayLike,
+    generator: np.random.Generator,
+    repetitions: int = 2000,
+    confidence: float = 0.95,
+) -> tuple[float, float, float]:
+    """IQM of `scores` [runs, tasks] and its stratified bootstrap percentile interval (low, high).
+
+    Stratified: runs are drawn with replacement within each task, so every resample keeps the same
+    number of runs of every task. Scores of several tasks must share a scale.
+    """
+    data = np.asarray(scores, dtype=float)
+    if data.ndim != 2 or data.size == 0:
+        raise ValueError(f"scores must be [runs, tasks] and not empty, got shape {data.shape}")
+    runs, tasks = data.shape
+    picks = generator.integers(runs, size=(repetitions, runs, tasks))
+    samples = np.sort(data[picks, np.arange(tasks)].reshape(repetitions, -1), axis=1)
+    cut = data.size // 4
+    values = samples[:, cut : data.size - cut].mean(axis=1)
+    low, high = np.quantile(values, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return iqm(data), float(low), float(high)

@@ -1,0 +1,274 @@
+"""Tables over seeds: runs that differ in nothing but the seed make one row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.report.runs import Run, flatten, number, usable
+from privrl_bench.report.stats import mean_ci
+
+# Settings that change no result, and those that have a column of their own.
+_IRRELEVANT = ("seed", "resume", "plan_only")
+_OWN_COLUMN = ("algo.name", "env.name", "env.id", "env.domain", "env.task", "privacy.z")
+_ABSENT = "-"
+
+HEADER = (
+    "algo",
+    "env",
+    "z",
+    "variant",
+    "seeds",
+    "return",
+    "ci95",
+    "min",
+    "max",
+    "epsilon",
+    "delta",
+    "epsilon_paper",
+    "guarantee",
+    "steps",
+    "steps_per_second",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs equal but for the seed, one per seed, in order of seeds."""
+
+    algo: str
+    env: str
+    z: float | None
+    variant: str  # the other settings that tell it from groups of the same algo and env
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Short name for legends, without the environment."""
+        parts = [self.algo]
+        if self.z is not None:
+            parts.append(f"z = {self.z:g}")
+        if self.variant:
+            parts.append(self.variant)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. Returns are means over seeds of the runs' final returns."""
+
+    algo: str
+    env: str
+    z: float | None
+    variant: str
+    seeds: int
+    return_mean: float
+    return_ci95: float  # half width of the t interval over seeds, nan for one seed
+    return_min: float
+    return_max: float
+    epsilon: float  # the largest of the group
+    delta: float
+    epsilon_paper: float  # nan where the paper's formula does not apply
+    guarantee: str
+    steps: int
+    steps_per_second: float
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Group by everything but the seed; of runs with the same seed the last by path counts.
+
+    Order: environment, algorithm, then decreasing noise with non-private runs last.
+    """
+    by_key: dict[tuple[Any, ...], dict[Any, Run]] = {}
+    for run in sorted(runs, key=lambda run: str(run.folder)):
+        key = (run.env, run.algo, json.dumps(_settings(run), sort_keys=True, default=str))
+        seed = run.seed if run.seed is not None else str(run.folder)
+        by_key.setdefault(key, {})[seed] = run
+    members = [list(by_seed.values()) for by_seed in by_key.values()]
+    groups = [
+        Group(
+            algo=first.algo,
+            env=first.env,
+            z=first.z,
+            variant=_variant(first, [other[0] for other in members]),
+            runs=tuple(sorted(group, key=lambda run: str(run.seed).zfill(12))),
+        )
+        for group in members
+        for first in group[:1]
+    ]
+    return sorted(groups, key=_order)
+
+
+def summarise(runs: Sequence[Run]) -> list[Row]:
+    """One row per group of finished runs; others are left out (see `left_out`)."""
+    return [_row(group) for group in group_runs(usable(runs))]
+
+
+def left_out(runs: Sequence[Run]) -> list[str]:
+    """One line for every run that no row counts, with the reason, and for unreadable files."""
+    counted = {id(run) for group in group_runs(usable(runs)) for run in group.runs}
+    lines = []
+    for run in runs:
+        reasons = list(run.problems)
+        if id(run) not in counted:
+            if run.state != "done":
+                reason = str(run.status.get("reason") or "")
+                reasons.insert(0, f"{run.state} ({reason})" if reason else run.state)
+            elif not math.isfinite(run.final_return):
+                reasons.insert(0, "no final return")
+            else:
+                reasons.insert(0, f"another run has the same settings and seed {run.seed}")
+        if reasons:
+            lines.append(f"{run.folder}: {'; '.join(reasons)}")
+    return lines
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, columns aligned, with a line that says what the numbers are."""
+    with_variant = any(row.variant for row in rows)
+    head = ["algo", "env", "z", "seeds", "return (mean ± 95 % CI)", "min", "max"]
+    head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
+    cells = [
+        [
+            row.algo,
+            row.env,
+            _ABSENT if row.z is None else f"{row.z:g}",
+            str(row.seeds),
+            f"{_fixed(row.return_mean)} ± {_fixed(row.return_ci95)}",
+            _fixed(row.return_min),
+            _fixed(row.return_max),
+            short(row.epsilon),
+            short(row.delta),
+            short(row.epsilon_paper),
+            row.guarantee,
+            f"{row.steps:,}",
+            _whole(row.steps_per_second),
+        ]
+        for row in rows
+    ]
+    if with_variant:
+        head.insert(3, "variant")
+        for line, row in zip(cells, rows, strict=True):
+            line.insert(3, row.variant or _ABSENT)
+    widths = [max(len(line[at]) for line in [head, *cells]) for at in range(len(head))]
+    lines = [_line(head, widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
+    lines += [_line(line, widths) for line in cells]
+    note = (
+        "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
+        "the half width of its 95 % t interval over seeds (- for one seed)."
+    )
+    return "\n".join([*lines, "", note, ""])
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """The table as CSV with full precision; infinity is `inf`, an undefined number `nan`."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(HEADER)
+    for row in rows:
+        values = [row.algo, row.env, _ABSENT if row.z is None else row.z, row.variant, row.seeds]
+        values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
+        values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee, row.steps]
+        writer.writerow([*values, row.steps_per_second])
+    return buffer.getvalue()
+
+
+def write_tables(rows: Sequence[Row], folder: Path) -> None:
+    """Write `table.md` and `table.csv` into `folder`, creating it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(markdown(rows), encoding="utf-8")
+    (folder / "table.csv").write_text(csv_text(rows), encoding="utf-8")
+
+
+def short(value: float, digits: int = 4) -> str:
+    """A number for people: `inf` for infinity, never blank, `-` where there is none.
+
+    >>> short(float("inf")), short(12.34567), short(1e-5)
+    ('inf', '12.35', '1e-05')
+    """
+    if math.isnan(value):
+        return _ABSENT
+    return f"{value:.{digits}g}" if abs(value) < 1e6 or math.isinf(value) else f"{value:.3g}"
+
+
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Everything that may change a result, by dotted key. Without a config: the overrides."""
+    if not run.config:
+        pairs = (line.lstrip("+").partition("=") for line in run.overrides)
+        return {key: value for key, _, value in pairs if _relevant(key)}
+    return {key: value for key, value in flatten(run.config) if _relevant(key)}
+
+
+def _relevant(key: str) -> bool:
+    return key not in _IRRELEVANT and not key.startswith("log.")
+
+
+def _variant(run: Run, others: Sequence[Run]) -> str:
+    """The settings in which runs of the same algorithm and environment differ, as `key=value`."""
+    mine = _settings(run)
+    rivals = [_settings(other) for other in others if (other.algo, other.env) == (run.algo, run.env)]
+    keys = sorted(set(mine).union(*rivals) - set(_OWN_COLUMN))
+    absent = object()
+    differing = [
+        key for key in keys if any(r.get(key, absent) != mine.get(key, absent) for r in rivals)
+    ]
+    return " ".join(f"{key}={_plain(mine.get(key))}" for key in differing)
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value).replace(" ", "")
+
+
+def _order(group: Group) -> tuple[Any, ...]:
+    z = math.inf if group.z is None else -group.z
+    return (group.env, group.algo, z, group.variant)
+
+
+def _row(group: Group) -> Row:
+    runs = group.runs
+    returns = [run.final_return for run in runs]
+    mean, half = mean_ci(returns)
+    statuses = sorted({run.guarantee_status for run in runs})
+    speeds = [number(run.summary.get("steps_per_second")) for run in runs]
+    return Row(
+        algo=group.algo,
+        env=group.env,
+        z=group.z,
+        variant=group.variant,
+        seeds=len(runs),
+        return_mean=mean,
+        return_ci95=half,
+        return_min=min(returns),
+        return_max=max(returns),
+        epsilon=_largest(run.epsilon for run in runs),
+        delta=_largest(number(run.summary.get("delta")) for run in runs),
+        epsilon_paper=_largest(number(run.summary.get("epsilon_paper")) for run in runs),
+        guarantee="/".join(statuses),
+        steps=int(_largest([number(run.summary.get("steps")) for run in runs], empty=0.0)),
+        steps_per_second=sum(speeds) / len(speeds),
+    )
+
+
+def _largest(values: Any, empty: float = math.nan) -> float:
+    return max((value for value in values if not math.isnan(value)), default=empty)
+
+
+def _fixed(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else short(value)
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}" if math.isfinite(value) else short(value)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "| " + " | ".join(padded) + " |"

@@ -1,0 +1,333 @@
+"""Policies in environments: rounds of user data, and evaluation episodes.
+
+R replicas times U users are stepped together. What one user is (`env.user`) is decided here:
+
+- `segment`: slots are never cut, a user is the next T steps of a slot; one episode can span several
+  users (the paper's reading).
+- `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
+- `episode`: every user is one whole episode from a reset, padded to T and masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.envs.registry import make_slots
+from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.nets.policy import Policy
+from privrl_bench.schema import EnvConfig
+from privrl_bench.streams import Streams
+from privrl_bench.types import EnvSpec, UserBatch
+
+
+class Rollout:
+    """Collects one round of users.
+
+    Args:
+        config: the environment and its unit.
+        spec: its public facts.
+        policy: the policy class; parameters come with each call.
+        streams: random streams of each replica (R of them).
+        users: U, slots of one replica.
+        steps: T, steps of one user.
+        gamma: discount, for running reward statistics only.
+        workers: processes that step environments.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        spec: EnvSpec,
+        policy: Policy,
+        streams: list[Streams],
+        users: int,
+        steps: int,
+        gamma: float,
+        workers: int = 0,
+    ):
+        self.shape = (len(streams), users, steps)
+        self.scaler = SignalScaler(config, len(streams), users, spec.obs_dim, gamma)
+        self._config = config
+        self._spec = spec
+        self._policy = policy
+        self._streams = streams
+        self._slots = make_slots(config, len(streams) * users, workers)
+        width = 1 if spec.discrete else spec.actions
+        replicas = len(streams)
+        self._raw = np.zeros((replicas, users, spec.obs_dim))
+        self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
+        self._elapsed = np.zeros((replicas, users), dtype=np.int64)
+        self._return = np.zeros((replicas, users))
+        self._seeds = np.zeros((replicas, users), dtype=np.int64)
+        # (seed, actions) bring a slot back after a crash, whatever the simulator hides inside.
+        keep = spec.limit if config.user == "segment" else 0
+        self._history = np.zeros((replicas, users, keep, width), dtype=np.float32)
+        self._started = False
+
+    # -- slots ------------------------------------------------------------------------------
+
+    def _reset(self, where: np.ndarray, round_index: int) -> None:
+        """Start new episodes in the slots `where` [R, U] bool; their raw observations follow."""
+        seeds = []
+        for r, u in zip(*np.nonzero(where), strict=True):
+            counters = [int(u), int(self._episode[r, u])]
+            if self._config.user != "segment":
+                counters.append(round_index)
+            self._seeds[r, u] = self._streams[r].episode_seed("env", *counters)
+            self._episode[r, u] += 1
+            seeds.append(int(self._seeds[r, u]))
+        self._elapsed[where] = 0
+        self._return[where] = 0.0
+        self._raw[where] = self._slots.reset(np.flatnonzero(where), seeds)
+
+    def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
+        """One round of users.
+
+        Args:
+            actor: [R, P] policy parameters.
+            round_index: from 0; selects the random streams.
+            cohort: number of users of each replica, at most U.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        replicas, users, steps = self.shape
+        spec = self._spec
+        whole_episode = self._config.user == "episode"
+        active = np.arange(users)[None, :] < np.asarray(cohort)[:, None]
+        if self._config.user != "segment":
+            self._episode[:] = 0
+            self._reset(active, round_index)
+        elif not self._started:
+            self._reset(active, round_index)
+        self._started = True
+
+        noise = torch.stack(
+            [
+                self._policy.draw(s.torch("policy", round_index), steps, users)
+                for s in self._streams
+            ],
+            dim=1,
+        )  # [T, R, U, ...]
+        obs = torch.zeros(replicas, users, steps, spec.obs_dim)
+        next_obs = torch.zeros_like(obs)
+        shape = (replicas, users, steps)
+        actions = torch.zeros(*shape, dtype=torch.long)
+        if not spec.discrete:
+            actions = torch.zeros(*shape, spec.actions)
+        rewards = np.zeros(shape, dtype=np.float32)
+        terminated = np.zeros(shape, dtype=bool)
+        ended = np.zeros(shape, dtype=bool)
+        mask = np.zeros(shape, dtype=bool)
+        valid = active.copy()
+        finished: list[list[float]] = [[] for _ in range(replicas)]
+        bad_users = np.zeros((replicas, users), dtype=bool)
+
+        going = active.copy()
+        scaled = self.scaler.obs(self._raw, update=going)
+        now = torch.zeros(replicas, users, spec.obs_dim)
+        with torch.inference_mode():
+            for t in range(steps):
+                if not going.any():
+                    break
+                now.copy_(torch.from_numpy(scaled))
+                action = self._policy.act(actor, now, noise[t])
+                obs[:, :, t] = now
+                actions[:, :, t] = action
+                mask[:, :, t] = going
+                result = self._step(going, action.numpy())
+                reward, over, cut = result
+                broken = going & ~(np.isfinite(self._raw).all(axis=-1) & np.isfinite(reward))
+                if broken.any():
+                    # The user's row will be zero; her slot starts afresh so that it can go on.
+                    bad_users |= broken
+                    self._raw[broken] = 0.0
+                    reward = np.where(broken, 0.0, reward)
+                    cut = cut | broken
+                stop = (over | cut) & going
+                self._return += reward
+                terminated[:, :, t] = over & going
+                ended[:, :, t] = stop
+                rewards[:, :, t] = self.scaler.reward(reward, stop)
+                scaled = self.scaler.obs(self._raw, update=going)
+                next_obs[:, :, t] = torch.from_numpy(scaled)
+                if stop.any():
+                    for r, u in zip(*np.nonzero(stop & ~broken), strict=True):
+                        finished[r].append(float(self._return[r, u]))
+                    if whole_episode:
+                        going = going & ~stop
+                    else:
+                        self._reset(stop, round_index)
+                        scaled = np.where(
+                            stop[..., None], self.scaler.obs(self._raw, update=stop), scaled
+                        )
+        valid &= ~bad_users
+        stats = [
+            {
+                "train/return_mean": float(np.mean(done)) if done else float("nan"),
+                "train/episodes": float(len(done)),
+                "train/invalid_users": float(bad_users[r].sum()),
+            }
+            for r, done in enumerate(finished)
+        ]
+        return UserBatch(
+            obs=obs,
+            next_obs=next_obs,
+            actions=actions,
+            rewards=torch.from_numpy(rewards),
+            terminated=torch.from_numpy(terminated),
+            ended=torch.from_numpy(ended),
+            mask=torch.from_numpy(mask),
+            valid=torch.from_numpy(valid),
+            stats=stats,
+        )
+
+    def _step(
+        self, going: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Advance the slots `going`; returns rewards, terminated, truncated, each [R, U]."""
+        indices = np.flatnonzero(going)
+        flat = actions.reshape(going.size, *actions.shape[2:])
+        result = self._slots.step(indices, self._policy.to_env(flat[indices]))
+        rewards = np.zeros(going.shape)
+        terminated = np.zeros(going.shape, dtype=bool)
+        truncated = np.zeros(going.shape, dtype=bool)
+        self._raw[going] = result.obs
+        rewards[going] = result.rewards
+        terminated[going] = result.terminated
+        truncated[going] = result.truncated
+        if self._history.shape[2]:
+            r, u = np.nonzero(going)
+            kept = flat[indices].reshape(len(indices), -1)
+            self._history[r, u, self._elapsed[r, u]] = kept
+        self._elapsed[going] += 1
+        return rewards, terminated, truncated
+
+    # -- resume -----------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Tensor]:
+        """Tensors from which `set_state` restores the slots: seeds, actions and statistics."""
+        state = {f"scaler.{k}": v for k, v in self.scaler.get_state().items()}
+        if self._config.user == "segment":
+            longest = int(self._elapsed.max(initial=0))
+            state |= {
+                "episode": torch.from_numpy(self._episode.copy()),
+                "elapsed": torch.from_numpy(self._elapsed.copy()),
+                "seeds": torch.from_numpy(self._seeds.copy()),
+                "return": torch.from_numpy(self._return.copy()),
+                "raw": torch.from_numpy(self._raw.copy()),
+                "history": torch.from_numpy(self._history[:, :, :longest].copy()),
+                "started": torch.full((self.shape[0],), self._started),
+            }
+        return state
+
+    def set_state(self, state: dict[str, Tensor]) -> bool:
+        """Bring the slots back by replaying their current episodes.
+
+        Returns: whether every slot reached the observation it had, bit for bit. False means that the
+        environment is not determined by its seed and actions.
+        """
+        scaler = {k.removeprefix("scaler."): v for k, v in state.items() if k.startswith("scaler.")}
+        self.scaler.set_state(scaler)
+        if self._config.user != "segment" or not bool(state["started"].all()):
+            return True
+        arrays = {k: v.numpy() for k, v in state.items() if not k.startswith("scaler.")}
+        elapsed = arrays["elapsed"].copy()
+        self._started = True
+        everyone = np.ones(elapsed.shape, dtype=bool)
+        seeds = [int(s) for s in arrays["seeds"].reshape(-1)]
+        self._raw[everyone] = self._slots.reset(np.flatnonzero(everyone), seeds)
+        self._elapsed[:] = 0
+        self._seeds[:] = arrays["seeds"]
+        replay = arrays["history"]
+        if self._spec.discrete:
+            replay = replay[..., 0].astype(np.int64)
+        for t in range(int(elapsed.max(initial=0))):
+            self._step(elapsed > t, replay[:, :, t])
+        self._episode[:] = arrays["episode"]
+        self._return[:] = arrays["return"]
+        return bool(np.array_equal(self._raw, arrays["raw"], equal_nan=True))
+
+    def close(self) -> None:
+        """Free the environments."""
+        self._slots.close()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns and lengths of one replica's evaluation episodes, [E] each."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+
+class Evaluator:
+    """Plays whole episodes with released parameters on the evaluation streams.
+
+    Its environments are simulated and belong to no user. Args as `Rollout`; `episodes` is E, `greedy`
+    takes the most likely action.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        spec: EnvSpec,
+        policy: Policy,
+        streams: list[Streams],
+        episodes: int,
+        greedy: bool,
+        workers: int = 0,
+    ):
+        self._spec = spec
+        self._policy = policy
+        self._streams = streams
+        self._episodes = episodes
+        self._greedy = greedy
+        self._slots = make_slots(config, len(streams) * episodes, workers)
+
+    def run(self, actor: Tensor, round_index: int, scaler: SignalScaler) -> list[Evaluation]:
+        """E episodes of every replica's policy `actor` [R, P], the same for the same round."""
+        replicas, episodes = len(self._streams), self._episodes
+        seeds = [
+            s.episode_seed("eval_env", round_index, e)
+            for s in self._streams
+            for e in range(episodes)
+        ]
+        everyone = np.arange(replicas * episodes)
+        raw = self._slots.reset(everyone, seeds).reshape(replicas, episodes, -1)
+        going = np.ones((replicas, episodes), dtype=bool)
+        returns = np.zeros((replicas, episodes))
+        lengths = np.zeros((replicas, episodes), dtype=np.int64)
+        draws = [s.torch("eval_policy", round_index) for s in self._streams]
+        block = 64
+        now = torch.zeros(replicas, episodes, self._spec.obs_dim)
+        with torch.inference_mode():
+            for t in range(self._spec.limit):
+                if not going.any():
+                    break
+                if t % block == 0 and not self._greedy:
+                    noise = torch.stack(
+                        [self._policy.draw(g, block, episodes) for g in draws], dim=1
+                    )
+                now.copy_(torch.from_numpy(scaler.frozen_obs(raw)))
+                if self._greedy:
+                    action = self._policy.greedy(actor, now)
+                else:
+                    action = self._policy.act(actor, now, noise[t % block])
+                flat = action.numpy().reshape(going.size, *action.shape[2:])
+                indices = np.flatnonzero(going)
+                result = self._slots.step(indices, self._policy.to_env(flat[indices]))
+                finite = np.isfinite(result.obs).all(axis=-1) & np.isfinite(result.rewards)
+                returns[going] += np.where(finite, result.rewards, 0.0)
+                lengths[going] += 1
+                raw[going] = np.where(finite[:, None], result.obs, 0.0)
+                going[going] = ~(result.terminated | result.truncated | ~finite)
+        return [Evaluation(returns[r], lengths[r]) for r in range(replicas)]
+
+    def close(self) -> None:
+        """Free the environments."""
+        self._slots.close()

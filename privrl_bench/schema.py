@@ -1,0 +1,311 @@
+"""The typed configuration of a run: plain dataclasses with range checks.
+
+No Hydra and no torch here, so that `RunConfig(...)` can be built from Python, and so that a typing
+error is reported before anything heavy is imported. Values live in `conf/`; `config.py` registers
+these classes with Hydra. Checks run in `__post_init__` and name the key.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from privrl_bench.errors import ConfigError, require, require_choice
+
+USERS = ("segment", "fresh", "episode")
+SCALINGS = ("public", "running", "none")
+
+
+@dataclass
+class EnvConfig:
+    """Which simulator, what one user is in it, and the public constants that scale its signals."""
+
+    name: str = "gym"  # registry name, equal to the YAML's name
+    kind: str = "gym"  # gym: a Gymnasium id; dmc: a dm_control suite task
+    id: str | None = None  # Gymnasium id, `my_package:MyEnv-v0` imports my_package first
+    domain: str | None = None  # dm_control domain
+    task: str | None = None  # dm_control task
+    kwargs: dict[str, Any] = field(default_factory=dict)  # passed to gymnasium.make
+    backend: str = "auto"  # auto: native vector environment where one exists; loop: one by one
+    user: str = "segment"  # what one user is: segment | fresh | episode
+    user_steps: int | None = None  # T, environment steps of one user; unset: the episode limit
+    max_episode_steps: int | None = None  # public length limit; unset: the environment's own
+    obs_scaling: str = "public"  # public constants | running statistics (leaks) | none
+    obs_mean: list[float] | None = None  # public mean of each observation number
+    obs_std: list[float] | None = None  # public standard deviation of each observation number
+    obs_clip: float = 10.0  # scaled observations are cut at +- this
+    reward_scaling: str = "public"
+    reward_scale: float = 1.0  # learning sees reward * reward_scale
+    reward_clip: float = 10.0  # scaled rewards are cut at +- this
+
+    def __post_init__(self) -> None:
+        require_choice("env.kind", self.kind, ("gym", "dmc"))
+        require_choice("env.backend", self.backend, ("auto", "loop"))
+        require_choice("env.user", self.user, USERS)
+        require_choice("env.obs_scaling", self.obs_scaling, SCALINGS)
+        require_choice("env.reward_scaling", self.reward_scaling, SCALINGS)
+        if self.kind == "gym" and not self.id:
+            raise ConfigError("env.id", "env=gym needs a Gymnasium id, e.g. env.id=Walker2d-v5")
+        if self.kind == "dmc" and not (self.domain and self.task):
+            raise ConfigError(
+                "env.domain", "env=dmc needs both, e.g. env.domain=walker env.task=walk"
+            )
+        for key in ("user_steps", "max_episode_steps"):
+            value = getattr(self, key)
+            require(f"env.{key}", value is None or value >= 1, "a whole number >= 1", value)
+        for key in ("obs_clip", "reward_clip", "reward_scale"):
+            value = getattr(self, key)
+            require(f"env.{key}", value > 0, "> 0", value)
+        for key in ("obs_mean", "obs_std"):
+            numbers = getattr(self, key)
+            ok = numbers is None or all(math.isfinite(x) for x in numbers)
+            require(f"env.{key}", ok, "a list of finite numbers", numbers)
+        if self.obs_std is not None:
+            require("env.obs_std", min(self.obs_std) > 0, "a list of numbers > 0", self.obs_std)
+        if self.obs_mean is not None and self.obs_std is not None:
+            require(
+                "env.obs_std",
+                len(self.obs_std) == len(self.obs_mean),
+                f"as long as env.obs_mean ({len(self.obs_mean)})",
+                len(self.obs_std),
+            )
+
+
+@dataclass
+class PrivacyConfig:
+    """The mechanism, its noise and its accounting. The gate is built from this alone."""
+
+    mechanism: str = "gaussian"  # gaussian | none (pooled, non-private training)
+    z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
+    clip: float = 1.0  # L2 bound of one user's contribution, parameter units
+    delta: float = 1e-5
+    users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
+    sampling: str = "fixed"  # fixed: cohorts of U filled by arrival; poisson: each joins with q
+    population: int | None = None  # number of people, Poisson sampling only
+    adjacency: str = "zero_out"  # zero_out | replace_one (fixed), add_or_remove (poisson)
+    accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
+    noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
+
+    def __post_init__(self) -> None:
+        require_choice("privacy.mechanism", self.mechanism, ("gaussian", "none"))
+        require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
+        require_choice(
+            "privacy.adjacency", self.adjacency, ("zero_out", "replace_one", "add_or_remove")
+        )
+        require_choice("privacy.accountant", self.accountant, ("pld", "rdp", "gaussian"))
+        require_choice("privacy.noise", self.noise, ("seeded", "secure"))
+        ok = math.isfinite(self.z) and self.z >= 0
+        require("privacy.z", ok, ">= 0 (noise std / clip)", self.z)
+        ok = math.isfinite(self.clip) and self.clip > 0
+        require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
+        require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
+        users = self.users_per_round
+        require("privacy.users_per_round", users >= 1, "a whole number >= 1", users)
+        if self.sampling == "poisson":
+            if self.population is None or self.population < users:
+                raise ConfigError(
+                    "privacy.population",
+                    "Poisson sampling needs the number of people, at least "
+                    f"privacy.users_per_round={users}, got {self.population}",
+                )
+            if self.adjacency != "add_or_remove":
+                raise ConfigError(
+                    "privacy.adjacency",
+                    "Poisson sampling is analysed for add_or_remove only, "
+                    f"got {self.adjacency!r}",
+                )
+        elif self.adjacency == "add_or_remove":
+            raise ConfigError(
+                "privacy.adjacency",
+                "cohorts of fixed size have no add_or_remove analysis (removing one user moves "
+                "the others); use zero_out or replace_one, or privacy.sampling=poisson",
+            )
+        elif self.population is not None:
+            raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
+
+
+@dataclass
+class AlgoConfig:
+    """What every policy-gradient algorithm shares."""
+
+    name: str = ""
+    hidden: list[int] = field(default_factory=lambda: [64, 64])  # tanh layers
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    lr: float = 3e-4
+    anneal_lr: bool = True  # linearly to 0 over the run
+    entropy_coef: float = 0.0
+    normalize_advantage: bool = True
+
+    def __post_init__(self) -> None:
+        require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
+        require("algo.gae_lambda", 0 <= self.gae_lambda <= 1, "in [0, 1]", self.gae_lambda)
+        require("algo.lr", math.isfinite(self.lr) and self.lr > 0, "> 0", self.lr)
+        require("algo.entropy_coef", self.entropy_coef >= 0, ">= 0", self.entropy_coef)
+        ok = len(self.hidden) >= 1 and all(h >= 1 for h in self.hidden)
+        require("algo.hidden", ok, "a list of layer widths >= 1", self.hidden)
+
+
+@dataclass
+class DppgConfig(AlgoConfig):
+    """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
+
+    name: str = "dppg"
+    epochs: int = 8  # E, local passes over one user's data
+    minibatches: int = 2  # local steps in one pass
+    ratio_clip: float | None = None  # PPO clipping of the ratio; the paper does without
+    local_adam: str = "reset"  # reset for every user | seeded from the last release (the paper's)
+    critic: str = "shared"  # shared (the paper's, leaks) | private (a second block) | none
+    critic_clip: float = 0.5  # L2 bound of one user's critic change, parameter units
+    critic_features: int = 64  # private critic: random Fourier features
+    critic_frequency: float = 1.0  # private critic: std of the feature frequencies
+    critic_ridge: float = 0.01  # private critic: ridge penalty of the local regression
+    critic_noise_ratio: float = 3.0  # private critic: its noise multiplier / the actor's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("algo.epochs", self.epochs >= 1, "a whole number >= 1", self.epochs)
+        require("algo.minibatches", self.minibatches >= 1, "a whole number >= 1", self.minibatches)
+        ok = self.ratio_clip is None or self.ratio_clip > 0
+        require("algo.ratio_clip", ok, "null or > 0", self.ratio_clip)
+        require_choice("algo.local_adam", self.local_adam, ("reset", "seeded"))
+        require_choice("algo.critic", self.critic, ("shared", "private", "none"))
+        for key in ("critic_clip", "critic_frequency", "critic_ridge", "critic_noise_ratio"):
+            value = getattr(self, key)
+            require(f"algo.{key}", math.isfinite(value) and value > 0, "> 0", value)
+        features = self.critic_features
+        require("algo.critic_features", features >= 1, "a whole number >= 1", features)
+
+
+@dataclass
+class PpoConfig(AlgoConfig):
+    """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
+
+    name: str = "ppo"
+    epochs: int = 10
+    minibatches: int = 32
+    ratio_clip: float = 0.2
+    value_coef: float = 0.5
+    clip_value_loss: bool = True
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("algo.epochs", self.epochs >= 1, "a whole number >= 1", self.epochs)
+        require("algo.minibatches", self.minibatches >= 1, "a whole number >= 1", self.minibatches)
+        for key in ("ratio_clip", "value_coef", "max_grad_norm"):
+            require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
+
+
+@dataclass
+class A2cConfig(AlgoConfig):
+    """Pooled synchronous advantage actor-critic (Mnih et al. 2016); not private."""
+
+    name: str = "a2c"
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("value_coef", "max_grad_norm"):
+            require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
+
+
+@dataclass
+class HardwareConfig:
+    """Where the run computes."""
+
+    device: str = "cpu"  # cpu | cuda
+    threads: int = 1  # torch threads; small networks run fastest on one
+    env_workers: int = 0  # processes that step environments; 0 steps them in this one
+
+    def __post_init__(self) -> None:
+        require_choice("hardware.device", self.device, ("cpu", "cuda"))
+        require("hardware.threads", self.threads >= 1, "a whole number >= 1", self.threads)
+        require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
+
+
+@dataclass
+class LogConfig:
+    """What is recorded besides the run folder's files, which are always written."""
+
+    wandb: str = "offline"  # none | offline (no account, no network) | online
+    project: str = "privrl_bench"
+    entity: str | None = None
+    group: str | None = None  # unset: algorithm, environment and everything but the seed
+    tags: list[str] = field(default_factory=list)
+    lines: int = 200  # about how many training lines metrics.jsonl gets
+    progress: bool = True
+    plot: bool = True  # writes curve.png into the run folder at the end
+
+    def __post_init__(self) -> None:
+        require_choice("log.wandb", self.wandb, ("none", "offline", "online"))
+        require("log.lines", self.lines >= 1, "a whole number >= 1", self.lines)
+
+
+@dataclass
+class EvalConfig:
+    """Evaluation of the released policy, on its own random stream."""
+
+    episodes: int = 10  # whole episodes in one evaluation
+    every: int = 50_000  # environment steps between evaluations; 0: only the final one
+    policy: str = "stochastic"  # stochastic, as the papers report | greedy
+
+    def __post_init__(self) -> None:
+        require("eval.episodes", self.episodes >= 1, "a whole number >= 1", self.episodes)
+        require("eval.every", self.every >= 0, ">= 0 (0: only the final one)", self.every)
+        require_choice("eval.policy", self.policy, ("stochastic", "greedy"))
+
+
+@dataclass
+class RunConfig:
+    """One run. Everything that changes a number is in here."""
+
+    algo: AlgoConfig = field(default_factory=AlgoConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    total_steps: int = 1_000_000  # environment steps, counted from the public U and T
+    seed: int = 0
+    plan_only: bool = False  # print and write the plan, train nothing
+    resume: str = "auto"  # auto: go on where the folder stands | restart: move it aside first
+
+    def __post_init__(self) -> None:
+        require("total_steps", self.total_steps >= 1, "a whole number >= 1", self.total_steps)
+        require("seed", 0 <= self.seed < 2**32, "between 0 and 2^32 - 1", self.seed)
+        require_choice("resume", self.resume, ("auto", "restart"))
+        self.cross_check()
+
+    def cross_check(self) -> None:
+        """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
+        pooled = isinstance(self.algo, PpoConfig | A2cConfig)
+        if pooled and self.privacy.mechanism != "none":
+            raise ConfigError(
+                "privacy",
+                f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
+                "use privacy=none, or algo=dppg for a private run",
+            )
+        if isinstance(self.algo, DppgConfig) and self.privacy.mechanism == "none":
+            raise ConfigError(
+                "privacy",
+                "algo=dppg is private by construction; for a run without noise use privacy.z=0, "
+                "for a non-private baseline algo=ppo or algo=a2c",
+            )
+        if pooled and self.env.user == "episode":
+            raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
+        if self.privacy.sampling == "poisson" and self.env.user == "segment":
+            raise ConfigError(
+                "env.user",
+                "with privacy.sampling=poisson people come and go, so a user must start from a "
+                "reset: use fresh or episode, got 'segment'",
+            )
+
+
+ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {
+    "dppg": DppgConfig,
+    "ppo": PpoConfig,
+    "a2c": A2cConfig,
+}

@@ -1,0 +1,72 @@
+"""Values that the parts of the package exchange. Axes: R replicas, U users, T steps, P parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an algorithm may know about an environment before any data: public facts only.
+
+    Attributes:
+        name: registry name.
+        obs_dim: D, length of the flat observation.
+        discrete: whether actions are one of `actions` choices; else `actions` real numbers.
+        actions: number of choices, or number of action coordinates A.
+        action_low, action_high: [A] bounds of the environment's box (continuous only).
+        limit: public upper bound on the steps of one episode.
+    """
+
+    name: str
+    obs_dim: int
+    discrete: bool
+    actions: int
+    limit: int
+    action_low: np.ndarray | None = None
+    action_high: np.ndarray | None = None
+
+
+@dataclass
+class UserBatch:
+    """One round of raw user data: private, and gone after `local`.
+
+    `obs` and `next_obs` are [R, U, T, D] scaled observations before and after each step, `actions` [R, U, T, A]
+    (or [R, U, T] choices), `rewards` [R, U, T] scaled. `terminated` and `ended` [R, U, T]: the episode
+    is over, respectively over or cut by a time limit. `mask` [R, U, T]: the step happened; the steps of a
+    user come first. `valid` [R, U]: the user takes part and her data are finite.
+    """
+
+    obs: Tensor
+    next_obs: Tensor
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    ended: Tensor
+    mask: Tensor
+    valid: Tensor
+    stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
+
+
+@dataclass
+class State:
+    """All that training carries from round to round: plain tensors with a leading replica axis."""
+
+    round: int
+    tensors: dict[str, Tensor]
+
+    def clone(self) -> State:
+        """A copy that shares no memory."""
+        return State(self.round, {name: x.clone() for name, x in self.tensors.items()})
+
+
+def generator(*words: int, device: str = "cpu") -> torch.Generator:
+    """A torch generator whose stream is determined by `words`, whole numbers >= 0."""
+    seed = np.random.SeedSequence(list(words)).generate_state(2, np.uint32)
+    made = torch.Generator(device=device)
+    made.manual_seed(int(seed[0]) << 31 | int(seed[1]) >> 1)
+    return made

@@ -1,0 +1,265 @@
+"""Groups, tuned values, error lines and folder names. Nothing here trains."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench import config
+from privrl_bench.errors import ConfigError
+from privrl_bench.schema import ALGO_CONFIGS
+
+NEEDED = {  # what a user has to say besides the choice itself
+    "gym": ["env.id=my_pkg:MyEnv-v0"],
+    "dmc": ["env.domain=walker", "env.task=walk"],
+    "poisson": ["privacy.population=1000"],
+}
+
+
+def test_every_algorithm_composes_with_every_environment() -> None:
+    assert config.choices("algo") == sorted(ALGO_CONFIGS)
+    for algo in config.choices("algo"):
+        for env in config.choices("env"):
+            run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
+            assert (run.algo.name, run.env.name) == (algo, env)
+            assert type(run.algo) is ALGO_CONFIGS[algo]
+            assert run.privacy.mechanism == ("gaussian" if algo == "dppg" else "none")
+            assert run.env.user_steps and run.privacy.users_per_round
+            steps_in_round = run.env.user_steps * run.privacy.users_per_round
+            assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
+
+
+@pytest.mark.parametrize("group", ["privacy", "hardware", "log"])
+def test_every_file_of_the_other_groups_composes(group: str) -> None:
+    for choice in config.choices(group):
+        algo = "ppo" if (group, choice) == ("privacy", "none") else "dppg"
+        config.compose([f"algo={algo}", f"{group}={choice}", *NEEDED.get(choice, [])])
+
+
+def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
+    pairs = {f"{a}_{e}" for a in config.choices("algo") for e in config.choices("env")}
+    texts = "".join(path.read_text() for path in (config.conf_dir() / "tuned").glob("*.yaml"))
+    for name in config.choices("tuned"):
+        assert name in pairs or f"  - {name}\n" in texts
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "expected"),
+    [
+        # lr, epochs, minibatches, entropy, lambda, user steps, users, clip, z, steps, eval every
+        (
+            "dppg",
+            "cartpole",
+            (7.26e-4, 8, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000),
+        ),
+        ("dppg", "gym", (7.26e-4, 8, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000)),
+        (
+            "dppg",
+            "pendulum",
+            (7.26e-4, 8, 2, 0.01, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000),
+        ),
+        (
+            "dppg",
+            "hopper",
+            (2.04e-4, 8, 64, 0.02, 0.91, 2048, 8, 1.8, 0.1, 1_000_000, 100_000),
+        ),
+        (
+            "ppo",
+            "acrobot",
+            (2.5e-4, 4, 4, 0.01, 0.95, 128, 4, 1.0, 0.0, 500_000, 50_000),
+        ),
+        (
+            "ppo",
+            "halfcheetah",
+            (3e-4, 10, 32, 0.0, 0.95, 2048, 1, 1.0, 0.0, 1_000_000, 100_000),
+        ),
+        (
+            "a2c",
+            "cartpole",
+            (7e-4, None, None, 0.01, 1.0, 5, 8, 1.0, 0.0, 500_000, 50_000),
+        ),
+        (
+            "a2c",
+            "hopper",
+            (7e-4, None, None, 0.0, 1.0, 8, 8, 1.0, 0.0, 1_000_000, 100_000),
+        ),
+    ],
+)
+def test_tuned_values(algo: str, env: str, expected: tuple[float | None, ...]) -> None:
+    run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
+    found = (
+        run.algo.lr,
+        getattr(run.algo, "epochs", None),
+        getattr(run.algo, "minibatches", None),
+        run.algo.entropy_coef,
+        run.algo.gae_lambda,
+        run.env.user_steps,
+        run.privacy.users_per_round,
+        run.privacy.clip,
+        run.privacy.z,
+        run.total_steps,
+        run.eval.every,
+    )
+    assert found == expected
+
+
+def test_the_command_line_beats_tuned_values() -> None:
+    words = [
+        "env=hopper",
+        "privacy.z=3",
+        "algo.lr=0.5",
+        "total_steps=7",
+        "env.user_steps=9",
+    ]
+    run = config.compose(words)
+    assert (run.privacy.z, run.algo.lr, run.total_steps, run.env.user_steps) == (
+        3.0,
+        0.5,
+        7,
+        9,
+    )
+    assert run.privacy.clip == 1.8
+
+
+def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine.yaml").write_text("name: mine\nid: Mine-v0\nuser_steps: 10\n")
+    run = config.compose(["env=mine"], config_dir=str(tmp_path))
+    assert (run.env.id, run.env.user_steps) == ("Mine-v0", 10)
+    with pytest.raises(ConfigError, match="did you mean mine"):
+        config.compose(["env=mien"], config_dir=str(tmp_path))
+
+
+ERRORS = [
+    (
+        "algo=dpgp",
+        "algo: no such choice 'dpgp' (did you mean dppg?); allowed: a2c, dppg, ppo",
+    ),
+    (
+        "env=hoper",
+        "env: no such choice 'hoper' (did you mean hopper?); allowed: acrobot, ",
+    ),
+    (
+        "hydra/launcher=bsic",
+        "hydra/launcher: no such choice 'bsic' (did you mean basic?); allow",
+    ),
+    ("privacy=1", "privacy: no such choice '1'; allowed: fixed, none, poisson"),
+    (
+        "algoo=dppg",
+        "algoo: no such key (did you mean algo?); allowed: algo, env, privacy, ",
+    ),
+    (
+        "privacy.zz=1",
+        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
+    ),
+    (
+        "+privacy.zz=1",
+        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
+    ),
+    ("privcy.z=1", "privcy.z: no such key (did you mean privacy.z?); allowed: algo, "),
+    (
+        "total_step=1",
+        "total_step: no such key (did you mean total_steps?); allowed: algo, ",
+    ),
+    ("z=1", "z: no such key (did you mean privacy.z?); allowed: algo, "),
+    ("env.kwargs.a=1", "env.kwargs.a: no such key; add it with +env.kwargs.a=<value>"),
+    ("total_steps=abc", "total_steps: must be a whole number, got 'abc'"),
+    (
+        "total_steps=1e6",
+        "total_steps: must be a whole number, got 1000000.0; write 1000000",
+    ),
+    ("privacy.z=null", "privacy.z: must be a number, got null"),
+    ("plan_only=maybe", "plan_only: must be true or false, got 'maybe'"),
+    (
+        "env.obs_mean=[1,a]",
+        "env.obs_mean: must be null or a list of numbers, got [1, 'a']",
+    ),
+    ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
+    ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
+    ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
+    ("privacy.z=-1", "privacy.z: must be >= 0 (noise std / clip), got -1.0"),
+    (
+        "env.user=fersh",
+        "env.user: must be one of segment, fresh, episode, got 'fersh' (did you m",
+    ),
+    ("privacy=none", "privacy: algo=dppg is private by construction; "),
+    (
+        "privacy=poisson",
+        "privacy.population: Poisson sampling needs the number of people",
+    ),
+    ("~seed", "seed: a key cannot be removed"),
+    ("hopper", "cannot read 'hopper'; write key=value"),
+    ("seed=(1", "seed: cannot read the value '(1'; quote it"),
+]
+
+
+@pytest.mark.parametrize(("word", "expected"), ERRORS)
+def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.compose(["env=hopper", word] if not word.startswith("env=") else [word])
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_private_baseline_is_refused() -> None:
+    with pytest.raises(ConfigError, match="algo=ppo trains on everybody's pooled data"):
+        config.compose(["algo=ppo", "privacy=fixed"])
+
+
+# --- folder names
+
+
+def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
+    words = [
+        "algo=ppo",
+        "env=hopper",
+        "log=none",
+        "log.lines=9",
+        "hardware=gpu",
+        "resume=restart",
+    ]
+    words += ["hardware.device=cpu", "plan_only=true", "hydra.run.dir=x", "seed=7"]
+    assert config.leaf(words, 7) == "seed=7"
+    assert config.leaf(["privacy=none", "algo.lr=1e-1"], 0) == "algo.lr=0.1,privacy=none,seed=0"
+    assert config.leaf(["++algo.lr=0.1"], 0) == config.leaf(["algo.lr=1", "algo.lr=0.1"], 0)
+
+
+KEYS = [
+    "privacy.z",
+    "algo.hidden",
+    "env.id",
+    "+env.kwargs.path",
+    "tuned",
+    "eval.policy",
+]
+VALUES = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.lists(st.integers(0, 9), min_size=1).map(lambda x: str(x).replace(" ", "")),
+    st.text(max_size=200).map(lambda x: "'" + x.replace("\\", "/").replace("'", "\\'") + "'"),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.randoms(), st.data())
+def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type: ignore[no-untyped-def]
+    words = [f"{key}={value}" for key, value in values.items()]
+    name = config.leaf(words, 5)
+    assert re.fullmatch(r"[A-Za-z0-9_.+=,-]+", name)
+    assert len(name) <= config.LEAF_LENGTH
+    assert name.endswith("seed=5")
+    random.shuffle(words)
+    assert config.leaf(words, 5) == name
+    assert config.leaf(words, 6) != name
+    if words:
+        changed = dict(values)
+        key = data.draw(st.sampled_from(sorted(values)))
+        changed[key] = data.draw(VALUES)
+        same = config.parse([f"{key}={changed[key]}"])[0].value() == (
+            config.parse([f"{key}={values[key]}"])[0].value()
+        )
+        assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+        del changed[key]
+        assert config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
