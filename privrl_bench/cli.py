@@ -196,7 +196,7 @@ def _enter_hydra(words: list[str]) -> int:
 
 
 def job(cfg: DictConfig) -> None:
-    """One job. Its outcome goes to the results file; only an interruption leaves as an exception."""
+    """One job. Its outcome goes to the results file; only an interruption raises."""
     info = HydraConfig.get()
     folder = Path(info.runtime.output_dir)
     outcome = Outcome("failed", folder=str(folder), exit_code=1)
@@ -217,7 +217,7 @@ def job(cfg: DictConfig) -> None:
     except ConfigError as error:
         _remove_empty(folder)
         outcome.reason, outcome.exit_code, outcome.bad_input = _one_line(error), 2, True
-    except Exception as error:  # noqa: BLE001, the other jobs of a sweep go on
+    except Exception as error:  # the other jobs of a sweep go on
         traceback.print_exc()
         outcome.reason = f"{type(error).__name__}: {_one_line(error)}"
     record(outcome)
@@ -290,7 +290,7 @@ def report(outcomes: list[Outcome]) -> str:
         (
             _short(outcome.folder),
             outcome.status,
-            _number(outcome.summary.get("return_mean")),
+            _number((outcome.summary.get("return") or {}).get("mean")),
             _number(outcome.summary.get("epsilon")),
             _one_line(outcome.reason),
         )

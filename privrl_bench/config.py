@@ -1,8 +1,8 @@
 """From words on the command line to a checked `RunConfig`. Owns all contact with Hydra's errors.
 
 Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only.
-When composing fails, `explain` finds the guilty override by trying them one at a time, which does not
-depend on the wording of Hydra's messages, and says it in one line.
+When composing fails, `explain` tries the overrides one at a time, which does not depend on the
+wording of Hydra's messages, and says in one line which one is wrong and what is allowed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -222,14 +223,18 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
     try:
         parsed = parse(overrides)
         searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
-        groups = _group_options(parsed, searchpath)
+        groups = set(_loader().list_groups("")) - {"schema", "hydra"}
         chosen: dict[str, str] = {}
         for override in parsed:
             group = override.key_or_group
             if override.is_sweep_override():
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
-            if group in groups and not isinstance(override.value(), dict):
-                _check_choice(override, groups[group])
+            known = group in groups or group.startswith("hydra/")
+            if known and not isinstance(override.value(), dict):
+                options = _loader().get_group_options(
+                    group, config_name=CONFIG_NAME, overrides=searchpath
+                )
+                _check_choice(override, sorted(options))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, searchpath + list(chosen.values()), True)
         for override in parsed:
@@ -247,19 +252,10 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _group_options(parsed: list[Override], searchpath: list[str]) -> dict[str, list[str]]:
-    """The choices of every group of this project and of the Hydra groups in use."""
+def _loader() -> ConfigLoader:
     hydra = GlobalHydra.instance().hydra
     assert hydra is not None
-    loader = hydra.config_loader
-    groups = {group for group in loader.list_groups("") if group not in ("schema", "hydra")}
-    groups |= {o.key_or_group for o in parsed if o.key_or_group.startswith("hydra/")}
-    return {
-        group: sorted(
-            loader.get_group_options(group, config_name=CONFIG_NAME, overrides=searchpath)
-        )
-        for group in groups
-    }
+    return hydra.config_loader
 
 
 def _check_choice(override: Override, options: list[str]) -> None:

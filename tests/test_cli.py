@@ -45,7 +45,7 @@ class Runs:
             return [Result("failed", "diverged", folder, exit_code=1)]
         if run.seed == 4:
             return [Result("interrupted", "SIGTERM", folder, exit_code=143)]
-        return [Result("done", "", folder, {"return_mean": 12.345, "epsilon": 4.3772})]
+        return [Result("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})]
 
     @property
     def folders(self) -> list[str]:
@@ -99,7 +99,7 @@ def test_exit_codes_of_a_lone_run(
     runs: Runs, capsys: pytest.CaptureFixture[str], seed: int, code: int
 ) -> None:
     assert code_of(f"seed={seed}") == code
-    assert ("error: env.id: unknown\n" == capsys.readouterr().err) == (code == 2)
+    assert (capsys.readouterr().err == "error: env.id: unknown\n") == (code == 2)
     assert Path("outputs").exists() == (code != 2)
 
 

@@ -1,0 +1,168 @@
+"""Epsilon against known answers. Sources: the formulas' own closed forms and dp-accounting 0.6.0."""
+
+import math
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accountant import Release, epsilon, epsilon_paper, joint_z
+
+
+def gaussian(z, adjacency="zero_out"):
+    return Release("gaussian", z, adjacency)
+
+
+# z, exact zero-out, exact replace-one, the paper's second bound, the classical bound
+DELTA_3 = [
+    (0.05, 260.875332, 922.6462, 266.4857, 75.5296),
+    (0.1, 80.032526, 260.8753, 83.2429, 37.7648),
+    (0.25, 19.624121, 55.8784, 21.2971, 15.1059),
+    (0.5, 7.581280, 19.6241, 8.6486, 7.5530),
+    (1.0, 3.138671, 7.5813, 3.8243, 3.7765),
+    (2.0, 1.352276, 3.1387, 1.7871, 1.8882),
+    (3.0, 0.833528, 1.9119, 1.1637, 1.2588),
+    (5.0, 0.453920, 1.0357, 0.6849, 0.7553),
+]
+DELTA_5 = [
+    (0.05, 284.391849, 969.6456, 290.0074, 96.8961),
+    (0.1, 91.817290, 284.3918, 95.0037, 48.4481),
+    (0.25, 24.381611, 65.3192, 26.0015, 19.3792),
+    (0.5, 9.997256, 24.3816, 11.0007, 9.6896),
+    (1.0, 4.377178, 9.9973, 5.0004, 4.8448),
+    (2.0, 1.993091, 4.3772, 2.3752, 2.4224),
+    (4.0, 0.926342, 1.9931, 1.1563, 1.2112),
+    (6.0, 0.594498, 1.2711, 0.7640, 0.8075),
+]
+ROWS = [(1e-3, *row) for row in DELTA_3] + [(1e-5, *row) for row in DELTA_5]
+
+
+@pytest.mark.parametrize(("delta", "z", "zero_out", "replace", "_paper", "_classical"), ROWS)
+def test_one_gaussian_is_exact(delta, z, zero_out, replace, _paper, _classical):
+    assert epsilon([gaussian(z)], delta) == pytest.approx(zero_out, abs=2e-6)
+    assert epsilon([gaussian(z, "replace_one")], delta) == pytest.approx(replace, abs=6e-5)
+
+
+@pytest.mark.parametrize(("delta", "z", "_zero", "_replace", "second", "classical"), ROWS)
+def test_paper_formula_switches_at_epsilon_one(delta, z, _zero, _replace, second, classical):
+    expected = classical if classical < 1 else second
+    assert epsilon_paper(z, delta) == pytest.approx(expected, abs=6e-5)
+
+
+def test_paper_formula_without_noise_is_infinite():
+    assert epsilon_paper(0.0, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("z", "segments", "zero_out", "replace"),
+    [(1, 9, 13.088, 35.738), (3, 9, 3.139, 7.581), (0.1, 4, 260.9, 922.6), (0.05, 2, 486.5, 1773.8)],
+)
+def test_several_releases_about_one_episode(z, segments, zero_out, replace):
+    assert epsilon([gaussian(z)] * segments, 1e-3) == pytest.approx(zero_out, abs=0.06)
+    many = [gaussian(z, "replace_one")] * segments
+    assert epsilon(many, 1e-3) == pytest.approx(replace, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("z", "count", "pld"), [(0.25, 1000, 32.1971), (0.38, 2000, 9.7531), (0.45, 5000, 6.573)]
+)
+def test_poisson_sampling_matches_the_regression_grid(z, count, pld):
+    release = Release("gaussian", z, "add_or_remove", q=1e-3)
+    assert epsilon([release] * count, 1e-5) == pytest.approx(pld, rel=2e-3)
+
+
+@pytest.mark.parametrize(("z", "count", "rdp"), [(0.25, 1000, 38.4467), (0.45, 5000, 8.102)])
+def test_poisson_sampling_by_rdp(z, count, rdp):
+    release = Release("gaussian", z, "add_or_remove", q=1e-3)
+    assert epsilon([release] * count, 1e-5, "rdp") == pytest.approx(rdp, rel=1e-4)
+
+
+def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
+    plain = Release("gaussian", 1.0, "add_or_remove", q=0.01)
+    capped = Release("gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25)
+    uncapped_epsilon = epsilon([plain] * 100, 1e-5)
+    capped_epsilon = epsilon([capped] * 100, 1e-5)
+    assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
+
+
+# -- the traps of dp-accounting; if an upgrade changes one of these, our layer must change too ------
+
+
+def relation(name):
+    return getattr(dp_accounting.NeighboringRelation, name)
+
+
+def test_trap_rdp_does_not_double_a_gaussian_under_replace_one_so_we_do():
+    values = []
+    for name in ("REPLACE_SPECIAL", "REPLACE_ONE"):
+        accountant = RdpAccountant(neighboring_relation=relation(name))
+        accountant.compose(dp_accounting.GaussianDpEvent(1.0))
+        values.append(accountant.get_epsilon(1e-5))
+    assert values[0] == values[1] == pytest.approx(4.7285, abs=1e-4)
+    ours = epsilon([gaussian(1.0, "replace_one")], 1e-5, "rdp")
+    assert ours == pytest.approx(epsilon([gaussian(0.5)], 1e-5, "rdp"))
+    assert ours == pytest.approx(10.7255, abs=1e-3)
+
+
+def test_trap_pld_doubles_by_itself_so_we_must_not():
+    accountant = PLDAccountant(neighboring_relation=relation("REPLACE_ONE"))
+    accountant.compose(dp_accounting.GaussianDpEvent(1.0))
+    assert accountant.get_epsilon(1e-5) == pytest.approx(9.9973, abs=1e-3)
+    assert epsilon([gaussian(1.0, "replace_one")], 1e-5) == pytest.approx(9.9973, abs=1e-4)
+
+
+def test_trap_pld_is_loose_at_tiny_z_so_the_exact_formula_is_used():
+    assert epsilon([gaussian(0.01)], 1e-3) == pytest.approx(5308.038401, rel=1e-8)
+
+
+def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
+    event = dp_accounting.SampledWithoutReplacementDpEvent(
+        100, 1, dp_accounting.GaussianDpEvent(1.0)
+    )
+    assert not PLDAccountant(neighboring_relation=relation("REPLACE_SPECIAL")).supports(event)
+    with pytest.raises(PrivacyError):
+        epsilon([Release("gaussian", 1.0, "zero_out", q=0.1)], 1e-5)
+
+
+def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():
+    assert epsilon([gaussian(0.0)], 1e-5) == math.inf
+    assert epsilon([gaussian(1.0), Release("none", 0.0, "zero_out")], 1e-5) == math.inf
+    assert epsilon([], 1e-5) == 0.0
+
+
+def test_exact_accountant_refuses_sampling():
+    with pytest.raises(ConfigError, match="accountant"):
+        epsilon([Release("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
+
+
+def test_mixed_adjacencies_have_no_analysis():
+    with pytest.raises(PrivacyError):
+        epsilon([gaussian(1.0), gaussian(1.0, "replace_one")], 1e-5)
+
+
+def test_two_blocks_with_root_two_noise_cost_one_gaussian():
+    z = joint_z([math.sqrt(2), math.sqrt(2)])
+    assert z == pytest.approx(1.0)
+    assert epsilon([gaussian(z)], 1e-3) == pytest.approx(3.13867, abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    z=st.floats(0.05, 20), count=st.integers(1, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-7])
+)
+def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
+    base = epsilon([gaussian(z)] * count, delta)
+    assert epsilon([gaussian(z)] * (count + 1), delta) > base
+    assert epsilon([gaussian(z * 1.1)] * count, delta) < base
+    assert epsilon([gaussian(z, "replace_one")] * count, delta) > base
+
+
+@settings(max_examples=40, deadline=None)
+@given(z=st.floats(0.1, 10), count=st.integers(1, 30))
+def test_composed_gaussians_are_one_gaussian(z, count):
+    one = epsilon([gaussian(z / math.sqrt(count))], 1e-5)
+    assert epsilon([gaussian(z)] * count, 1e-5) == pytest.approx(one, rel=1e-9)

@@ -1,0 +1,40 @@
+"""The bound holds for anything a user can send."""
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench.privacy.clip import clip_rows
+
+ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(values=st.lists(ANY, min_size=1, max_size=20), bound=st.floats(1e-3, 1e3))
+def test_no_row_leaves_the_ball(values, bound):
+    rows, finite = clip_rows(torch.tensor([[values]], dtype=torch.float32), bound)
+    assert float(torch.linalg.vector_norm(rows.double())) <= bound
+    assert bool(finite) == all(math.isfinite(v) for v in values)
+    if not bool(finite):
+        assert not rows.any()
+
+
+def test_rows_inside_the_ball_stay_as_they_are():
+    rows = torch.tensor([[[0.3, 0.4]]])
+    assert torch.equal(clip_rows(rows, 1.0)[0], rows)
+
+
+def test_huge_rows_whose_float32_norm_overflows_keep_their_direction():
+    clipped, _ = clip_rows(torch.full((1, 1, 4), 3e38), 2.0)
+    assert torch.allclose(clipped, torch.ones(1, 1, 4), atol=1e-4)
+
+
+def test_one_users_nan_leaves_the_others_alone():
+    rows = torch.ones(1, 3, 2) * 0.1
+    rows[0, 1, 0] = float("nan")
+    clipped, finite = clip_rows(rows, 1.0)
+    assert finite.tolist() == [[True, False, True]]
+    assert torch.equal(clipped[0, 0], rows[0, 0])
+    assert not clipped[0, 1].any()

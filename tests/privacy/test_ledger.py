@@ -1,0 +1,89 @@
+"""The ledger over-counts at worst; it never loses a release."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench.privacy.accountant import Release, epsilon
+from privrl_bench.privacy.ledger import Ledger, digest
+
+EVENT = Release("gaussian", 1.0, "zero_out")
+
+
+def intend(ledger, index, previous="start", repeatable=True, event=EVENT):
+    return ledger.intend(index, event, {"previous": previous}, repeatable=repeatable)
+
+
+def test_the_line_is_on_disk_when_intend_returns(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    intend(ledger, 0)
+    line = json.loads((tmp_path / "ledger.jsonl").read_text())
+    assert line["round"] == 0
+    assert line["z"] == 1.0
+    assert line["attempt"] == 0
+
+
+def test_a_repeated_seeded_release_counts_once_and_a_different_one_twice(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    intend(Ledger(path), 0)
+    again = Ledger(path)
+    assert intend(again, 0) == 0
+    assert len(again.lines) == 1
+    assert intend(again, 0, previous="another history") == 1
+    assert again.summary() == {"lines": 2, "rounds": 1, "repeated": 1}
+    assert again.releases(participation=1) == [EVENT, EVENT]
+
+
+def test_secure_noise_always_counts_again(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert intend(ledger, 0, repeatable=False) == 0
+    assert intend(ledger, 0, repeatable=False) == 1
+
+
+def test_a_torn_last_line_is_cut_and_the_file_stays_usable(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    intend(ledger, 0)
+    intend(ledger, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    cut = Ledger(path)
+    assert len(cut.lines) == 1
+    intend(cut, 1)
+    assert path.read_bytes() == whole
+
+
+def test_a_damaged_line_in_the_middle_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    intend(ledger, 0)
+    intend(ledger, 1)
+    lines = path.read_text().splitlines()
+    path.write_text("{broken\n" + lines[1] + "\n")
+    with pytest.raises(ValueError, match="line 1 is damaged"):
+        Ledger(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    multipliers=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=1, max_size=12),
+    participation=st.integers(1, 12),
+)
+def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participation):
+    ledger = Ledger(None)
+    for index, z in enumerate(multipliers):
+        intend(ledger, index, event=Release("gaussian", z, "zero_out"))
+    got = epsilon(ledger.releases(participation), 1e-5)
+    worst = sorted(multipliers)[:participation]
+    assert got == pytest.approx(epsilon([Release("gaussian", z, "zero_out") for z in worst], 1e-5))
+
+
+def test_digest_sees_every_bit():
+    one = {"actor": torch.zeros(4)}
+    other = {"actor": torch.zeros(4)}
+    assert digest(one) == digest(other)
+    other["actor"][3] = 1e-38
+    assert digest(one) != digest(other)

@@ -1,0 +1,212 @@
+"""The gate: what a user can change, how much noise there is, and what it refuses."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.plan import Block, Contribution, PrivacyPlan, Released, block_multipliers
+from privrl_bench.schema import PrivacyConfig
+
+USERS, SIZE = 4, 6
+ONE = (Block("actor", SIZE, 0.5),)
+TWO = (Block("actor", SIZE, 0.5), Block("critic", 3, 2.0, noise_ratio=3.0))
+
+
+def make_plan(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=None, **config):
+    settings_ = {"users_per_round": USERS, **config}
+    configs = [PrivacyConfig(z=z, **settings_) for _ in seeds]
+    return PrivacyPlan(
+        configs=configs,
+        blocks=blocks,
+        unit=unit or Unit("one user", 1),
+        rounds=rounds,
+        noises=[SeededNoise(seed) for seed in seeds],
+        ledgers=[Ledger(None) for _ in seeds],
+        caveats=caveats,
+    )
+
+
+def rows_for(blocks, scale=1.0, users=USERS, replicas=1):
+    stream = torch.Generator().manual_seed(1)
+    return {b.name: scale * torch.randn(replicas, users, b.size, generator=stream) for b in blocks}
+
+
+def send(plan, rows, index=0, valid=None, bypass=None):
+    first = next(iter(rows.values()))
+    valid = torch.ones(first.shape[:2], dtype=torch.bool) if valid is None else valid
+    return plan.release(Contribution(dict(rows), valid, bypass), index)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    user=st.integers(0, USERS - 1),
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 1e6, float("inf"), float("nan")]),
+)
+def test_zeroing_one_user_moves_the_noised_sum_by_at_most_one_joint_unit(user, scale):
+    """Distance in units of the noise is at most 1/z, whatever the user sent."""
+    z = 0.7
+    rows = rows_for(TWO)
+    for block in TWO:
+        rows[block.name][0, user] *= scale
+    without = {name: x.clone() for name, x in rows.items()}
+    for x in without.values():
+        x[0, user] = 0.0
+    here, there = send(make_plan(TWO, z=z), rows), send(make_plan(TWO, z=z), without)
+    multipliers = block_multipliers(z, TWO)
+    distance = 0.0
+    for block in TWO:
+        moved = (here.values[block.name] - there.values[block.name]).double() * USERS
+        assert float(moved.norm()) <= block.clip * 1.001
+        distance += float(moved.norm() / (multipliers[block.name] * block.clip)) ** 2
+    assert math.sqrt(distance) <= 1 / z * 1.001
+
+
+@pytest.mark.parametrize("z", [0.1, 1.0, 3.0])
+def test_noise_of_each_block_has_the_planned_size(z):
+    blocks = (Block("actor", 20_000, 0.5), Block("critic", 20_000, 2.0, noise_ratio=3.0))
+    zeros = {b.name: torch.zeros(1, USERS, b.size) for b in blocks}
+    released = send(make_plan(blocks, z=z), zeros)
+    multipliers = block_multipliers(z, blocks)
+    assert math.isclose(sum(m**-2 for m in multipliers.values()), z**-2)
+    for block in blocks:
+        std = float(released.values[block.name].double().std()) * USERS
+        assert std == pytest.approx(multipliers[block.name] * block.clip, rel=0.03)
+
+
+def test_the_released_value_is_the_clipped_sum_over_the_public_number_of_users():
+    rows = {"actor": torch.full((1, USERS, SIZE), 0.01)}
+    valid = torch.tensor([[True, True, False, False]])
+    released = send(make_plan(z=0.0), rows, valid=valid)
+    assert torch.allclose(released.values["actor"], torch.full((1, SIZE), 0.01 * 2 / USERS))
+
+
+def test_a_bad_number_in_one_block_voids_the_users_whole_row():
+    rows = {b.name: torch.full((1, USERS, b.size), 0.01) for b in TWO}
+    rows["critic"][0, 2, 0] = float("inf")
+    released = send(make_plan(TWO, z=0.0), rows)
+    assert torch.allclose(released.values["actor"], torch.full((1, SIZE), 0.01 * 3 / USERS))
+    assert released.invalid_users == [1]
+
+
+def test_a_contribution_is_released_once():
+    plan = make_plan()
+    contribution = Contribution(rows_for(ONE), torch.ones(1, USERS, dtype=torch.bool))
+    plan.release(contribution, 0)
+    with pytest.raises(PrivacyError, match="released already"):
+        plan.release(contribution, 1)
+
+
+def test_only_the_gate_makes_released():
+    with pytest.raises(PrivacyError):
+        Released({"actor": torch.zeros(1, SIZE)}, {})
+
+
+def test_undeclared_bypasses_and_wrong_shapes_are_refused():
+    plan = make_plan(caveats={"shared critic": "no noise"})
+    send(plan, rows_for(ONE), bypass={"shared critic": {"change": torch.zeros(1, 2)}})
+    with pytest.raises(PrivacyError, match="secret path"):
+        send(plan, rows_for(ONE), bypass={"secret path": {}})
+    with pytest.raises(PrivacyError, match="secret path"):
+        plan.permit("secret path")
+    with pytest.raises(PrivacyError, match="do not match"):
+        send(plan, rows_for(TWO))
+    with pytest.raises(PrivacyError, match="must be"):
+        send(plan, rows_for(ONE, users=USERS + 1))
+
+
+def test_more_rounds_than_planned_are_refused():
+    with pytest.raises(PrivacyError, match="beyond"):
+        send(make_plan(rounds=1), rows_for(ONE), index=1)
+
+
+def test_the_ledger_line_comes_before_the_noise():
+    plan = make_plan()
+    seen = []
+
+    class Watching(SeededNoise):
+        def normal(self, sizes, round_index, attempt):
+            seen.append(len(plan.ledgers[0].lines))
+            return super().normal(sizes, round_index, attempt)
+
+    plan._noises = [Watching(0)]
+    send(plan, rows_for(ONE))
+    assert seen == [1]
+
+
+def test_replicas_get_their_own_noise_whoever_stands_beside_them():
+    rows = rows_for(ONE, replicas=2)
+    both = send(make_plan(seeds=(4, 9)), rows)
+    alone = send(make_plan(seeds=(9,)), {"actor": rows["actor"][1:]})
+    assert torch.equal(both.values["actor"][1:], alone.values["actor"])
+
+
+@pytest.mark.parametrize(
+    ("delta", "adjacency", "expected"),
+    [
+        (1e-3, "zero_out", 3.1387),
+        (1e-5, "zero_out", 4.3772),
+        (1e-3, "replace_one", 7.5813),
+        (1e-5, "replace_one", 9.9973),
+    ],
+)
+def test_planned_and_ledger_epsilon_of_a_lone_release(delta, adjacency, expected):
+    plan = make_plan(delta=delta, adjacency=adjacency)
+    assert plan.spent_epsilon(0) == 0.0
+    send(plan, rows_for(ONE))
+    send(plan, rows_for(ONE), index=1)  # other users: parallel composition
+    assert plan.planned_epsilon(0) == pytest.approx(expected, abs=6e-5)
+    assert plan.spent_epsilon(0) == pytest.approx(expected, abs=6e-5)
+
+
+def test_epsilon_of_segments_grows_until_an_episode_has_ended():
+    plan = make_plan(unit=Unit("an episode", 3), delta=1e-3)
+    spent = []
+    for index in range(5):
+        send(plan, rows_for(ONE), index=index)
+        spent.append(plan.spent_epsilon(0))
+    assert spent[0] == pytest.approx(3.13867, abs=1e-4)
+    assert spent[0] < spent[1] < spent[2] == spent[3] == spent[4] == plan.planned_epsilon(0)
+
+
+def test_poisson_cohorts_are_drawn_capped_and_accounted_over_all_rounds():
+    plan = make_plan(
+        sampling="poisson", population=400, adjacency="add_or_remove", rounds=50, z=1.0
+    )
+    cohorts = [plan.cohort(i)[0] for i in range(2000)]
+    assert max(cohorts) <= plan.slots == 16
+    assert sum(cohorts) / len(cohorts) == pytest.approx(USERS, rel=0.05)
+    rows = {"actor": torch.zeros(1, plan.slots, SIZE)}
+    for index in range(50):
+        send(plan, rows, index=index)
+    assert plan.spent_epsilon(0) == pytest.approx(plan.planned_epsilon(0))
+    assert 0.1 < plan.spent_epsilon(0) < 4.0
+
+
+def test_status_says_what_the_number_covers():
+    plan = make_plan()
+    assert plan.guarantee(0, planned=True).status == "formal"
+    leaky = make_plan(caveats={"shared critic": "no noise"})
+    assert leaky.guarantee(0, planned=True).status == "heuristic"
+    assert make_plan(z=0.0).guarantee(0, planned=True).status == "none"
+    pooled = make_plan(mechanism="none")
+    assert pooled.guarantee(0, planned=True).status == "none"
+    assert pooled.planned_epsilon(0) == math.inf
+
+
+def test_without_noise_rows_are_still_clipped():
+    released = send(make_plan(z=0.0), {"actor": torch.full((1, USERS, SIZE), 1e6)})
+    assert float(released.values["actor"].norm()) == pytest.approx(0.5, rel=1e-4)
+    assert released.clipped_fraction == [1.0]
+
+
+def test_a_zero_noise_block_cannot_hide_behind_a_noisy_one():
+    from privrl_bench.privacy.accountant import joint_z
+
+    assert joint_z([0.0, 5.0]) == 0.0

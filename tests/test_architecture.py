@@ -1,0 +1,100 @@
+"""Who may import whom, who may draw noise, who may construct a release."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "privrl_bench"
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module(path):
+    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+# package -> what of privrl_bench it may import, beside itself
+ALLOWED = {
+    "errors": set(),
+    "schema": {"errors"},
+    "metrics": set(),
+    "types": set(),
+    "streams": {"types"},
+    "maths": {"types"},
+    "nets": {"types"},
+    "envs": {"types", "schema", "errors", "streams"},
+    "rollout": {"types", "nets", "envs", "schema", "streams"},
+    "privacy": {"types", "schema", "errors"},
+    "algos": {"types", "maths", "nets", "privacy", "schema", "streams"},
+    "assemble": {"algos", "envs", "errors", "privacy", "schema", "streams", "types"},
+    "rundir": {"errors", "schema"},
+    "log": {"errors", "metrics", "schema"},
+    "report": {"errors", "metrics", "schema"},
+    "run": {
+        *("assemble", "errors", "log", "metrics", "report"),
+        *("rollout", "rundir", "schema", "types"),
+    },
+    "config": {"errors", "schema"},
+    "cli": {"config", "errors", "run", "schema", "sweep", "report"},
+    "sweep": {"config", "errors", "run", "schema", "report"},
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_imports_go_one_way(path):
+    parts = module(path).split(".")
+    if len(parts) == 1 or parts[1] == "__init__":
+        return
+    package = parts[1]
+    assert package in ALLOWED, f"say in ALLOWED what {package} may import"
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("privrl_bench.")}
+    extra = used - ALLOWED[package] - {package}
+    assert not extra, f"{module(path)} must not import {sorted(extra)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_hydra_stays_at_the_door(path):
+    if path.name in ("cli.py", "config.py"):
+        return
+    assert not [name for name in imports(path) if name.split(".")[0] in ("hydra", "omegaconf")]
+
+
+def calls(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            function = node.func
+            yield function.attr if isinstance(function, ast.Attribute) else getattr(
+                function, "id", ""
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_only_the_gate_makes_releases_and_noise(path):
+    if "privacy" in path.parts:
+        return
+    made = set(calls(path))
+    assert "Released" not in made
+    assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
+    if "nets" not in path.parts:  # initial weights and action noise are drawn in nets only
+        assert not made & {"randn", "normal_", "normal"}, "Gaussian draws belong to the gate"
+
+
+def test_importing_the_schema_is_light():
+    import subprocess
+    import sys
+
+    heavy = "torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"
+    code = (
+        "import sys, privrl_bench.schema, privrl_bench.metrics\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

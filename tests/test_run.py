@@ -1,0 +1,308 @@
+"""The loop: same bytes after any interruption, ledger before noise, failures keep everything."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.run import run
+from privrl_bench.rundir import read_lines
+from privrl_bench.schema import (
+    A2cConfig,
+    DppgConfig,
+    EnvConfig,
+    EvalConfig,
+    HardwareConfig,
+    LogConfig,
+    PpoConfig,
+    PrivacyConfig,
+    RunConfig,
+)
+
+QUIET = LogConfig(wandb="none", plot=False, progress=False)
+
+
+def cartpole(**changes):
+    env = EnvConfig(
+        name="cartpole",
+        id="CartPole-v1",
+        user_steps=64,
+        obs_mean=[0.0] * 4,
+        obs_std=[1.0, 1.0, 0.1, 1.0],
+        reward_scale=0.05,
+    )
+    base = RunConfig(
+        algo=DppgConfig(lr=7.26e-4, entropy_coef=0.36, gae_lambda=0.85, epochs=2),
+        env=env,
+        privacy=PrivacyConfig(z=1.0, clip=0.05),
+        eval=EvalConfig(episodes=2, every=2048),
+        log=QUIET,
+        total_steps=512 * 12,
+    )
+    return replace(base, **changes)
+
+
+def train(config, folder, overrides=("x=1",)):
+    return run([config], [folder], [list(overrides)])[0]
+
+
+def essence(folder):
+    """What must not depend on interruptions."""
+    policy = torch.load(folder / "policy.pt", weights_only=True)["actor"]
+    return (
+        (folder / "metrics.jsonl").read_bytes(),
+        (folder / "ledger.jsonl").read_bytes(),
+        policy,
+    )
+
+
+def assert_same(one, other):
+    assert one[0] == other[0]
+    assert one[1] == other[1]
+    assert torch.equal(one[2], other[2])
+
+
+def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
+    result = train(cartpole(), tmp_path / "run")
+    assert result.status == "done"
+    assert result.exit_code == 0
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names >= {
+        *("config.yaml", "overrides.txt", "provenance.json", "plan.json", "status.json"),
+        *("metrics.jsonl", "timing.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt"),
+        "policy.pt",
+    }
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary) >= {
+        *("status", "return", "epsilon", "epsilon_paper", "delta", "guarantee"),
+        *("steps", "wall_seconds", "steps_per_second"),
+    }
+    assert set(summary["return"]) >= {"mean", "ci95", "definition"}
+    assert set(summary["guarantee"]) >= {"status", "unit", "notion", "adjacency", "caveats"}
+    assert summary["steps"] == 512 * 12
+    assert summary["status"] == "done"
+    assert summary["guarantee"]["status"] == "heuristic"
+    assert any(c.startswith("shared critic") for c in summary["guarantee"]["caveats"])
+
+
+def test_epsilon_of_segments_counts_the_releases_one_episode_enters(tmp_path):
+    result = train(cartpole(), tmp_path / "run")
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["releases_per_user"] == 9
+    exact = 16.6755  # Gaussian with z = 1/3 at delta 1e-5
+    assert result.summary["epsilon"] == pytest.approx(exact, abs=1e-3)
+    assert plan["epsilon"] == result.summary["epsilon"]
+    assert result.summary["epsilon_paper"] == pytest.approx(5.0004, abs=1e-4)
+    spent = [row["privacy/epsilon"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert spent[0] == pytest.approx(4.3772, abs=1e-4)
+    assert spent == sorted(spent)
+
+
+@pytest.mark.parametrize("user", ["fresh", "episode"])
+def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
+    config = cartpole(
+        algo=DppgConfig(critic="private", epochs=1, lr=7e-4, critic_features=16),
+        env=replace(cartpole().env, user=user),
+        total_steps=8000,
+    )
+    summary = train(config, tmp_path / "run").summary
+    assert summary["guarantee"]["status"] == "formal"
+    assert summary["epsilon"] == pytest.approx(4.3772, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"algo": DppgConfig(epochs=1, local_adam="seeded")},
+        {"env": replace(cartpole().env, obs_scaling="running", reward_scaling="running")},
+        {"env": replace(cartpole().env, user="fresh")},
+        {
+            "algo": PpoConfig(minibatches=4, epochs=2),
+            "privacy": PrivacyConfig(mechanism="none", users_per_round=8),
+        },
+        {"algo": A2cConfig(), "privacy": PrivacyConfig(mechanism="none", users_per_round=8)},
+    ],
+    ids=["dppg", "seeded-adam", "running", "fresh", "ppo", "a2c"],
+)
+def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeypatch):
+    config = cartpole(**changes)
+    train(config, tmp_path / "whole")
+
+    from privrl_bench import run as run_module
+
+    step = run_module.Session.step
+
+    def interrupted(session):
+        if session.round == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        step(session)
+
+    monkeypatch.setattr(run_module.Session, "step", interrupted)
+    first = train(config, tmp_path / "cut")
+    assert first.status == "interrupted"
+    assert first.exit_code == 128 + signal.SIGTERM
+    status = json.loads((tmp_path / "cut" / "status.json").read_text())
+    assert status["status"] == "interrupted"
+    monkeypatch.setattr(run_module.Session, "step", step)
+    assert train(config, tmp_path / "cut").status == "done"
+    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "cut"))
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+import privrl_bench.run as run_module
+run_module._CHECKPOINT_SECONDS = 0.15
+sys.path.insert(0, {tests!r})
+from test_run import cartpole
+result = run_module.run([cartpole(total_steps=512 * 60)], [Path({folder!r})], [["x=1"]])[0]
+sys.exit(result.exit_code)
+"""
+
+
+def test_kill_nine_at_random_moments_then_resume_gives_the_same_bytes(tmp_path):
+    def start(folder):
+        code = DRIVER.format(tests=str(Path(__file__).parent), folder=str(folder))
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert start(whole).wait(timeout=120) == 0
+    killed = 0
+    for lines in (3, 11, 24, 37, 52):  # wait for that many ledger lines, then kill at once
+        process = start(cut)
+        ledger = cut / "ledger.jsonl"
+        while process.poll() is None:
+            if ledger.exists() and ledger.read_bytes().count(b"\n") >= lines:
+                process.send_signal(signal.SIGKILL)
+                killed += process.wait() == -signal.SIGKILL
+                break
+            time.sleep(0.002)
+    assert killed >= 4, "the run was too fast to be killed"
+    assert start(cut).wait(timeout=120) == 0
+    assert_same(essence(whole), essence(cut))
+    assert json.loads((cut / "summary.json").read_text())["ledger"]["repeated"] == 0
+
+
+def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
+    config = cartpole(
+        privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure"),
+        env=replace(cartpole().env, user="fresh"),
+    )
+    from privrl_bench import run as run_module
+
+    real = run_module.Session.step
+
+    def killed(session):
+        real(session)
+        if session.round == 5:
+            raise KeyboardInterrupt  # after a release, before its checkpoint
+
+    monkeypatch.setattr(run_module.Session, "step", killed)
+    assert train(config, tmp_path / "run").status == "interrupted"
+    monkeypatch.setattr(run_module.Session, "step", real)
+    summary = train(config, tmp_path / "run").summary
+    assert summary["ledger"] == {"lines": 13, "rounds": 12, "repeated": 1}
+    assert summary["epsilon"] > summary["epsilon_planned"]
+
+
+def test_a_finished_run_is_skipped_and_another_configuration_is_refused(tmp_path):
+    train(cartpole(), tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    assert train(cartpole(), tmp_path / "run").status == "skipped"
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(ConfigError, match="algo.epochs: 2 -> 8"):
+        train(cartpole(algo=replace(cartpole().algo, epochs=8)), tmp_path / "run")
+    again = train(cartpole(resume="restart"), tmp_path / "run")
+    assert again.status == "done"
+    assert (tmp_path / "run.old1" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
+    planned = train(cartpole(plan_only=True), tmp_path / "run")
+    assert planned.status == "planned"
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["rounds"] == plan["releases"] == 12
+    done = train(cartpole(), tmp_path / "run")
+    assert done.summary["epsilon"] == plan["epsilon"]
+
+
+def test_the_number_of_rounds_is_fixed_by_the_budget(tmp_path):
+    with pytest.raises(ConfigError, match="total_steps"):
+        train(cartpole(total_steps=511), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_replicas_equal_lone_runs(tmp_path):
+    configs = [
+        cartpole(seed=0, total_steps=512 * 4),
+        cartpole(seed=1, total_steps=512 * 4, privacy=PrivacyConfig(z=3.0, clip=0.05)),
+    ]
+    group = run(configs, [tmp_path / "a", tmp_path / "b"], [["seed=0"], ["seed=1"]])
+    assert [r.status for r in group] == ["done", "done"]
+    for config, name in zip(configs, "ab", strict=True):
+        train(config, tmp_path / f"alone-{name}")
+        together, alone = essence(tmp_path / name), essence(tmp_path / f"alone-{name}")
+        assert torch.allclose(together[2], alone[2], atol=1e-4)
+    lines = read_lines(tmp_path / "b" / "ledger.jsonl")
+    assert {line["z"] for line in lines} == {3.0}
+
+
+def test_a_non_private_run_says_infinity_and_none(tmp_path):
+    config = cartpole(
+        algo=PpoConfig(minibatches=4, epochs=2),
+        privacy=PrivacyConfig(mechanism="none", users_per_round=8),
+    )
+    summary = train(config, tmp_path / "run").summary
+    assert summary["epsilon"] == math.inf
+    assert summary["guarantee"]["status"] == "none"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epsilon"] == math.inf
+
+
+def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, monkeypatch):
+    from privrl_bench import run as run_module
+
+    real = run_module.Session.step
+
+    def blow_up(session):
+        real(session)
+        if session.round == 4:
+            session.state.tensors["actor"][0, 0] = float("nan")
+
+    monkeypatch.setattr(run_module.Session, "step", blow_up)
+    result = train(cartpole(), tmp_path / "run")
+    assert result.status == "failed"
+    assert result.exit_code == 1
+    assert "diverged" in result.reason
+    saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert saved["round"] == 3
+    assert torch.isfinite(saved["state"]["actor"]).all()
+
+
+def test_environment_workers_do_not_change_the_result(tmp_path):
+    short = cartpole(total_steps=512 * 3)
+    train(short, tmp_path / "one")
+    train(replace(short, hardware=HardwareConfig(env_workers=2)), tmp_path / "two")
+    assert_same(essence(tmp_path / "one"), essence(tmp_path / "two"))
+
+
+def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
+    train(cartpole(), tmp_path / "run")
+    saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert set(saved) == {"version", "round", "state", "rollout", "plan"}
+    policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
+    assert set(policy) == {"actor", "hidden", "env", "guarantee"}
