@@ -23,6 +23,13 @@ from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, UserBatch
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    """Which numbers are finite in single precision, the precision of learning."""
+    return np.abs(x) <= _LARGEST
+
 
 class Rollout:
     """Collects one round of users.
@@ -82,6 +89,7 @@ class Rollout:
             seeds.append(int(self._seeds[r, u]))
         self._elapsed[where] = 0
         self._return[where] = 0.0
+        self.scaler.restart(where)
         self._raw[where] = self._slots.reset(np.flatnonzero(where), seeds)
 
     def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
@@ -99,10 +107,9 @@ class Rollout:
         spec = self._spec
         whole_episode = self._config.user == "episode"
         active = np.arange(users)[None, :] < np.asarray(cohort)[:, None]
-        if self._config.user != "segment":
+        begins = self._config.user != "segment" or not self._started
+        if begins:
             self._episode[:] = 0
-            self._reset(active, round_index)
-        elif not self._started:
             self._reset(active, round_index)
         self._started = True
 
@@ -125,10 +132,12 @@ class Rollout:
         mask = np.zeros(shape, dtype=bool)
         valid = active.copy()
         finished: list[list[float]] = [[] for _ in range(replicas)]
-        bad_users = np.zeros((replicas, users), dtype=bool)
+        bad_users = active & ~_finite(self._raw).all(axis=-1)
+        self._raw[bad_users] = 0.0
 
         going = active.copy()
-        scaled = self.scaler.obs(self._raw, update=going)
+        # What a slot carries over entered running statistics when it was first seen.
+        scaled = self.scaler.obs(self._raw, update=going & ~bad_users if begins else None)
         now = torch.zeros(replicas, users, spec.obs_dim)
         with torch.inference_mode():
             for t in range(steps):
@@ -141,7 +150,7 @@ class Rollout:
                 mask[:, :, t] = going
                 result = self._step(going, action.numpy())
                 reward, over, cut = result
-                broken = going & ~(np.isfinite(self._raw).all(axis=-1) & np.isfinite(reward))
+                broken = going & ~(_finite(self._raw).all(axis=-1) & _finite(reward))
                 if broken.any():
                     # The user's row will be zero; her slot starts afresh so that it can go on.
                     bad_users |= broken
@@ -152,8 +161,8 @@ class Rollout:
                 self._return += reward
                 terminated[:, :, t] = over & going
                 ended[:, :, t] = stop
-                rewards[:, :, t] = self.scaler.reward(reward, stop)
-                scaled = self.scaler.obs(self._raw, update=going)
+                rewards[:, :, t] = self.scaler.reward(reward, going & ~broken)
+                scaled = self.scaler.obs(self._raw, update=going & ~broken)
                 next_obs[:, :, t] = torch.from_numpy(scaled)
                 if stop.any():
                     for r, u in zip(*np.nonzero(stop & ~broken), strict=True):
@@ -162,9 +171,12 @@ class Rollout:
                         going = going & ~stop
                     else:
                         self._reset(stop, round_index)
-                        scaled = np.where(
-                            stop[..., None], self.scaler.obs(self._raw, update=stop), scaled
-                        )
+                        lost = stop & ~_finite(self._raw).all(axis=-1)
+                        if lost.any() and t + 1 < steps:  # after the last step: the next user's
+                            bad_users |= lost
+                            self._raw[lost] = 0.0
+                        begun = self.scaler.obs(self._raw, update=stop & ~lost)
+                        scaled = np.where(stop[..., None], begun, scaled)
         valid &= ~bad_users
         stats = [
             {

@@ -85,7 +85,7 @@ class SharedCritic:
     def local(
         self, state: State, users: UserBatch, targets: Tensor, order: Tensor, lr: float
     ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        """Local Adam on half the squared error, in a ball of `critic_clip`."""
+        """Local Adam on a quarter of the squared error, in a ball of `critic_clip`."""
         replicas, count = users.valid.shape
         start = state.tensors["critic"].repeat_interleave(count, dim=0)
         adam = adam_start(start)

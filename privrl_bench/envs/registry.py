@@ -99,7 +99,7 @@ def _limit(config: EnvConfig, env: Any) -> int:
     inner = getattr(env.unwrapped, "_env", None)  # dm_control keeps its limit in the suite's object
     steps = getattr(inner, "_step_limit", math.inf)
     if math.isfinite(steps):
-        return int(steps)
+        return math.ceil(steps)
     raise ConfigError(
         "env.max_episode_steps",
         f"{config.name} has no time limit of its own; set a public one, e.g. 1000",

@@ -37,7 +37,8 @@ class SignalScaler:
     """The scaling that `EnvConfig` asks for.
 
     With `running`, every slot keeps its own statistics of everything its users ever saw, as Gymnasium's
-    normalising wrappers do; later users are scaled by earlier users' data, which no noise covers.
+    normalising wrappers do (the running return starts at 0 in every episode, also after a time limit);
+    later users are scaled by earlier users' data, which no noise covers.
 
     Args:
         config: scaling modes and public constants.
@@ -70,15 +71,19 @@ class SignalScaler:
         cut = self._config.obs_clip
         return np.clip((obs - self._obs.mean) * self._inverse_std, -cut, cut)
 
-    def reward(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """Scaled [R, U] rewards; `ended` [R, U] bool."""
+    def restart(self, where: np.ndarray) -> None:
+        """The slots `where` [R, U] bool begin a new episode: their running return starts at 0."""
+        self._running_return[where] = 0.0
+
+    def reward(self, rewards: np.ndarray, update: np.ndarray) -> np.ndarray:
+        """Scaled [R, U] rewards; `update` [R, U] bool: slots to learn from."""
         if self._config.reward_scaling == "none":
             return rewards
         scale: float | np.ndarray = self._config.reward_scale
         if self._config.reward_scaling == "running":
-            self._running_return = self._running_return * self._gamma + rewards
-            self._returns.update(self._running_return, np.ones(rewards.shape, dtype=bool))
-            self._running_return = np.where(ended, 0.0, self._running_return)
+            grown = self._running_return * self._gamma + rewards
+            self._running_return = np.where(update, grown, self._running_return)
+            self._returns.update(self._running_return, update)
             scale = 1.0 / np.sqrt(self._returns.var + 1e-8)
         return np.clip(rewards * scale, -self._config.reward_clip, self._config.reward_clip)
 

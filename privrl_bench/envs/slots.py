@@ -86,9 +86,9 @@ class LoopSlots:
                 action = action.reshape(self._shape).astype(self._dtype, copy=False)
             try:
                 result = self._envs[slot].step(action)
+                obs[row] = np.asarray(result[0]).reshape(-1)
             except Exception as error:
                 raise _failure("step", error) from error
-            obs[row] = result[0].reshape(-1)
             rewards[row], terminated[row], truncated[row] = result[1], result[2], result[3]
         return StepResult(obs, rewards, terminated, truncated)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ def _serve(pipe: Connection, config: EnvConfig, count: int) -> None:
             slots.close()
 
 
+def _hang_up(pipes: list[Connection]) -> None:
+    for pipe in pipes:
+        pipe.close()
+
+
 class WorkerSlots:
     """Slot i lives in process i % workers; results come back in the caller's order.
 
@@ -65,6 +71,8 @@ class WorkerSlots:
             there.close()
             self._pipes.append(here)
             self._processes.append(process)
+        # Workers end when their pipe does. At exit that must come before they are waited for.
+        Finalize(self, _hang_up, args=(self._pipes,), exitpriority=10)
         for pipe in self._pipes:
             self._answer(pipe)
 
@@ -122,4 +130,4 @@ class WorkerSlots:
                 pass  # the worker is gone already
             process.join(timeout=5)
             if process.is_alive():
-                process.terminate()
+                process.kill()

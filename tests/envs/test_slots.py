@@ -1,0 +1,202 @@
+"""Slots of every kind are the same slots; what cannot work says why."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import changed, own, shipped
+
+from privrl_bench.envs.native import NativeCartPole
+from privrl_bench.envs.registry import env_spec, make_env, make_slots
+from privrl_bench.envs.slots import LoopSlots
+from privrl_bench.envs.workers import WorkerSlots
+from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.schema import EnvConfig
+
+
+def assert_same_story(a, b, choose, rounds, seed) -> None:
+    """Random actions in random subsets of slots, resets where an episode is over or at a whim."""
+    rng = np.random.default_rng(seed)
+    everyone = np.arange(a.count)
+    seeds = rng.integers(2**32, size=a.count).tolist()
+    assert np.array_equal(a.reset(everyone, seeds), b.reset(everyone, seeds))
+    ends = {"terminated": 0, "truncated": 0}
+    for _ in range(rounds):
+        some = np.flatnonzero(rng.random(a.count) < 0.8)
+        if not len(some):
+            continue
+        actions = choose(rng, len(some))
+        mine, other = a.step(some, actions), b.step(some, actions)
+        for x, y in zip(mine, other, strict=True):
+            assert np.array_equal(x, y)
+        ends["terminated"] += int(mine.terminated.sum())
+        ends["truncated"] += int(mine.truncated.sum())
+        again = some[mine.terminated | mine.truncated | (rng.random(len(some)) < 0.01)]
+        rng.shuffle(again)
+        if len(again):
+            seeds = rng.integers(2**32, size=len(again)).tolist()
+            assert np.array_equal(a.reset(again, seeds), b.reset(again, seeds))
+    assert ends["terminated"] > 0
+    assert ends["truncated"] > 0
+
+
+def push(rng, count):
+    return rng.integers(2, size=count)
+
+
+def test_native_cartpole_equals_single_environments_bit_for_bit() -> None:
+    config = changed(shipped("cartpole"), max_episode_steps=25)
+    native = make_slots(config, 7)
+    assert isinstance(native, NativeCartPole)
+    loop = make_slots(changed(config, backend="loop"), 7)
+    assert isinstance(loop, LoopSlots)
+    assert_same_story(native, loop, push, 600, seed=1)
+
+
+@pytest.mark.parametrize("name", ["MyEnv", "Clock"])
+def test_worker_processes_equal_one_process(name) -> None:
+    config = own(name, max_episode_steps=6 if name == "MyEnv" else None)
+    spread, together = WorkerSlots(config, 5, 2), make_slots(config, 5)
+    if name == "Clock":
+        assert_same_story(spread, together, lambda g, k: g.integers(3, size=k), 120, seed=2)
+    else:
+        everyone = np.arange(5)[::-1]  # order and payload stay together
+        assert np.array_equal(spread.reset(everyone, [1] * 5), together.reset(everyone, [1] * 5))
+        moves = np.array([1, 0, 1, 1, 0])
+        right = spread.step(everyone, moves).obs
+        assert right[:, 1].tolist() == moves.tolist()
+    spread.close()
+    assert not any(p.is_alive() for p in spread._processes)
+
+
+def test_an_environment_of_a_package_on_the_path_is_used() -> None:
+    config = own("MyEnv")
+    spec = env_spec(config)
+    assert (spec.obs_dim, spec.discrete, spec.actions, spec.limit) == (5, True, 2, 20)
+    slots = make_slots(config, 1)
+    slots.reset(np.arange(1), [0])
+    total = sum(slots.step(np.arange(1), np.ones(1, int)).rewards[0] for _ in range(20))
+    assert total == 17.0
+
+
+def test_choices_that_do_not_start_at_zero_are_shifted() -> None:
+    slots = make_slots(own("Clock"), 1)
+    slots.reset(np.arange(1), [0])
+    for choice in range(2):
+        slots.step(np.arange(1), np.array([choice]))  # the environment asserts -1, 0, 1
+
+
+def test_shaped_observations_and_actions_are_flat_outside() -> None:
+    config = own("Point")
+    spec = env_spec(config)
+    assert (spec.obs_dim, spec.actions) == (2, 2)
+    assert spec.action_low.tolist() == [-1.0, 0.0]
+    slots = make_slots(config, 3)
+    assert slots.reset(np.arange(3), [1, 2, 3]).shape == (3, 2)
+    assert slots.step(np.arange(3), np.ones((3, 2))).obs.shape == (3, 2)
+
+
+def test_observations_in_parts_become_one_vector() -> None:
+    config = own("DictObs")
+    assert env_spec(config).obs_dim == 5
+    obs = make_slots(config, 1).reset(np.arange(1), [0])
+    assert obs.tolist() == [[0.5, -0.5, 0.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_environment_that_raises_is_reported_in_its_own_words(workers) -> None:
+    slots = make_slots(own("Clock", kwargs={"spoiled": "raise"}), 12, workers)
+    everyone = np.arange(12)
+    slots.reset(everyone, list(range(12)))
+    with pytest.raises(EnvironmentFailure, match="step raised RuntimeError: pump is stuck"):
+        for _ in range(2):
+            slots.step(everyone, np.zeros(12, dtype=int))
+    slots.close()
+
+
+def test_a_dead_worker_is_an_environment_failure_and_close_still_returns() -> None:
+    slots = WorkerSlots(own("MyEnv"), 2, 2)
+    slots._processes[1].kill()
+    slots._processes[1].join()
+    with pytest.raises((EnvironmentFailure, OSError)):
+        slots.reset(np.arange(2), [0, 1])
+    slots.close()
+
+
+def test_a_program_that_forgets_its_workers_still_ends() -> None:
+    program = (
+        "from privrl_bench.envs.workers import WorkerSlots\n"
+        "from privrl_bench.schema import EnvConfig\n"
+        "if __name__ == '__main__':\n"
+        "    kept = WorkerSlots(EnvConfig(id='CartPole-v1'), 2, 1)\n"
+        "    raise SystemExit(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == 3
+
+
+# -- errors of the user ---------------------------------------------------------------------
+
+
+def problem(config) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        env_spec(config)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_an_unknown_id_suggests_the_nearest() -> None:
+    error = problem(EnvConfig(id="CartPol-v1"))
+    assert error.key == "env.id"
+    assert "did you mean CartPole-v1?" in str(error)
+    error = problem(own("MyEnw"))
+    assert "did you mean MyEnv-v0?" in str(error)
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    error = problem(EnvConfig(id="no_such_package:Thing-v0"))
+    assert error.key == "env.id"
+    assert "no_such_package" in str(error)
+
+
+@pytest.mark.parametrize("key", ["obs_mean", "obs_std"])
+def test_public_constants_of_the_wrong_length_are_counted(key) -> None:
+    short = {"obs_mean": None, "obs_std": None, key: [1.0, 2.0]}
+    error = problem(changed(shipped("cartpole"), **short))
+    assert error.key == f"env.{key}"
+    assert "needs 4 numbers" in str(error)
+    assert "got 2" in str(error)
+
+
+def test_public_scaling_without_constants_is_refused() -> None:
+    error = problem(EnvConfig(id="CartPole-v1"))
+    assert error.key == "env.obs_scaling"
+    assert "env.obs_mean" in str(error)
+
+
+def test_an_unsupported_action_space_is_named() -> None:
+    assert "MultiDiscrete" in str(problem(own("ManyActions")))
+
+
+def test_an_environment_without_an_end_needs_a_public_limit() -> None:
+    assert problem(own("NoLimit")).key == "env.max_episode_steps"
+    config = own("NoLimit", max_episode_steps=9)
+    assert env_spec(config).limit == 9
+    env = make_env(config)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(9)] == [False] * 8 + [True]
+
+
+def test_unknown_keyword_arguments_are_the_users_mistake() -> None:
+    assert problem(own("Clock", kwargs={"spoilt": "x"})).key == "env.kwargs"
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "key", "near"),
+    [("walke", "walk", "env.domain", "walker"), ("walker", "wal", "env.task", "walk")],
+)
+def test_an_unknown_dm_control_name_suggests_the_nearest(domain, task, key, near) -> None:
+    error = problem(EnvConfig(kind="dmc", domain=domain, task=task, obs_scaling="none"))
+    assert error.key == key
+    assert f"did you mean {near}?" in str(error)

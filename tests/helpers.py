@@ -1,0 +1,181 @@
+"""What several tests share: configurations, random users, plain torch modules, a loop without gate."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+
+import numpy as np
+import torch
+
+from privrl_bench.config import compose
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.nets.policy import make_policy
+from privrl_bench.privacy.plan import Contribution
+from privrl_bench.rollout import Rollout
+from privrl_bench.schema import EnvConfig
+from privrl_bench.streams import Streams
+from privrl_bench.types import EnvSpec, State, UserBatch
+
+CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, limit=100)
+BOX = EnvSpec("box", 3, False, 2, 100, np.array([-1.0, -2.0]), np.array([1.0, 4.0]))
+
+
+@cache
+def shipped(name: str) -> EnvConfig:
+    """The environment that `env=name` composes."""
+    return compose(["algo=ppo", f"env={name}"]).env
+
+
+def own(name: str, **changes: object) -> EnvConfig:
+    """An environment of `my_pkg` without any scaling."""
+    plain = {"name": name, "obs_scaling": "none", "reward_scaling": "none"}
+    return EnvConfig(**{**plain, "id": f"my_pkg:{name}-v0", **changes})
+
+
+def rollout_of(config: EnvConfig, seeds: list[int], users: int, steps: int, **more: object):
+    """(rollout, [R, P] actor): one random policy per seed, far enough from uniform to matter."""
+    spec = env_spec(config)
+    policy = make_policy(spec, [8])
+    streams = [Streams(s) for s in seeds]
+    actor = torch.stack([policy.init(s.torch("init", 0)) for s in streams])
+    return Rollout(config, spec, policy, streams, users, steps, 0.99, **more), 3.0 * actor
+
+
+def tensors(users: UserBatch) -> dict[str, torch.Tensor]:
+    """The tensors of a batch by name."""
+    return {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+
+
+def assert_same_users(a: UserBatch, b: UserBatch) -> None:
+    """Bit for bit."""
+    for name, x in tensors(a).items():
+        torch.testing.assert_close(x, tensors(b)[name], rtol=0, atol=0, msg=lambda m, n=name: n + m)
+
+
+def random_users(
+    spec: EnvSpec, replicas: int, users: int, steps: int, seed: int, lengths=None
+) -> UserBatch:
+    """Float64 users that no simulator made; `lengths` [R, U] gives episodes of different length."""
+    g = torch.Generator().manual_seed(seed)
+    shape = (replicas, users, steps)
+
+    def normal(*more: int) -> torch.Tensor:
+        return torch.randn(*shape, *more, generator=g, dtype=torch.float64)
+
+    ended = torch.rand(shape, generator=g) < 0.15
+    terminated = ended & (torch.rand(shape, generator=g) < 0.5)
+    mask = torch.ones(shape, dtype=torch.bool)
+    if lengths is not None:
+        last = torch.as_tensor(lengths)[..., None] - 1
+        place = torch.arange(steps).expand(shape)
+        mask = place <= last
+        ended = place == last
+        terminated = ended & (torch.as_tensor(lengths)[..., None] % 2 == 0)
+    actions = torch.randint(spec.actions, shape, generator=g) if spec.discrete else None
+    return UserBatch(
+        obs=normal(spec.obs_dim),
+        next_obs=normal(spec.obs_dim),
+        actions=normal(spec.actions) if actions is None else actions,
+        rewards=normal(),
+        terminated=terminated,
+        ended=ended,
+        mask=mask,
+        valid=torch.ones(replicas, users, dtype=torch.bool),
+    )
+
+
+def part(users: UserBatch, r: int, u: int) -> UserBatch:
+    """User u of replica r alone."""
+    return UserBatch(**{n: x[r : r + 1, u : u + 1] for n, x in tensors(users).items()})
+
+
+def in_double(state: State) -> State:
+    """The state in float64, where two ways to the same number agree closely."""
+    return State(state.round, {n: x.double() for n, x in state.tensors.items()})
+
+
+def module_of(vector: torch.Tensor, widths: list[int]) -> torch.nn.Sequential:
+    """A torch network with the weights of a flat vector: per layer weight [in, out], then bias."""
+    layers: list[torch.nn.Module] = []
+    at = 0
+    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        layer = torch.nn.Linear(a, b, dtype=vector.dtype)
+        layer.weight.data = vector[at : at + a * b].reshape(a, b).T.clone()
+        layer.bias.data = vector[at + a * b : at + a * b + b].clone()
+        at += a * b + b
+        layers += [layer] if i == len(widths) - 2 else [layer, torch.nn.Tanh()]
+    assert at == len(vector)
+    return torch.nn.Sequential(*layers)
+
+
+def vector_of(module: torch.nn.Sequential) -> torch.Tensor:
+    """The inverse of `module_of`."""
+    linear = [x for x in module if isinstance(x, torch.nn.Linear)]
+    pieces = [p for x in linear for p in (x.weight.detach().T.reshape(-1), x.bias.detach())]
+    return torch.cat(pieces)
+
+
+class TorchPolicy(torch.nn.Module):
+    """A policy made of torch's own modules and distributions, from a flat vector."""
+
+    def __init__(self, spec: EnvSpec, vector: torch.Tensor, hidden: list[int]):
+        super().__init__()
+        self.discrete = spec.discrete
+        inner = vector if spec.discrete else vector[: -spec.actions]
+        self.net = module_of(inner, [spec.obs_dim, *hidden, spec.actions])
+        if not spec.discrete:
+            self.log_std = torch.nn.Parameter(vector[-spec.actions :].clone())
+
+    def distribution(self, obs: torch.Tensor) -> torch.distributions.Distribution:
+        """The distribution over actions."""
+        if self.discrete:
+            return torch.distributions.Categorical(logits=self.net(obs))
+        normal = torch.distributions.Normal(self.net(obs), self.log_std.exp())
+        return torch.distributions.Independent(normal, 1)
+
+    def vector(self) -> torch.Tensor:
+        """The parameters as one vector."""
+        own = vector_of(self.net)
+        return own if self.discrete else torch.cat([own, self.log_std.detach()])
+
+
+def slow_gae(rewards, values, next_values, terminated, ended, gamma, lam) -> torch.Tensor:
+    """Advantages of one trajectory [T] by the definition: a sum over all later steps."""
+    steps = len(rewards)
+    found = torch.zeros(steps, dtype=rewards.dtype)
+    for t in range(steps):
+        weight = 1.0
+        for k in range(t, steps):
+            after = 0.0 if terminated[k] else gamma * float(next_values[k])
+            found[t] += weight * (float(rewards[k]) + after - float(values[k]))
+            weight *= gamma * lam
+            if ended[k]:
+                break
+    return found
+
+
+def open_gate(contribution: Contribution) -> tuple[dict[str, torch.Tensor], dict]:
+    """Mean rows and bypass of the users that are valid, without clip, noise or ledger."""
+    rows, valid, bypass = contribution.take()
+    kept = {n: torch.where(valid[..., None], x, 0.0).mean(1) for n, x in rows.items()}
+    return kept, bypass
+
+
+def learn(algo, rollout: Rollout, rounds: int) -> tuple[State, list[float]]:
+    """Train without a gate; returns the state and the mean training return of every round."""
+    from types import SimpleNamespace
+
+    streams = rollout._streams
+    state, curve = algo.init(streams), []
+    for index in range(rounds):
+        users = rollout.collect(algo.actor(state), index, [rollout.shape[1]] * len(streams))
+        curve.append(float(np.nanmean([s["train/return_mean"] for s in users.stats])))
+        values, bypass = open_gate(algo.local(state, users, streams))
+        state = algo.server(state, SimpleNamespace(values=values, bypass=bypass))
+    return state, curve
+
+
+def changed(config: EnvConfig, **changes: object) -> EnvConfig:
+    """A copy with other settings."""
+    return replace(config, **changes)

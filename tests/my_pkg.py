@@ -1,0 +1,115 @@
+"""A user's own package of Gymnasium environments, as `env.id=my_pkg:MyEnv-v0` finds it."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+
+_clock = iter(range(10**9))  # what `drift` reads: not determined by seed and actions
+
+
+class MyEnv(gym.Env):
+    """Five states in a row; 1 goes right, 0 back to the start; reward 1 in the last state.
+
+    In 20 steps always-right scores 17, uniform play 17 / 16 on average (four times right in a row).
+    """
+
+    def __init__(self):
+        self.observation_space = Box(0.0, 1.0, (5,), np.float32)
+        self.action_space = Discrete(2)
+        self._state = 0
+
+    def _obs(self):
+        return np.eye(5, dtype=np.float32)[self._state]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._state = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self._state = min(self._state + 1, 4) if action == 1 else 0
+        return self._obs(), float(self._state == 4), False, False, {}
+
+
+class Clock(gym.Env):
+    """Observation (step, length), reward step; over after `length` steps, drawn from 2 to 7.
+
+    Where `length` is 6 the environment is `spoiled`: "obs", "huge", "reward", "raise": bad second
+    step; "reset": bad first observation.
+    """
+
+    def __init__(self, spoiled="", drift=False):
+        self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = Discrete(3, start=-1)
+        self._spoiled = spoiled
+        self._drift = drift
+
+    def _obs(self):
+        return np.array([next(_clock) if self._drift else self._step, self._length], float)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        self._length = int(self.np_random.integers(2, 8))
+        bad = self._spoiled == "reset" and self._length == 6
+        return (np.array([np.nan, 0.0]) if bad else self._obs()), {}
+
+    def step(self, action):
+        assert action in (-1, 0, 1)
+        self._step += 1
+        obs, reward = self._obs(), float(self._step)
+        if self._length == 6 and self._step == 2:
+            if self._spoiled == "raise":
+                raise RuntimeError("pump is stuck")
+            if self._spoiled == "reward":
+                reward = np.inf
+            if self._spoiled == "obs":
+                obs[0] = np.nan
+            if self._spoiled == "huge":
+                obs[0] = 1e200
+        return obs, reward, self._step >= self._length, False, {}
+
+
+class Point(gym.Env):
+    """A point on a line, pushed by actions in [[-1, 0], [3, 4]]; goes on for ever."""
+
+    def __init__(self):
+        self.observation_space = Box(-np.inf, np.inf, (1, 2), np.float64)
+        self.action_space = Box(np.array([[-1.0, 0.0]]), np.array([[3.0, 4.0]]), dtype=np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._place = self.np_random.normal(size=(1, 2))
+        return self._place.copy(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self._place = 0.9 * self._place + 0.1 * action - 0.1
+        return self._place.copy(), -float(np.square(self._place).sum()), False, False, {}
+
+
+class DictObs(MyEnv):
+    """Observations in two parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Dict({"a": Box(-1.0, 1.0, (2,), np.float32), "b": Discrete(3)})
+
+    def _obs(self):
+        return {"a": np.array([0.5, -0.5], np.float32), "b": 2}
+
+
+class ManyActions(MyEnv):
+    """Actions that no policy here can choose."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = MultiDiscrete([2, 3])
+
+
+gym.register("MyEnv-v0", entry_point=MyEnv, max_episode_steps=20)
+gym.register("NoLimit-v0", entry_point=MyEnv)
+gym.register("Clock-v0", entry_point=Clock, max_episode_steps=5)
+gym.register("Point-v0", entry_point=Point, max_episode_steps=30)
+gym.register("DictObs-v0", entry_point=DictObs, max_episode_steps=20)
+gym.register("ManyActions-v0", entry_point=ManyActions, max_episode_steps=20)
