@@ -1,0 +1,1 @@
+"""privrl_bench: reinforcement learning under differential privacy, one config-driven runner."""

@@ -155,9 +155,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
 def _check_equal(configs: list[RunConfig]) -> None:
     first = configs[0]
     for other in configs[1:]:
-        same = replace(
-            other, seed=first.seed, privacy=replace(other.privacy, z=first.privacy.z)
-        )
+        same = replace(other, seed=first.seed, privacy=replace(other.privacy, z=first.privacy.z))
         if same != first:
             raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
 

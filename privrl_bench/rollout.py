@@ -178,6 +178,10 @@ class Rollout:
                         begun = self.scaler.obs(self._raw, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
         valid &= ~bad_users
+        if not mask.all():  # steps that did not happen hold nothing of anybody
+            idle = torch.from_numpy(~mask)
+            for x in (obs, next_obs, actions):
+                x[idle] = 0
         stats = [
             {
                 "train/return_mean": float(np.mean(done)) if done else float("nan"),
@@ -226,13 +230,14 @@ class Rollout:
         state = {f"scaler.{k}": v for k, v in self.scaler.get_state().items()}
         if self._config.user == "segment":
             longest = int(self._elapsed.max(initial=0))
+            current = np.arange(longest) < self._elapsed[..., None]
             state |= {
                 "episode": torch.from_numpy(self._episode.copy()),
                 "elapsed": torch.from_numpy(self._elapsed.copy()),
                 "seeds": torch.from_numpy(self._seeds.copy()),
                 "return": torch.from_numpy(self._return.copy()),
                 "raw": torch.from_numpy(self._raw.copy()),
-                "history": torch.from_numpy(self._history[:, :, :longest].copy()),
+                "history": torch.from_numpy(self._history[:, :, :longest] * current[..., None]),
                 "started": torch.full((self.shape[0],), self._started),
             }
         return state

@@ -194,9 +194,7 @@ def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         pieces = [part[key] for part in parts]
         if key == "history":
             longest = max(p.shape[2] for p in pieces)
-            pieces = [
-                torch.nn.functional.pad(p, (0, 0, 0, longest - p.shape[2])) for p in pieces
-            ]
+            pieces = [torch.nn.functional.pad(p, (0, 0, 0, longest - p.shape[2])) for p in pieces]
         joined[key] = torch.cat(pieces)
     return joined
 
@@ -265,7 +263,9 @@ def _run_group(
                 rundir.begin(configs[r], overrides[r])
                 rundir.set_status("planned")
             write_json(rundir / "plan.json", describe_plan(parts, r))
-        return [RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)]
+        return [
+            RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
+        ]
     assemble(configs, [None] * len(configs))  # every ConfigError before a folder is made
     saved = [rundir.load_checkpoint() for rundir in dirs]
     for config, rundir, given in zip(configs, dirs, overrides, strict=True):
@@ -348,12 +348,14 @@ class _Training:
                 return [self._finish(r) for r in range(len(self.dirs))]
             self._checkpoint()
             name = signal.Signals(stop.signal).name
-            return self._end("interrupted", f"{name}; run the same command to go on",
-                             128 + stop.signal)
+            return self._end(
+                "interrupted", f"{name}; run the same command to go on", 128 + stop.signal
+            )
         except KeyboardInterrupt:
             self._save(snapshot)
-            return self._end("interrupted", "stopped within a round; run the same command to go on",
-                             130)
+            return self._end(
+                "interrupted", "stopped within a round; run the same command to go on", 130
+            )
         except ConfigError:
             raise
         except Exception as error:

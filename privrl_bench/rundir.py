@@ -110,8 +110,8 @@ class RunDir:
             )
 
     def move_aside(self) -> Path | None:
-        """Rename an existing folder to the first free `<name>.old<n>`; nothing is deleted."""
-        if not self.path.exists():
+        """Rename a folder that holds a run to the first free `<name>.old<n>`; nothing is deleted."""
+        if not self.status():
             return None
         number = 1
         while (target := self.path.with_name(f"{self.path.name}.old{number}")).exists():
@@ -122,15 +122,13 @@ class RunDir:
     def begin(self, config: RunConfig, overrides: list[str]) -> None:
         """Create the folder and write what is known before anything is trained."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(
-            self / "config.yaml", yaml.safe_dump(_plain(config), sort_keys=False).encode()
-        )
+        write_atomic(self / "config.yaml", yaml.safe_dump(_plain(config), sort_keys=False).encode())
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config))
 
     def group(self) -> str:
         """W&B group: the run without its seed, so that the seeds of a sweep stand together."""
-        parts = self.path.parts[-3:-1] + (_SEED.sub("", self.path.name).strip("_,-") or "default",)
+        parts = (*self.path.parts[-3:-1], _SEED.sub("", self.path.name).strip("_,-") or "default")
         return "/".join(parts)
 
     # -- while running ----------------------------------------------------------------------
@@ -203,7 +201,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def provenance(config: RunConfig) -> dict[str, Any]:
     """Commit, versions and hardware that produced a run."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)

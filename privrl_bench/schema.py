@@ -112,8 +112,7 @@ class PrivacyConfig:
             if self.adjacency != "add_or_remove":
                 raise ConfigError(
                     "privacy.adjacency",
-                    "Poisson sampling is analysed for add_or_remove only, "
-                    f"got {self.adjacency!r}",
+                    f"Poisson sampling is analysed for add_or_remove only, got {self.adjacency!r}",
                 )
         elif self.adjacency == "add_or_remove":
             raise ConfigError(

@@ -71,8 +71,10 @@ def calls(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             function = node.func
-            yield function.attr if isinstance(function, ast.Attribute) else getattr(
-                function, "id", ""
+            yield (
+                function.attr
+                if isinstance(function, ast.Attribute)
+                else getattr(function, "id", "")
             )
 
 

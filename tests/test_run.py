@@ -224,7 +224,7 @@ def test_a_finished_run_is_skipped_and_another_configuration_is_refused(tmp_path
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     assert train(cartpole(), tmp_path / "run").status == "skipped"
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
-    with pytest.raises(ConfigError, match="algo.epochs: 2 -> 8"):
+    with pytest.raises(ConfigError, match=r"algo\.epochs: 2 -> 8"):
         train(cartpole(algo=replace(cartpole().algo, epochs=8)), tmp_path / "run")
     again = train(cartpole(resume="restart"), tmp_path / "run")
     assert again.status == "done"

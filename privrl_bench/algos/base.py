@@ -87,7 +87,10 @@ def step_order(
     replicas, count, steps = users.mask.shape
     size = max(steps // minibatches, 1)
     scores = torch.stack(
-        [torch.rand(epochs, count, steps, generator=s.torch("local", round_index)) for s in streams],
+        [
+            torch.rand(epochs, count, steps, generator=s.torch("local", round_index))
+            for s in streams
+        ],
         dim=1,
     )  # [E, R, U, T]
     order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)

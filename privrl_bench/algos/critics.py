@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ _FEATURE_WORDS = (20250117, 7)
 class Critic(Protocol):
     """A state-value estimate and the way it learns from users."""
 
-    caveats: dict[str, str]
+    caveats: ClassVar[dict[str, str]]
 
     def blocks(self) -> tuple[Block, ...]:
         """Its part of a user's row."""
@@ -54,7 +54,7 @@ class Critic(Protocol):
 class SharedCritic:
     """The paper's critic: a network whose users' changes are averaged without noise. It leaks."""
 
-    caveats = {
+    caveats: ClassVar[dict[str, str]] = {
         SHARED_CRITIC: "the average of users' critic changes carries no noise and steers later users' "
         "updates"
     }
@@ -94,7 +94,9 @@ class SharedCritic:
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
         def loss(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            return 0.5 * value_loss(self._net.forward(params, batch["obs"])[..., 0], batch["target"])
+            return 0.5 * value_loss(
+                self._net.forward(params, batch["obs"])[..., 0], batch["target"]
+            )
 
         change = train_in_ball(
             start,
@@ -125,7 +127,7 @@ class PrivateCritic:
     Each user sends the ridge regression of her own residuals, clipped at `critic_clip`.
     """
 
-    caveats: dict[str, str] = {}
+    caveats: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: DppgConfig, obs_dim: int):
         self._config = config
@@ -170,7 +172,7 @@ class PrivateCritic:
 class NoCritic:
     """No critic: the advantage is the user's own discounted reward-to-go."""
 
-    caveats: dict[str, str] = {}
+    caveats: ClassVar[dict[str, str]] = {}
 
     def blocks(self) -> tuple[Block, ...]:
         """None."""

@@ -29,7 +29,7 @@ class Ppo(PooledActorCritic):
         """E passes of clipped-surrogate minibatches with a persistent Adam."""
         config = self.config
         device = self._setup.device
-        replicas, total = data["target"].shape
+        total = data["target"].shape[1]
         size = max(total // config.minibatches, 1)
         lr = self.learning_rate(state.round)
         done = state.round * config.epochs * config.minibatches
@@ -52,9 +52,7 @@ class Ppo(PooledActorCritic):
                 with torch.no_grad():
                     limited = limit_norm(list(grads), config.max_grad_norm)
                     for part, grad in zip(params, limited, strict=True):
-                        params[part], adams[part] = adam_step(
-                            params[part], grad, adams[part], lr
-                        )
+                        params[part], adams[part] = adam_step(params[part], grad, adams[part], lr)
         new = {part: x.detach() for part, x in params.items()}
         for part, adam in adams.items():
             new |= {f"m_{part}": adam.m, f"v_{part}": adam.v}

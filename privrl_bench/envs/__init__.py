@@ -1,0 +1,1 @@
+"""Simulators: registry, slots, scaling."""

@@ -28,13 +28,20 @@ class NativeCartPole:
         self._env.reset(seed=0)
         self._elapsed = np.zeros(count, dtype=np.int64)
 
+    @property
+    def _state(self) -> np.ndarray:
+        """[4, count]; the environment makes a new array in every step."""
+        state = self._env.state
+        assert state is not None
+        return state
+
     def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
         """See `Slots.reset`."""
         for slot, seed in zip(indices, seeds, strict=True):
             rng, _ = seeding.np_random(seed)
-            self._env.state[:, slot] = rng.uniform(low=-0.05, high=0.05, size=(4,))
+            self._state[:, slot] = rng.uniform(low=-0.05, high=0.05, size=(4,))
         self._elapsed[indices] = 0
-        return self._env.state[:, indices].T.astype(np.float32)
+        return self._state[:, indices].T.astype(np.float32)
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
         """See `Slots.step`; slots outside `indices` keep their state."""
@@ -42,11 +49,11 @@ class NativeCartPole:
         every[indices] = actions
         idle = np.ones(self.count, dtype=bool)
         idle[indices] = False
-        held = self._env.state[:, idle].copy()
+        held = self._state[:, idle].copy()
         obs, rewards, terminated, _, _ = self._env.step(every)
         self._env.prev_done[:] = False
         if idle.any():
-            self._env.state[:, idle] = held
+            self._state[:, idle] = held
         self._elapsed[indices] += 1
         return StepResult(
             obs[indices],

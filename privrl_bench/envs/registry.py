@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,16 @@ from privrl_bench.envs.slots import LoopSlots, Slots
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.schema import EnvConfig
 from privrl_bench.types import EnvSpec
+
+
+def _tame_mujoco() -> None:
+    """Send MuJoCo's warnings to Python instead of a MUJOCO_LOG.TXT in the user's folder."""
+    import mujoco
+
+    def forward(message: str) -> None:
+        logging.getLogger("mujoco").info(message)
+
+    mujoco.set_mju_user_warning(forward)
 
 
 def _make_gym(config: EnvConfig) -> Any:
@@ -25,6 +37,9 @@ def _make_gym(config: EnvConfig) -> Any:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigError("env.id", f"cannot import {module!r} ({error})") from None
+    known = gym.registry.get(name.split(":")[-1])
+    if known is not None and "mujoco" in str(known.entry_point):
+        _tame_mujoco()
     try:
         return gym.make(
             name,
@@ -44,8 +59,12 @@ def _make_dmc(config: EnvConfig) -> Any:
     """One dm_control suite task as a Gymnasium environment."""
     import gymnasium as gym
     import shimmy
-    from dm_control import suite
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
+        from dm_control import suite
+
+    _tame_mujoco()
     domains = sorted({domain for domain, _ in suite.ALL_TASKS})
     domain, task = str(config.domain), str(config.task)
     if domain not in domains:
@@ -80,7 +99,9 @@ def make_env(config: EnvConfig) -> Any:
     space = env.observation_space
     if not isinstance(space, gym.spaces.Box):
         if not space.is_np_flattenable:
-            raise ConfigError("env", f"observations of type {type(space).__name__} have no fixed size")
+            raise ConfigError(
+                "env", f"observations of type {type(space).__name__} have no fixed size"
+            )
         env = gym.wrappers.FlattenObservation(env)
     if not isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.Box):
         raise ConfigError(
@@ -121,7 +142,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             numbers = getattr(config, key)
             if config.obs_scaling == "public" and numbers is not None and len(numbers) != obs_dim:
                 raise ConfigError(
-                    f"env.{key}", f"needs {obs_dim} numbers, one per observation, got {len(numbers)}"
+                    f"env.{key}",
+                    f"needs {obs_dim} numbers, one per observation, got {len(numbers)}",
                 )
         if config.obs_scaling == "public" and (config.obs_mean is None or config.obs_std is None):
             raise ConfigError(
@@ -148,11 +170,10 @@ def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
         from privrl_bench.envs.workers import WorkerSlots
 
         return WorkerSlots(config, count, workers)
-    if config.backend == "auto" and config.kind == "gym" and config.id == "CartPole-v1":
-        if not config.kwargs:
-            from privrl_bench.envs.native import NativeCartPole
+    if config.backend == "auto" and config.id == "CartPole-v1" and not config.kwargs:
+        from privrl_bench.envs.native import NativeCartPole
 
-            return NativeCartPole(count, config.max_episode_steps or 500)
+        return NativeCartPole(count, config.max_episode_steps or 500)
     spec_env = make_env(config)
     obs_dim = int(np.prod(spec_env.observation_space.shape))
     spec_env.close()

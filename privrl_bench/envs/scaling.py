@@ -54,8 +54,8 @@ class SignalScaler:
         self._returns = _Moments(replicas, users)
         self._running_return = np.zeros((replicas, users))
         if config.obs_scaling == "public":
-            self._obs.mean[:] = config.obs_mean
-            self._obs.var[:] = np.square(config.obs_std)
+            self._obs.mean[:] = np.asarray(config.obs_mean)
+            self._obs.var[:] = np.square(np.asarray(config.obs_std))
         self._refresh()
 
     def _refresh(self) -> None:

@@ -1,0 +1,1 @@
+"""Progress on the screen and the W&B mirror of a run's files."""

@@ -1,0 +1,1 @@
+"""Pure functions of tensors: returns, losses, optimiser steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +25,7 @@ class Mlp:
     def shapes(self) -> list[tuple[int, int]]:
         """(in, out) of every layer."""
         widths = (self.inputs, *self.hidden, self.outputs)
-        return list(zip(widths[:-1], widths[1:], strict=True))
+        return list(itertools.pairwise(widths))
 
     @cached_property
     def splits(self) -> list[int]:

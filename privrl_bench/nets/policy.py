@@ -92,7 +92,8 @@ class GaussianPolicy:
         self.net = Mlp(spec.obs_dim, hidden, spec.actions)
         self.size = self.net.size + spec.actions
         self._actions = spec.actions
-        assert spec.action_low is not None and spec.action_high is not None
+        assert spec.action_low is not None
+        assert spec.action_high is not None
         self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
         low = np.where(self._bounded, spec.action_low, -1.0)
         high = np.where(self._bounded, spec.action_high, 1.0)
@@ -100,7 +101,7 @@ class GaussianPolicy:
         self._half = ((high - low) / 2).astype(np.float32)
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
-        return params.split([self.net.size, self._actions], dim=-1)  # type: ignore[return-value]
+        return params.split([self.net.size, self._actions], dim=-1)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """[P]; mean near 0 (last gain 0.01), standard deviation 1."""

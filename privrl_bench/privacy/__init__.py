@@ -1,0 +1,1 @@
+"""The gate: clip, count, noise. All that an auditor of epsilon has to read."""

@@ -145,9 +145,7 @@ def _poisson(release: Release, accountant: str) -> Any:
             truncated_batch_size=release.cap,
             noise_multiplier=release.z,
         )
-    return dp_accounting.PoissonSampledDpEvent(
-        release.q, dp_accounting.GaussianDpEvent(release.z)
-    )
+    return dp_accounting.PoissonSampledDpEvent(release.q, dp_accounting.GaussianDpEvent(release.z))
 
 
 def epsilon_paper(z: float, delta: float) -> float:

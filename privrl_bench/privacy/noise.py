@@ -68,7 +68,9 @@ class SecureNoise:
 
     def _uniform(self, count: int) -> np.ndarray:
         """`count` float64 numbers in (0, 1], 53 random bits each."""
-        bits = np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64) >> np.uint64(11)
+        bits = np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64) >> np.uint64(
+            11
+        )
         return (bits.astype(np.float64) + 1.0) * 2.0**-53
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:

@@ -78,7 +78,7 @@ class Contribution:
         if self._content is None:
             raise PrivacyError("this contribution was released already; a user counts once")
         content, self._content = self._content, None
-        return content  # type: ignore[return-value]
+        return content
 
 
 _GATE = object()
@@ -151,7 +151,7 @@ class PrivacyPlan:
         if config.sampling == "fixed":
             return config.users_per_round
         room = config.users_per_round + 6.0 * math.sqrt(config.users_per_round)
-        return min(int(math.ceil(room)), int(config.population or 0))
+        return min(math.ceil(room), int(config.population or 0))
 
     def cohort(self, round_index: int) -> list[int]:
         """How many users each replica has in this round (Poisson draws are capped at `slots`)."""
@@ -237,9 +237,7 @@ class PrivacyPlan:
                 for block in self.blocks
             }
         repeatable = self._noises[r].name == "seeded"
-        attempt = self.ledgers[r].intend(
-            round_index, self.event(r), details, repeatable=repeatable
-        )
+        attempt = self.ledgers[r].intend(round_index, self.event(r), details, repeatable=repeatable)
         if not private or config.z == 0:
             return
         drawn = self._noises[r].normal([b.size for b in self.blocks], round_index, attempt)

@@ -1,0 +1,1 @@
+"""Run folders in, statistics, tables and pictures out."""

@@ -1,4 +1,4 @@
-"""Epsilon against known answers. Sources: the formulas' own closed forms and dp-accounting 0.6.0."""
+"""Epsilon against known answers: closed forms and dp-accounting 0.6.0."""
 
 import math
 
@@ -59,7 +59,12 @@ def test_paper_formula_without_noise_is_infinite():
 
 @pytest.mark.parametrize(
     ("z", "segments", "zero_out", "replace"),
-    [(1, 9, 13.088, 35.738), (3, 9, 3.139, 7.581), (0.1, 4, 260.9, 922.6), (0.05, 2, 486.5, 1773.8)],
+    [
+        (1, 9, 13.088, 35.738),
+        (3, 9, 3.139, 7.581),
+        (0.1, 4, 260.9, 922.6),
+        (0.05, 2, 486.5, 1773.8),
+    ],
 )
 def test_several_releases_about_one_episode(z, segments, zero_out, replace):
     assert epsilon([gaussian(z)] * segments, 1e-3) == pytest.approx(zero_out, abs=0.06)
@@ -89,7 +94,7 @@ def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
 
 
-# -- the traps of dp-accounting; if an upgrade changes one of these, our layer must change too ------
+# -- traps of dp-accounting; if an upgrade changes one of these, our layer must change too
 
 
 def relation(name):
@@ -151,9 +156,7 @@ def test_two_blocks_with_root_two_noise_cost_one_gaussian():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    z=st.floats(0.05, 20), count=st.integers(1, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-7])
-)
+@given(z=st.floats(0.05, 20), count=st.integers(1, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-7]))
 def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
     base = epsilon([gaussian(z)] * count, delta)
     assert epsilon([gaussian(z)] * (count + 1), delta) > base
