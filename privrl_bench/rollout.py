@@ -31,6 +31,11 @@ def _finite(x: np.ndarray) -> np.ndarray:
     return np.abs(x) <= _LARGEST
 
 
+def _all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
+    """Whether everything is finite, at the price of two sums; may say no to absurdly large numbers."""
+    return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
+
+
 class Rollout:
     """Collects one round of users.
 
@@ -120,9 +125,10 @@ class Rollout:
             ],
             dim=1,
         )  # [T, R, U, ...]
-        obs = torch.zeros(replicas, users, steps, spec.obs_dim)
+        # Time comes first while collecting: every step writes one contiguous piece.
+        shape = (steps, replicas, users)
+        obs = torch.zeros(*shape, spec.obs_dim)
         next_obs = torch.zeros_like(obs)
-        shape = (replicas, users, steps)
         actions = torch.zeros(*shape, dtype=torch.long)
         if not spec.discrete:
             actions = torch.zeros(*shape, spec.actions)
@@ -138,34 +144,35 @@ class Rollout:
         going = active.copy()
         # What a slot carries over entered running statistics when it was first seen.
         scaled = self.scaler.obs(self._raw, update=going & ~bad_users if begins else None)
-        now = torch.zeros(replicas, users, spec.obs_dim)
+        fine = going
         with torch.inference_mode():
+            sample = self._policy.sampler(actor)
             for t in range(steps):
                 if not going.any():
                     break
-                now.copy_(torch.from_numpy(scaled))
-                action = self._policy.act(actor, now, noise[t])
-                obs[:, :, t] = now
-                actions[:, :, t] = action
-                mask[:, :, t] = going
-                result = self._step(going, action.numpy())
-                reward, over, cut = result
-                broken = going & ~(_finite(self._raw).all(axis=-1) & _finite(reward))
-                if broken.any():
+                obs[t] = torch.from_numpy(scaled)
+                action = sample(obs[t], noise[t])
+                actions[t] = action
+                mask[t] = going
+                reward, over, cut = self._step(going, action.numpy())
+                fine = going
+                if not _all_finite(self._raw, reward):
+                    broken = going & ~(_finite(self._raw).all(axis=-1) & _finite(reward))
                     # The user's row will be zero; her slot starts afresh so that it can go on.
                     bad_users |= broken
                     self._raw[broken] = 0.0
                     reward = np.where(broken, 0.0, reward)
                     cut = cut | broken
-                stop = (over | cut) & going
+                    fine = going & ~broken
+                stop = over | cut
                 self._return += reward
-                terminated[:, :, t] = over & going
-                ended[:, :, t] = stop
-                rewards[:, :, t] = self.scaler.reward(reward, going & ~broken)
-                scaled = self.scaler.obs(self._raw, update=going & ~broken)
-                next_obs[:, :, t] = torch.from_numpy(scaled)
+                terminated[t] = over
+                ended[t] = stop
+                rewards[t] = self.scaler.reward(reward, fine)
+                scaled = self.scaler.obs(self._raw, update=fine)
+                next_obs[t] = torch.from_numpy(scaled)
                 if stop.any():
-                    for r, u in zip(*np.nonzero(stop & ~broken), strict=True):
+                    for r, u in zip(*np.nonzero(stop & fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
                     if whole_episode:
                         going = going & ~stop
@@ -182,6 +189,12 @@ class Rollout:
             idle = torch.from_numpy(~mask)
             for x in (obs, next_obs, actions):
                 x[idle] = 0
+
+        def by_user(x: Tensor | np.ndarray) -> Tensor:
+            """[T, R, U, ...] -> [R, U, T, ...]."""
+            tensor = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+            return tensor.movedim(0, 2).contiguous()
+
         stats = [
             {
                 "train/return_mean": float(np.mean(done)) if done else float("nan"),
@@ -191,13 +204,13 @@ class Rollout:
             for r, done in enumerate(finished)
         ]
         return UserBatch(
-            obs=obs,
-            next_obs=next_obs,
-            actions=actions,
-            rewards=torch.from_numpy(rewards),
-            terminated=torch.from_numpy(terminated),
-            ended=torch.from_numpy(ended),
-            mask=torch.from_numpy(mask),
+            obs=by_user(obs),
+            next_obs=by_user(next_obs),
+            actions=by_user(actions),
+            rewards=by_user(rewards),
+            terminated=by_user(terminated),
+            ended=by_user(ended),
+            mask=by_user(mask),
             valid=torch.from_numpy(valid),
             stats=stats,
         )
@@ -207,8 +220,16 @@ class Rollout:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Advance the slots `going`; returns rewards, terminated, truncated, each [R, U]."""
         indices = np.flatnonzero(going)
-        flat = actions.reshape(going.size, *actions.shape[2:])
-        result = self._slots.step(indices, self._policy.to_env(flat[indices]))
+        flat = actions.reshape(going.size, *actions.shape[2:])[indices]
+        result = self._slots.step(indices, self._policy.to_env(flat))
+        if self._history.shape[2]:
+            slots = self._history.reshape(going.size, *self._history.shape[2:])
+            slots[indices, self._elapsed.ravel()[indices]] = flat.reshape(len(indices), -1)
+        self._elapsed += going
+        if len(indices) == going.size:
+            self._raw[:] = result.obs.reshape(self._raw.shape)
+            parts = (result.rewards, result.terminated, result.truncated)
+            return tuple(x.reshape(going.shape) for x in parts)  # type: ignore[return-value]
         rewards = np.zeros(going.shape)
         terminated = np.zeros(going.shape, dtype=bool)
         truncated = np.zeros(going.shape, dtype=bool)
@@ -216,11 +237,6 @@ class Rollout:
         rewards[going] = result.rewards
         terminated[going] = result.terminated
         truncated[going] = result.truncated
-        if self._history.shape[2]:
-            r, u = np.nonzero(going)
-            kept = flat[indices].reshape(len(indices), -1)
-            self._history[r, u, self._elapsed[r, u]] = kept
-        self._elapsed[going] += 1
         return rewards, terminated, truncated
 
     # -- resume -----------------------------------------------------------------------------
@@ -323,6 +339,7 @@ class Evaluator:
         block = 64
         now = torch.zeros(replicas, episodes, self._spec.obs_dim)
         with torch.inference_mode():
+            sample = self._policy.sampler(actor)
             for t in range(self._spec.limit):
                 if not going.any():
                     break
@@ -334,7 +351,7 @@ class Evaluator:
                 if self._greedy:
                     action = self._policy.greedy(actor, now)
                 else:
-                    action = self._policy.act(actor, now, noise[t % block])
+                    action = sample(now, noise[t % block])
                 flat = action.numpy().reshape(going.size, *action.shape[2:])
                 indices = np.flatnonzero(going)
                 result = self._slots.step(indices, self._policy.to_env(flat[indices]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -85,11 +86,6 @@ def random_users(
     )
 
 
-def part(users: UserBatch, r: int, u: int) -> UserBatch:
-    """User u of replica r alone."""
-    return UserBatch(**{n: x[r : r + 1, u : u + 1] for n, x in tensors(users).items()})
-
-
 def in_double(state: State) -> State:
     """The state in float64, where two ways to the same number agree closely."""
     return State(state.round, {n: x.double() for n, x in state.tensors.items()})
@@ -99,7 +95,7 @@ def module_of(vector: torch.Tensor, widths: list[int]) -> torch.nn.Sequential:
     """A torch network with the weights of a flat vector: per layer weight [in, out], then bias."""
     layers: list[torch.nn.Module] = []
     at = 0
-    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (a, b) in enumerate(pairwise(widths)):
         layer = torch.nn.Linear(a, b, dtype=vector.dtype)
         layer.weight.data = vector[at : at + a * b].reshape(a, b).T.clone()
         layer.bias.data = vector[at + a * b : at + a * b + b].clone()

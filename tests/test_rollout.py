@@ -204,9 +204,7 @@ def test_an_environment_that_raises_stops_the_round() -> None:
 @pytest.mark.parametrize("scaling", ["none", "running"])
 @pytest.mark.parametrize("name", ["cartpole", "hopper", "acrobot", "cartpole_swingup"])
 def test_restored_slots_go_on_bit_for_bit(name, scaling) -> None:
-    config = changed(
-        shipped(name), user="segment", obs_scaling=scaling, reward_scaling=scaling
-    )
+    config = changed(shipped(name), user="segment", obs_scaling=scaling, reward_scaling=scaling)
     rollout, actor = rollout_of(config, [1, 2], 2, 37)
     for k in range(2):
         rollout.collect(actor, k, [2, 2])

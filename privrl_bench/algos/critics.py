@@ -9,7 +9,6 @@ from torch import Tensor
 
 from privrl_bench.algos.base import per_user
 from privrl_bench.algos.local import train_in_ball
-from privrl_bench.maths.losses import value_loss
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
 from privrl_bench.nets.mlp import Mlp
@@ -93,16 +92,18 @@ class SharedCritic:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        def loss(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            return 0.5 * value_loss(
-                self._net.forward(params, batch["obs"])[..., 0], batch["target"]
-            )
+        def gradient(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+            """Of 0.5 * value_loss, the weight that the authors' code gives it."""
+            unpacked = self._net.unpack(params)
+            layers = self._net.layers(unpacked, batch["obs"])
+            error = layers[-1] - batch["target"].unsqueeze(-1)
+            return self._net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
 
         change = train_in_ball(
             start,
             {"obs": per_user(users.obs), "target": per_user(targets)},
             order,
-            loss,
+            gradient,
             lr,
             self._config.critic_clip,
             adam,

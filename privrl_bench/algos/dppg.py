@@ -21,10 +21,9 @@ from torch import Tensor
 from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
 from privrl_bench.algos.critics import make_critic
 from privrl_bench.algos.local import train_in_ball
-from privrl_bench.maths.losses import policy_loss
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
-from privrl_bench.nets.policy import make_policy
+from privrl_bench.nets.policy import Surrogate, make_policy
 from privrl_bench.privacy.plan import Block, Contribution, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
@@ -106,13 +105,14 @@ class Dppg:
             last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        def loss(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            log_probs, spread = self.policy.log_prob(params, batch["obs"], batch["action"])
-            gain = policy_loss(log_probs, batch["old"], batch["advantage"], config.ratio_clip)
-            return gain - config.entropy_coef * spread.mean(-1)
+        def gradient(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+            minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], batch["advantage"])
+            return self.policy.surrogate_gradient(
+                params, minibatch, config.ratio_clip, config.entropy_coef
+            )
 
         change = train_in_ball(
-            start, data, order, loss, lr, self._setup.clip, adam, self._setup.device
+            start, data, order, gradient, lr, self._setup.clip, adam, self._setup.device
         )
         critic_rows, bypass = self.critic.local(state, users, targets, order, lr)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}

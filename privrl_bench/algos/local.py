@@ -9,14 +9,14 @@ from torch import Tensor
 
 from privrl_bench.maths.optim import Adam, adam_step, project
 
-Loss = Callable[[Tensor, dict[str, Tensor]], Tensor]
+Gradient = Callable[[Tensor, dict[str, Tensor]], Tensor]
 
 
 def train_in_ball(
     start: Tensor,
     data: dict[str, Tensor],
     order: Tensor,
-    loss: Loss,
+    gradient: Gradient,
     lr: float,
     radius: float,
     adam: Adam,
@@ -24,13 +24,13 @@ def train_in_ball(
 ) -> Tensor:
     """Displacement of every user after E passes of Adam that never leave the clip ball.
 
-    Users do not meet: the loss is summed over them, so each gets the gradient of her own term.
+    Users do not meet: every user has her own parameters, minibatch, gradient and moments.
 
     Args:
         start: [N, P] parameters that all copies start from.
         data: tensors [N, T, ...] of the users' own steps.
         order: [E, N, M, B] from `step_order`.
-        loss: (params [N, P], minibatch of `data` [N, B, ...]) -> [N].
+        gradient: (params [N, P], minibatch of `data` [N, B, ...]) -> [N, P].
         lr: step size of Adam.
         radius: L2 bound of the displacement, enforced after every step.
         adam: moments to start from.
@@ -44,19 +44,17 @@ def train_in_ball(
     data = {name: x.to(device) for name, x in data.items()}
     adam = Adam(adam.m.to(device), adam.v.to(device), adam.step)
     params = start
-    for epoch in order.to(device):
-        count, minibatches, size = epoch.shape
-        flat = epoch.reshape(count, -1)
-        shuffled = {
-            name: torch.take_along_dim(x, flat.view(*flat.shape, *[1] * (x.dim() - 2)), dim=1)
-            for name, x in data.items()
-        }
-        for m in range(minibatches):
-            piece = slice(m * size, (m + 1) * size)
-            batch = {name: x[:, piece] for name, x in shuffled.items()}
-            params = params.detach().requires_grad_(True)
-            (grad,) = torch.autograd.grad(loss(params, batch).sum(), params)
-            with torch.no_grad():
-                moved, adam = adam_step(params, grad, adam, lr)
+    with torch.inference_mode():
+        for epoch in order.to(device):
+            count, minibatches, size = epoch.shape
+            flat = epoch.reshape(count, -1)
+            shuffled = {
+                name: torch.take_along_dim(x, flat.view(*flat.shape, *[1] * (x.dim() - 2)), dim=1)
+                for name, x in data.items()
+            }
+            for m in range(minibatches):
+                piece = slice(m * size, (m + 1) * size)
+                batch = {name: x[:, piece] for name, x in shuffled.items()}
+                moved, adam = adam_step(params, gradient(params, batch), adam, lr)
                 params = start + project(moved - start, radius)
-    return (params - start).detach().cpu()
+    return (params - start).cpu().clone()

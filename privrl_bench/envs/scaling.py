@@ -69,7 +69,7 @@ class SignalScaler:
             self._obs.update(obs, update)
             self._refresh()
         cut = self._config.obs_clip
-        return np.clip((obs - self._obs.mean) * self._inverse_std, -cut, cut)
+        return np.minimum(np.maximum((obs - self._obs.mean) * self._inverse_std, -cut), cut)
 
     def restart(self, where: np.ndarray) -> None:
         """The slots `where` [R, U] bool begin a new episode: their running return starts at 0."""
@@ -85,7 +85,8 @@ class SignalScaler:
             self._running_return = np.where(update, grown, self._running_return)
             self._returns.update(self._running_return, update)
             scale = 1.0 / np.sqrt(self._returns.var + 1e-8)
-        return np.clip(rewards * scale, -self._config.reward_clip, self._config.reward_clip)
+        cut = self._config.reward_clip
+        return np.minimum(np.maximum(rewards * scale, -cut), cut)
 
     def frozen_obs(self, obs: np.ndarray) -> np.ndarray:
         """Scale evaluation observations [R, n, D] by the slots' average statistics."""

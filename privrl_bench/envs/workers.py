@@ -13,6 +13,8 @@ from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.schema import EnvConfig
 
+_DIED = "an environment worker process died"
+
 
 def _serve(pipe: Connection, config: EnvConfig, count: int) -> None:
     """Worker loop: answers (name, arguments) with (result, error message)."""
@@ -80,8 +82,8 @@ class WorkerSlots:
     def _answer(pipe: Connection) -> Any:
         try:
             result, error = pipe.recv()
-        except EOFError:
-            raise EnvironmentFailure("an environment worker process died") from None
+        except (EOFError, OSError):
+            raise EnvironmentFailure(_DIED) from None
         if error:
             raise EnvironmentFailure(error)
         return result
@@ -93,7 +95,10 @@ class WorkerSlots:
             rows = np.flatnonzero(indices % self._workers == w)
             if len(rows):
                 share = [payload[i] for i in rows] if isinstance(payload, list) else payload[rows]
-                pipe.send((name, (indices[rows] // self._workers, share)))
+                try:
+                    pipe.send((name, (indices[rows] // self._workers, share)))
+                except OSError:
+                    raise EnvironmentFailure(_DIED) from None
                 asked.append((rows, pipe))
         return [(rows, self._answer(pipe)) for rows, pipe in asked]
 

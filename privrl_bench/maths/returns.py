@@ -29,7 +29,7 @@ def gae(
     Source: Schulman et al. 2016, equation 16.
     """
     deltas = rewards + gamma * next_values * (~terminated) - values
-    carry = gamma * lam * (~ended)
+    carry = gamma * lam * (~ended).to(deltas.dtype)
     advantages = torch.empty_like(deltas)
     last = torch.zeros_like(deltas[..., 0])
     for t in range(deltas.shape[-1] - 1, -1, -1):

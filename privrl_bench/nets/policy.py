@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from privrl_bench.nets.mlp import Mlp
 from privrl_bench.types import EnvSpec
 
 _LOG_2PI = math.log(2.0 * math.pi)
+
+
+Sampler = Callable[[Tensor, Tensor], Tensor]
 
 
 class Policy(Protocol):
@@ -28,8 +32,12 @@ class Policy(Protocol):
         """Random numbers for `act`, drawn ahead so that each replica has its own stream."""
         ...
 
+    def sampler(self, params: Tensor) -> Sampler:
+        """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions."""
+        ...
+
     def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """Sample actions: params [N, P], obs [N, B, D], noise [N, B, ...] -> [N, B] or [N, B, A]."""
+        """Sample actions once: params [N, P], obs [N, B, D] -> [N, B] or [N, B, A]."""
         ...
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
@@ -40,9 +48,34 @@ class Policy(Protocol):
         """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
         ...
 
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """[N, P] gradient of N policy losses minus `entropy_coef` times the mean entropy."""
+        ...
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Actions as the environment takes them."""
         ...
+
+
+class Surrogate(NamedTuple):
+    """A minibatch of N users for the policy loss: obs [N, B, D], actions, and [N, B] numbers."""
+
+    obs: Tensor
+    actions: Tensor
+    old_log_probs: Tensor
+    advantages: Tensor
+
+    def slope(self, log_probs: Tensor, ratio_clip: float | None) -> Tensor:
+        """[N, B] derivative of `maths.losses.policy_loss` with respect to the log probabilities."""
+        ratio = (log_probs - self.old_log_probs).exp()
+        slope = ratio * self.advantages * (-1.0 / log_probs.shape[-1])
+        if ratio_clip is not None:
+            up = (self.advantages > 0) & (ratio > 1 + ratio_clip)
+            down = (self.advantages < 0) & (ratio < 1 - ratio_clip)
+            slope = slope.masked_fill(up | down, 0.0)
+        return slope
 
 
 class CategoricalPolicy:
@@ -62,9 +95,14 @@ class CategoricalPolicy:
         uniform = torch.rand(*shape, self._actions, generator=generator)
         return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
 
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        unpacked = self.net.unpack(params)
+        return lambda obs, noise: (self.net.layers(unpacked, obs)[-1] + noise).argmax(-1)
+
     def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         """[N, B] sampled choices."""
-        return (self.net.forward(params, obs) + noise).argmax(-1)
+        return self.sampler(params)(obs, noise)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B] most likely choices."""
@@ -75,6 +113,24 @@ class CategoricalPolicy:
         logits = torch.log_softmax(self.net.forward(params, obs), dim=-1)
         chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
         return chosen, -(logits.exp() * logits).sum(-1)
+
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """See `Policy.surrogate_gradient`.
+
+        With p = softmax: d log p[a] / d logits = onehot(a) - p, d entropy / d logits = -p (log p + H).
+        """
+        unpacked = self.net.unpack(params)
+        layers = self.net.layers(unpacked, batch.obs)
+        logits = torch.log_softmax(layers[-1], dim=-1)
+        chosen = batch.actions.long().unsqueeze(-1)
+        slope = batch.slope(logits.gather(-1, chosen).squeeze(-1), ratio_clip).unsqueeze(-1)
+        p = logits.exp()
+        grad = (-slope * p).scatter_add_(-1, chosen, slope)
+        entropy = -(p * logits).sum(-1, keepdim=True)
+        grad += (entropy_coef / logits.shape[1]) * p * (logits + entropy)
+        return self.net.gradient(unpacked, layers, grad)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Whole numbers as they are."""
@@ -97,6 +153,8 @@ class GaussianPolicy:
         self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
         low = np.where(self._bounded, spec.action_low, -1.0)
         high = np.where(self._bounded, spec.action_high, 1.0)
+        self._least = np.where(self._bounded, -1.0, -np.inf).astype(np.float32)
+        self._most = -self._least
         self._centre = ((high + low) / 2).astype(np.float32)
         self._half = ((high - low) / 2).astype(np.float32)
 
@@ -112,10 +170,15 @@ class GaussianPolicy:
         """[*shape, A] standard normals."""
         return torch.randn(*shape, self._actions, generator=generator)
 
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        weights, log_std = self._split(params)
+        unpacked, std = self.net.unpack(weights), log_std.exp().unsqueeze(1)
+        return lambda obs, noise: torch.addcmul(self.net.layers(unpacked, obs)[-1], noise, std)
+
     def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         """[N, B, A] sampled actions, before the cut."""
-        weights, log_std = self._split(params)
-        return torch.addcmul(self.net.forward(weights, obs), noise, log_std.exp().unsqueeze(1))
+        return self.sampler(params)(obs, noise)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B, A] means."""
@@ -131,9 +194,29 @@ class GaussianPolicy:
         entropy = (spread + 0.5 + 0.5 * _LOG_2PI).sum(-1)
         return log_probs, entropy.expand_as(log_probs)
 
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """See `Policy.surrogate_gradient`.
+
+        With d = (a - mean) / std: d log p / d mean = d / std, d log p / d log std = d^2 - 1; the
+        entropy is the sum of log std plus a constant.
+        """
+        weights, log_std = self._split(params)
+        unpacked = self.net.unpack(weights)
+        layers = self.net.layers(unpacked, batch.obs)
+        spread = log_std.unsqueeze(1)
+        inverse = (-spread).exp()
+        scaled = (batch.actions - layers[-1]) * inverse
+        squares = scaled * scaled
+        log_probs = -0.5 * squares.sum(-1) - (spread + 0.5 * _LOG_2PI).sum(-1)
+        slope = batch.slope(log_probs, ratio_clip).unsqueeze(-1)
+        net = self.net.gradient(unpacked, layers, slope * scaled * inverse)
+        return torch.cat([net, (slope * (squares - 1.0)).sum(1) - entropy_coef], dim=-1)
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Cut at +-1 and stretch to the environment's box."""
-        cut = np.where(self._bounded, np.clip(actions, -1.0, 1.0), actions)
+        cut = np.minimum(np.maximum(actions, self._least), self._most)
         return self._centre + self._half * cut
 
 

@@ -23,7 +23,7 @@ def assert_same_story(a, b, choose, rounds, seed) -> None:
     assert np.array_equal(a.reset(everyone, seeds), b.reset(everyone, seeds))
     ends = {"terminated": 0, "truncated": 0}
     for _ in range(rounds):
-        some = np.flatnonzero(rng.random(a.count) < 0.8)
+        some = rng.permutation(np.flatnonzero(rng.random(a.count) < 0.8))
         if not len(some):
             continue
         actions = choose(rng, len(some))
@@ -33,7 +33,6 @@ def assert_same_story(a, b, choose, rounds, seed) -> None:
         ends["terminated"] += int(mine.terminated.sum())
         ends["truncated"] += int(mine.truncated.sum())
         again = some[mine.terminated | mine.truncated | (rng.random(len(some)) < 0.01)]
-        rng.shuffle(again)
         if len(again):
             seeds = rng.integers(2**32, size=len(again)).tolist()
             assert np.array_equal(a.reset(again, seeds), b.reset(again, seeds))
@@ -54,18 +53,10 @@ def test_native_cartpole_equals_single_environments_bit_for_bit() -> None:
     assert_same_story(native, loop, push, 600, seed=1)
 
 
-@pytest.mark.parametrize("name", ["MyEnv", "Clock"])
-def test_worker_processes_equal_one_process(name) -> None:
-    config = own(name, max_episode_steps=6 if name == "MyEnv" else None)
+def test_worker_processes_equal_one_process() -> None:
+    config = own("Clock")
     spread, together = WorkerSlots(config, 5, 2), make_slots(config, 5)
-    if name == "Clock":
-        assert_same_story(spread, together, lambda g, k: g.integers(3, size=k), 120, seed=2)
-    else:
-        everyone = np.arange(5)[::-1]  # order and payload stay together
-        assert np.array_equal(spread.reset(everyone, [1] * 5), together.reset(everyone, [1] * 5))
-        moves = np.array([1, 0, 1, 1, 0])
-        right = spread.step(everyone, moves).obs
-        assert right[:, 1].tolist() == moves.tolist()
+    assert_same_story(spread, together, lambda g, k: g.integers(3, size=k), 120, seed=2)
     spread.close()
     assert not any(p.is_alive() for p in spread._processes)
 
@@ -104,22 +95,22 @@ def test_observations_in_parts_become_one_vector() -> None:
     assert obs.tolist() == [[0.5, -0.5, 0.0, 0.0, 1.0]]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_an_environment_that_raises_is_reported_in_its_own_words(workers) -> None:
     slots = make_slots(own("Clock", kwargs={"spoiled": "raise"}), 12, workers)
     everyone = np.arange(12)
     slots.reset(everyone, list(range(12)))
+    slots.step(everyone, np.zeros(12, dtype=int))
     with pytest.raises(EnvironmentFailure, match="step raised RuntimeError: pump is stuck"):
-        for _ in range(2):
-            slots.step(everyone, np.zeros(12, dtype=int))
+        slots.step(everyone, np.zeros(12, dtype=int))
     slots.close()
 
 
 def test_a_dead_worker_is_an_environment_failure_and_close_still_returns() -> None:
-    slots = WorkerSlots(own("MyEnv"), 2, 2)
-    slots._processes[1].kill()
-    slots._processes[1].join()
-    with pytest.raises((EnvironmentFailure, OSError)):
+    slots = WorkerSlots(own("MyEnv"), 2, 1)
+    slots._processes[0].kill()
+    slots._processes[0].join()
+    with pytest.raises(EnvironmentFailure, match="worker process died"):
         slots.reset(np.arange(2), [0, 1])
     slots.close()
 
