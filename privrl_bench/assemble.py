@@ -131,7 +131,13 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         raise ConfigError(
             "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
         )
-    setup = Setup(spec, config.privacy.clip, rounds, config.hardware.device)
+    setup = Setup(
+        spec,
+        config.privacy.clip,
+        rounds,
+        config.privacy.users_per_round,
+        config.hardware.device,
+    )
     algo = ALGORITHMS[config.algo.name](config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
     plan = PrivacyPlan(

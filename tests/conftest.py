@@ -1,1 +1,5 @@
-"""Puts this folder on the import path, so that tests in subfolders can import `helpers` and `my_pkg`."""
+"""Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
+
+import torch
+
+torch.set_num_threads(1)

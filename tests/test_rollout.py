@@ -71,6 +71,14 @@ def test_a_fresh_user_starts_from_a_reset_and_restarts_inside() -> None:
     assert not torch.equal(history[0].obs[:, :, 0], history[1].obs[:, :, 0])
 
 
+def test_every_round_and_user_draws_her_own_actions() -> None:
+    rollout, actor = rollout_of(own("Clock", user="fresh"), [3], 3, 40)
+    drawn = [rollout.collect(0 * actor, k, [3]).actions[0, u] for k in range(3) for u in range(3)]
+    assert len({tuple(x.tolist()) for x in drawn}) == 9
+    again = rollout.collect(0 * actor, 1, [3]).actions[0]
+    assert torch.equal(again, torch.stack(drawn[3:6]))
+
+
 def test_an_episode_user_is_one_masked_episode() -> None:
     for users in rounds_of(own("Clock", user="episode"), [3, 4], 3, LIMIT, 6):
         for slot in SLOTS:
@@ -185,8 +193,15 @@ def test_unusable_numbers_do_not_enter_running_statistics(spoiled) -> None:
     config = changed(config, obs_scaling="running", reward_scaling="running")
     rollout, actor = rollout_of(config, [3], 8, 6)
     batches = [rollout.collect(actor, k, [8]) for k in range(6)]
-    assert not torch.stack([b.valid for b in batches]).all()
-    for name, x in rollout.get_state().items():
+    sound = torch.stack([b.valid for b in batches]).all(0)
+    assert not sound.all()
+    state = rollout.get_state()
+    if spoiled != "reset":
+        taken = (state["scaler.return_count"] - 1e-4).round()
+        assert torch.equal(taken == 36, sound)
+        seen = (state["scaler.obs_count"] - 1e-4).round()
+        assert torch.equal(seen, taken + state["episode"])
+    for name, x in state.items():
         if name.startswith("scaler"):
             assert torch.isfinite(x).all(), name
     assert all(torch.isfinite(x).all() for b in batches for x in tensors(b).values())

@@ -31,6 +31,7 @@ class Setup:
     spec: EnvSpec
     clip: float  # L2 bound of one user's actor block, parameter units
     rounds: int  # releases in the whole run
+    users: int  # public U, the divisor of sums over users
     device: str = "cpu"  # where local updates are computed
 
 

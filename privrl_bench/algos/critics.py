@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.base import per_user
+from privrl_bench.algos.base import Setup, per_user
 from privrl_bench.algos.local import train_in_ball
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
@@ -58,10 +58,10 @@ class SharedCritic:
         "updates"
     }
 
-    def __init__(self, config: DppgConfig, obs_dim: int, device: str):
+    def __init__(self, config: DppgConfig, setup: Setup):
         self._config = config
-        self._device = device
-        self._net = Mlp(obs_dim, tuple(config.hidden), 1)
+        self._setup = setup
+        self._net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
 
     def blocks(self) -> tuple[Block, ...]:
         """None: it bypasses the gate."""
@@ -107,11 +107,11 @@ class SharedCritic:
             lr,
             self._config.critic_clip,
             adam,
-            self._device,
+            self._setup.device,
         ).reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
-        return {}, {SHARED_CRITIC: {"change": change.mean(1)}}
+        return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.users}}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
         """Add the un-noised mean change."""
@@ -130,10 +130,13 @@ class PrivateCritic:
 
     caveats: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, config: DppgConfig, obs_dim: int):
+    def __init__(self, config: DppgConfig, setup: Setup):
         self._config = config
         self._features = FourierFeatures(
-            obs_dim, config.critic_features, config.critic_frequency, generator(*_FEATURE_WORDS)
+            setup.spec.obs_dim,
+            config.critic_features,
+            config.critic_frequency,
+            generator(*_FEATURE_WORDS),
         )
 
     def blocks(self) -> tuple[Block, ...]:
@@ -198,10 +201,10 @@ class NoCritic:
         return {}
 
 
-def make_critic(config: DppgConfig, obs_dim: int, device: str) -> Critic:
+def make_critic(config: DppgConfig, setup: Setup) -> Critic:
     """The critic that `algo.critic` names."""
     if config.critic == "shared":
-        return SharedCritic(config, obs_dim, device)
+        return SharedCritic(config, setup)
     if config.critic == "private":
-        return PrivateCritic(config, obs_dim)
+        return PrivateCritic(config, setup)
     return NoCritic()

@@ -38,7 +38,7 @@ class Dppg:
     def __init__(self, config: DppgConfig, setup: Setup):
         self.config = config
         self.policy = make_policy(setup.spec, config.hidden)
-        self.critic = make_critic(config, setup.spec.obs_dim, setup.device)
+        self.critic = make_critic(config, setup)
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:

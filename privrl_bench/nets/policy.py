@@ -153,8 +153,9 @@ class GaussianPolicy:
         self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
         low = np.where(self._bounded, spec.action_low, -1.0)
         high = np.where(self._bounded, spec.action_high, 1.0)
-        self._least = np.where(self._bounded, -1.0, -np.inf).astype(np.float32)
-        self._most = -self._least
+        # A coordinate with one bound only is not stretched, but it is cut at that bound.
+        self._least = np.where(self._bounded, -1.0, spec.action_low).astype(np.float32)
+        self._most = np.where(self._bounded, 1.0, spec.action_high).astype(np.float32)
         self._centre = ((high + low) / 2).astype(np.float32)
         self._half = ((high - low) / 2).astype(np.float32)
 

@@ -47,7 +47,7 @@ def made(spec=CHOICE, round_index=0, **changes):
         "critic_features": 7,
         **changes,
     }
-    algo = Dppg(DppgConfig(**settings_), Setup(spec, CLIP, ROUNDS))
+    algo = Dppg(DppgConfig(**settings_), Setup(spec, CLIP, ROUNDS, 3))
     state = algo.init(STREAMS)
     g = torch.Generator().manual_seed(4)
     for name, x in state.tensors.items():
@@ -398,7 +398,7 @@ def test_an_order_depends_on_the_users_own_mask_only() -> None:
 def test_without_noise_it_learns_the_chain_that_random_play_cannot(critic) -> None:
     config = own("MyEnv", user="fresh")
     rollout, _ = rollout_of(config, [0, 1], 8, 40)
-    setup = Setup(env_spec(config), 0.5, 25)
+    setup = Setup(env_spec(config), 0.5, 25, 8)
     algo = Dppg(DppgConfig(hidden=[16], lr=0.02, critic=critic, entropy_coef=0.01), setup)
     rollout._policy = algo.policy
     state, curve = learn(algo, rollout, 25)

@@ -1,0 +1,98 @@
+"""A2C against plain torch, and learning that can fail."""
+
+import pytest
+import torch
+from helpers import (
+    BOX,
+    CHOICE,
+    learn,
+    own,
+    random_users,
+    rollout_of,
+)
+from pooled_reference import HIDDEN, ROUNDS, STEPS, STREAMS, USERS, Twin, made, one_round
+
+from privrl_bench.algos.a2c import A2c
+from privrl_bench.algos.base import Setup
+from privrl_bench.algos.pooled import POOLED
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.schema import A2cConfig
+from privrl_bench.types import State
+
+
+@pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_three_rounds_of_a2c_equal_plain_torch(spec, normalize) -> None:
+    config = A2cConfig(
+        hidden=HIDDEN, lr=1e-2, entropy_coef=0.05, normalize_advantage=normalize, max_grad_norm=0.3
+    )
+    algo, state = made(A2c, config, spec)
+    twins = [
+        Twin(spec, config, state, r, lambda p: torch.optim.RMSprop(p, alpha=0.99, eps=1e-5))
+        for r in range(2)
+    ]
+    for index in range(3):
+        users = random_users(spec, 2, USERS, STEPS, seed=index)
+        state, _ = one_round(algo, state, users)
+        for r, twin in enumerate(twins):
+            obs, actions, _, _, advantages, targets = twin.pool(users, r)
+            if normalize:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            found = twin.policy.distribution(obs)
+            error = (twin.critic(obs)[:, 0] - targets) ** 2
+            loss = -(found.log_prob(actions) * advantages).mean()
+            loss = loss + 0.5 * error.mean() - 0.05 * found.entropy().mean()
+            twin.descend(loss, config.lr * (1 - index / ROUNDS))
+            twin.same_as(state, r)
+
+
+@pytest.mark.parametrize("what", ["invalid", "nan"])
+def test_a_round_with_a_broken_user_is_skipped_for_her_replica_alone(what) -> None:
+    config = A2cConfig(hidden=HIDDEN)
+    algo, state = made(A2c, config, CHOICE)
+    sound, _ = one_round(algo, state, random_users(CHOICE, 2, USERS, STEPS, seed=0))
+    users = random_users(CHOICE, 2, USERS, STEPS, seed=0)
+    if what == "invalid":
+        users.valid[0, 1] = False
+    else:
+        users.rewards[0, 1, 2] = torch.nan
+    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    assert valid.tolist() == [[False], [True]]
+    for name, x in bypass[POOLED].items():
+        assert torch.equal(x[0], state.tensors[name][0]), name
+        torch.testing.assert_close(x[1], sound.tensors[name][1], rtol=0, atol=0)
+    change = sound.tensors["actor"][1] - state.tensors["actor"][1]
+    torch.testing.assert_close(rows["actor"][1, 0], change)
+
+
+def test_a_replica_is_the_same_alone_and_in_company() -> None:
+    config = A2cConfig(hidden=HIDDEN)
+    algo, state = made(A2c, config, BOX)
+    state = State(0, {n: x.float() for n, x in state.tensors.items()})
+    users = random_users(BOX, 2, USERS, STEPS, seed=0)
+    for name in ("obs", "next_obs", "actions", "rewards"):
+        setattr(users, name, getattr(users, name).float())
+    both, _, _ = algo.local(state, users, STREAMS).take()
+    half = State(0, {n: x[1:] for n, x in state.tensors.items()})
+    for name, x in vars(users).items():
+        if name != "stats":
+            setattr(users, name, x[1:])
+    alone, _, _ = algo.local(half, users, STREAMS[1:]).take()
+    assert torch.equal(both["actor"][1:], alone["actor"])
+
+
+def test_what_it_declares() -> None:
+    algo, _ = made(A2c, A2cConfig(), CHOICE)
+    assert not algo.support.private
+    assert list(algo.caveats()) == [POOLED]
+
+
+def test_it_learns_the_chain_that_random_play_cannot() -> None:
+    config = own("MyEnv", user="segment")
+    rollout, _ = rollout_of(config, [0, 1], 8, 40)
+    chosen = A2cConfig(hidden=[16], lr=0.02, entropy_coef=0.01)
+    algo = A2c(chosen, Setup(env_spec(config), 1.0, 80, 1))
+    rollout._policy = algo.policy
+    _, curve = learn(algo, rollout, 80)
+    assert curve[0] < 3.0  # uniform play: 17 / 16
+    assert curve[-1] > 15.0
