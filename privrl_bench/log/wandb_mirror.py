@@ -118,7 +118,7 @@ class WandbMirror:
             raise RuntimeError("not logged in, `wandb login` does that once")
         run = wandb.init(
             **arguments,
-            mode=self.mode,
+            mode="online" if online else "offline",
             id=self._identity() + ("-offline" if self._fell_back else ""),
             resume="allow" if online else None,
             dir=str(self._folder),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from privrl_bench.report.runs import Run, load_run, nested, number, usable
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.report.tables import Group, group_runs, short
 
-_STYLE = {
+_STYLE: Any = {
     "figure.dpi": 110,
     "savefig.dpi": 150,
     "font.size": 10,
@@ -37,9 +38,7 @@ def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
     half = np.array([dict(zip(ci_steps, ci, strict=True)).get(step, math.nan) for step in steps])
     with _figure(path, 1) as (axes,):
         axes.plot(steps, returns, marker="o", markersize=3, color="C0")
-        axes.fill_between(
-            steps, returns - half, returns + half, color="C0", alpha=0.2, linewidth=0
-        )
+        axes.fill_between(steps, returns - half, returns + half, color="C0", alpha=0.2, linewidth=0)
         if not len(steps):
             _empty(axes, "no evaluation yet")
         axes.set_title(_run_title(run))
@@ -72,7 +71,9 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
         for axes, (env, members) in zip(figure_axes, panels, strict=True):
             _epsilon_panel(axes, members)
             axes.set_title(env)
-            axes.set_xlabel(f"epsilon ({_delta_text(members)}, log scale), less private to the right")
+            axes.set_xlabel(
+                f"epsilon ({_delta_text(members)}, log scale), less private to the right"
+            )
             axes.set_ylabel(f"final {_RETURN_LABEL}")
             _legend(axes, members)
 
@@ -205,10 +206,8 @@ def _run_title(run: Run) -> str:
     notion = nested(run.summary, "guarantee", "unit")
     unit = f", unit: {notion}" if notion else ""
     delta = short(number(run.summary.get("delta")))
-    return (
-        f"{what}\nepsilon {short(run.epsilon)} at delta {delta}, "
-        f"{run.guarantee_status} guarantee{unit}"
-    )
+    guarantee = f"epsilon {short(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
+    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
 
 
 def _delta_text(groups: Sequence[Group]) -> str:

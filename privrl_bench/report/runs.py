@@ -35,6 +35,7 @@ class Run:
 
     @property
     def algo(self) -> str:
+        """The algorithm's name."""
         return str(nested(self.config, "algo", "name") or "?")
 
     @property
@@ -50,6 +51,7 @@ class Run:
 
     @property
     def seed(self) -> int | None:
+        """The run's seed."""
         return self.config.get(SEED_KEY)
 
     @property

@@ -197,8 +197,6 @@ def short(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if abs(value) < 1e6 or math.isinf(value) else f"{value:.3g}"
 
 
-
-
 def _settings(run: Run) -> dict[str, Any]:
     """Everything that may change a result, by dotted key. Without a config: the overrides."""
     if not run.config:
@@ -208,13 +206,15 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _relevant(key: str) -> bool:
-    return key not in _IRRELEVANT and not key.startswith("log.")
+    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware."))
 
 
 def _variant(run: Run, others: Sequence[Run]) -> str:
     """The settings in which runs of the same algorithm and environment differ, as `key=value`."""
     mine = _settings(run)
-    rivals = [_settings(other) for other in others if (other.algo, other.env) == (run.algo, run.env)]
+    rivals = [
+        _settings(other) for other in others if (other.algo, other.env) == (run.algo, run.env)
+    ]
     keys = sorted(set(mine).union(*rivals) - set(_OWN_COLUMN))
     absent = object()
     differing = [

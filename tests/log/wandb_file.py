@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,14 @@ def _update(target: dict[str, Any], items: Any) -> None:
         target[_key(item)] = json.loads(item.value_json)
 
 
-def offline_runs(folder: Path) -> list[OfflineRun]:
-    """All offline runs of a run folder, oldest first."""
-    return [read_offline(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+def offline_runs(folder: Path, patience: float = 20.0) -> list[OfflineRun]:
+    """All offline runs of a run folder, oldest first.
+
+    wandb's service may still be writing when `finish` has returned, so this waits for exit records.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        runs = [read_offline(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.1)

@@ -1,0 +1,106 @@
+"""Statistics, tables and pictures from run folders."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from report.fake_runs import write_run, write_sweep
+
+from privrl_bench.report.plots import curves, learning_curve, return_against_epsilon
+from privrl_bench.report.runs import load_runs
+from privrl_bench.report.stats import iqm, iqm_ci, mean_ci
+from privrl_bench.report.tables import csv_text, left_out, markdown, summarise
+
+
+def test_mean_and_interval_by_hand():
+    mean, half = mean_ci([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t(0.975, 2) = 4.302653
+    assert math.isnan(mean_ci([5.0])[1])
+    with pytest.raises(ValueError, match="no values"):
+        mean_ci([])
+
+
+def test_interquartile_mean_by_hand_and_its_interval():
+    assert iqm([0, 1, 2, 3, 4, 5, 6, 100]) == 3.5
+    scores = np.random.default_rng(5).normal(size=(10, 2))
+    first = iqm_ci(scores, np.random.default_rng(0))
+    assert first == iqm_ci(scores, np.random.default_rng(0))
+    assert first != iqm_ci(scores, np.random.default_rng(1))
+    assert first[1] <= first[0] <= first[2]
+    with pytest.raises(ValueError, match="runs, tasks"):
+        iqm_ci([1.0, 2.0], np.random.default_rng(0))
+
+
+def test_runs_are_grouped_over_seeds_and_infinity_is_written(tmp_path):
+    write_sweep(tmp_path)
+    rows = {(row.algo, row.z): row for row in summarise(load_runs(tmp_path))}
+    assert len(rows) == 7
+    one = rows["dppg", 1.0]
+    assert one.seeds == 4
+    assert one.return_mean == pytest.approx(470.0)
+    assert one.epsilon == 30.0
+    assert rows["ppo", None].epsilon == math.inf
+    text = markdown(list(rows.values()))
+    assert "| inf " in text
+    assert ",inf," in csv_text(list(rows.values()))
+
+
+def test_variants_are_named_by_what_differs_and_hardware_is_no_variant(tmp_path):
+    write_run(tmp_path / "a", seed=0)
+    write_run(tmp_path / "b", seed=0, extra={"critic": "private"})
+    variants = {row.variant for row in summarise(load_runs(tmp_path))}
+    assert variants == {"algo.critic=null", "algo.critic=private"}
+
+
+def test_torn_lines_unfinished_and_damaged_runs_are_reported_not_fatal(tmp_path):
+    folder = write_run(tmp_path / "torn")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 101, "ste')
+    write_run(tmp_path / "cut", seed=1, status="interrupted")
+    write_run(tmp_path / "bad", seed=2)
+    (tmp_path / "bad" / "summary.json").write_text("{")
+    runs = load_runs(tmp_path)
+    assert len(runs) == 3
+    assert [row.seeds for row in summarise(runs)] == [1]
+    text = "\n".join(left_out(runs))
+    assert "cut" in text
+    assert "bad" in text
+    torn = next(run for run in runs if run.folder.name == "torn")
+    assert len(torn.metrics) == 12
+
+
+def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    write_sweep(tmp_path / "runs")
+    runs = load_runs(tmp_path / "runs")
+    learning_curve(runs[0], tmp_path / "one.png")
+    curves(runs, tmp_path / "all.png")
+    return_against_epsilon(runs, tmp_path / "epsilon.png")
+    for name in ("one", "all", "epsilon"):
+        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_script_prints_the_table_and_writes_four_files(tmp_path, capsys):
+    import importlib.util
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "scripts" / "report_runs.py"
+    spec = importlib.util.spec_from_file_location("report_runs", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    write_sweep(tmp_path / "runs")
+    assert script.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert "470.0 ±" in capsys.readouterr().out
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert names == {"table.md", "table.csv", "curves.png", "return_against_epsilon.png"}
+    (tmp_path / "empty").mkdir()
+    assert script.main([str(tmp_path / "empty")]) == 1
+
+
+def test_status_with_a_reason_is_shown(tmp_path):
+    folder = write_run(tmp_path / "x", status="failed")
+    (folder / "status.json").write_text(json.dumps({"status": "failed", "reason": "NaN"}))
+    assert "failed (NaN)" in left_out(load_runs(tmp_path))[0]
