@@ -171,7 +171,7 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
     plan, config = parts.plan, parts.configs[r]
     return {
         "algo": config.algo.name,
-        "env": config.env.name,
+        "env": config.env.label,
         "seed": config.seed,
         "z": config.privacy.z if config.privacy.mechanism != "none" else None,
         "epsilon": plan.planned_epsilon(r),

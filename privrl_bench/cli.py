@@ -7,6 +7,7 @@ Nothing heavy (torch, wandb, simulators) is imported before the configuration is
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib.metadata
 import io
@@ -49,6 +50,8 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Always leaves through `SystemExit`."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
     words = _overrides_last(list(sys.argv[1:] if argv is None else argv))
     try:
         sys.exit(_main(words))
@@ -132,6 +135,11 @@ def check_hardware(run: RunConfig) -> None:
 
 @functools.cache
 def _cuda_works() -> bool:
+    if sys.platform == "linux":  # answers at once where there is no driver; torch takes seconds
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return False
     import torch
 
     return torch.cuda.is_available()

@@ -283,7 +283,7 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     """Print what is about to happen, privacy first."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r, planned=True)
     z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
-    print(f"{config.algo.name} on {config.env.name}{z}  seed={config.seed}")
+    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
         f"steps = {parts.rounds * parts.round_steps} steps"
@@ -330,7 +330,7 @@ class _Training:
         progress = Progress(
             parts.rounds * parts.round_steps,
             enabled=self.config.log.progress,
-            label=f"{self.config.algo.name} {self.config.env.name}",
+            label=f"{self.config.algo.name} {self.config.env.label}",
             initial_steps=self._resume(saved) * parts.round_steps,
         )
         try:
@@ -461,7 +461,7 @@ class _Training:
         return {
             "status": status,
             "algo": self.config.algo.name,
-            "env": self.config.env.name,
+            "env": self.config.env.label,
             "seed": parts.configs[r].seed,
             "z": parts.configs[r].privacy.z,
             "return": result,

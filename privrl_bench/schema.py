@@ -39,6 +39,13 @@ class EnvConfig:
     reward_scale: float = 1.0  # learning sees reward * reward_scale
     reward_clip: float = 10.0  # scaled rewards are cut at +- this
 
+    @property
+    def label(self) -> str:
+        """What people call it: the registry name, or what a generic one points at."""
+        if self.name == "gym":
+            return str(self.id)
+        return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name
+
     def __post_init__(self) -> None:
         require_choice("env.kind", self.kind, ("gym", "dmc"))
         require_choice("env.backend", self.backend, ("auto", "loop"))
@@ -292,6 +299,10 @@ class RunConfig:
                 "privacy",
                 "algo=dppg is private by construction; for a run without noise use privacy.z=0, "
                 "for a non-private baseline algo=ppo or algo=a2c",
+            )
+        if self.privacy.mechanism == "none" and self.privacy.z != 0:
+            raise ConfigError(
+                "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
             )
         if pooled and self.env.user == "episode":
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")

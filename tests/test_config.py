@@ -253,3 +253,8 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
         assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
         del changed[key]
         assert config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+
+
+def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
+    with pytest.raises(ConfigError, match=r"privacy\.z: privacy=none adds no noise"):
+        config.compose(["algo=ppo", "privacy.z=1"])

@@ -128,9 +128,9 @@ def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
         {"env": replace(cartpole().env, user="fresh")},
         {
             "algo": PpoConfig(minibatches=4, epochs=2),
-            "privacy": PrivacyConfig(mechanism="none", users_per_round=8),
+            "privacy": PrivacyConfig(mechanism="none", z=0.0, users_per_round=8),
         },
-        {"algo": A2cConfig(), "privacy": PrivacyConfig(mechanism="none", users_per_round=8)},
+        {"algo": A2cConfig(), "privacy": PrivacyConfig(mechanism="none", z=0.0, users_per_round=8)},
     ],
     ids=["dppg", "seeded-adam", "running", "fresh", "ppo", "a2c"],
 )
@@ -265,7 +265,7 @@ def test_replicas_equal_lone_runs(tmp_path):
 def test_a_non_private_run_says_infinity_and_none(tmp_path):
     config = cartpole(
         algo=PpoConfig(minibatches=4, epochs=2),
-        privacy=PrivacyConfig(mechanism="none", users_per_round=8),
+        privacy=PrivacyConfig(mechanism="none", z=0.0, users_per_round=8),
     )
     summary = train(config, tmp_path / "run").summary
     assert summary["epsilon"] == math.inf
