@@ -66,7 +66,9 @@ def unit_of(config: EnvConfig, limit: int, steps: int, poisson: bool) -> Unit:
     if config.user == "segment":
         meets = (limit + steps - 2) // steps + 1
         return Unit(
-            f"one episode (at most {limit} steps, in up to {meets} segments of {steps})", meets
+            f"one episode of at most {limit} steps, with every segment of {steps} steps that it "
+            f"touches (up to {meets})",
+            meets,
         )
     if config.user == "fresh":
         return Unit(f"one user: {steps} steps from a reset, used once", 1)
@@ -78,8 +80,8 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     caveats = dict(algo.caveats())
     if config.env.user == "segment":
         caveats[CARRIED_OVER] = (
-            "a user goes on where the last one in her slot stopped, so her data shape when and where "
-            "later episodes run"
+            "an episode shares its segments with others and shapes when and where later ones run; "
+            "epsilon is for nulling every segment it touches, not for the episode alone"
         )
     if config.env.obs_scaling == "running":
         caveats[RUNNING_OBS] = "earlier users' observations scale later users' without noise"
@@ -99,6 +101,12 @@ def notes_of(config: RunConfig) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if "public" in (config.env.obs_scaling, config.env.reward_scaling):
         public.append("the scaling constants of env")
+    if config.privacy.mechanism != "none":
+        notes["scope"] = (
+            "this run alone (other runs about the same people compose, and so does tuning on them); "
+            "not timing, not a stop caused by a user's failing environment; evaluation episodes are "
+            "simulated and nobody's; an environment's reset must forget the user before"
+        )
     notes["public information"] = ", ".join(public)
     return notes
 

@@ -2,7 +2,8 @@
 
 `public`: computed from the configuration or the clock. `released`: computed from released parameters
 alone, on simulated evaluation episodes that are nobody's data. `private`: computed from users' data
-without noise; kept in the run folder for the researcher, never sent to W&B, never part of a release.
+without noise, or from how long they took; kept in the run folder for the researcher, never sent to W&B,
+never part of a release.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ class Metric:
 _DECLARED = (
     Metric("round", "rounds", "none", "public", "releases made so far"),
     Metric("steps", "steps", "none", "public", "environment steps so far, rounds * U * T"),
-    Metric("wall_seconds", "s", "none", "public", "time spent in this run, resumed parts included"),
-    Metric("steps_per_second", "steps/s", "up", "public", "steps / wall_seconds"),
+    Metric(
+        "wall_seconds", "s", "none", "private", "time spent in this run, resumed parts included"
+    ),
+    Metric("steps_per_second", "steps/s", "up", "private", "steps / wall_seconds"),
     Metric("privacy/epsilon", "", "down", "public", "epsilon spent, recomputed from the ledger"),
     Metric("eval/return_mean", "return", "up", "released", "mean undiscounted return"),
     Metric("eval/return_std", "return", "none", "released", "its standard deviation"),

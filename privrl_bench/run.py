@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,6 @@ class Session:
             "state": self.state.clone().tensors,
             "round": self.state.round,
             "rollout": self.rollout.get_state(),
-            "plan": self.parts.plan.get_state(),
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -167,7 +166,6 @@ class Session:
         Returns: whether the environments came back bit for bit.
         """
         self.state = State(saved[0]["round"], _join([one["state"] for one in saved]))
-        self.parts.plan.set_state({"last": [one["plan"]["last"][0] for one in saved]})
         return self.rollout.set_state(_join([one["rollout"] for one in saved]))
 
     def close(self) -> None:
@@ -183,7 +181,6 @@ def _slice(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
         "round": snapshot["round"],
         "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
         "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
-        "plan": {"last": [snapshot["plan"]["last"][r]]},
     }
 
 
@@ -216,18 +213,27 @@ def run(
     """
     dirs = [RunDir(Path(folder)) for folder in folders]
     torch.set_num_threads(configs[0].hardware.threads)
+    with ExitStack() as locks:
+        for rundir in dirs:
+            locks.enter_context(rundir.lock())
+        return _run_locked(configs, dirs, overrides)
+
+
+def _run_locked(
+    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]]
+) -> list[RunResult]:
+    """`run`, with the folders reserved for this process."""
     results: dict[int, RunResult] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
         if config.resume == "restart":
             rundir.move_aside()
         status = rundir.status()
-        if status:
-            rundir.check_same(config)
+        rundir.check_same(config)
         if status.get("status") == "done" and not config.plan_only:
             results[i] = _already_done(rundir)
             continue
-        saved = rundir.load_checkpoint() if status else None
+        saved = rundir.load_checkpoint()
         waiting.setdefault(int(saved["round"]) if saved else 0, []).append(i)
     for members in waiting.values():
         group = _run_group(
@@ -272,6 +278,14 @@ def _run_group(
         rundir.begin(config, given)
         rundir.set_status("running")
     parts = assemble(configs, [rundir / "ledger.jsonl" for rundir in dirs])
+    for ledger, rundir, one in zip(parts.plan.ledgers, dirs, saved, strict=True):
+        lost = ledger.missing(int(one["round"])) if one else []
+        if lost:
+            raise ConfigError(
+                "resume",
+                f"{rundir / 'ledger.jsonl'} has no line for round {lost[0]}, which the checkpoint has "
+                "seen, so epsilon is unknown; use resume=restart",
+            )
     for r, rundir in enumerate(dirs):
         _announce(parts, r, rundir)
         write_json(rundir / "plan.json", describe_plan(parts, r))
@@ -317,6 +331,7 @@ class _Training:
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
         self.last_eval: list[Evaluation] = []
+        self.last_eval_round = 0
         self._earlier = 0.0
         self._started = time.perf_counter()
         self._start_round = 0
@@ -345,6 +360,8 @@ class _Training:
                     )
                 self._after_round(progress)
             if stop.signal is None:
+                if self.last_eval_round < session.round:  # resumed after the last round
+                    self._evaluate()
                 return [self._finish(r) for r in range(len(self.dirs))]
             self._checkpoint()
             name = signal.Signals(stop.signal).name
@@ -395,7 +412,7 @@ class _Training:
         due = every > 0 and steps // every > (steps - parts.round_steps) // every
         evaluated = due or last
         if evaluated:
-            self.last_eval = session.evaluate()
+            self._evaluate()
         if evaluated or session.round % max(1, parts.rounds // self.config.log.lines) == 0:
             self._log_lines(steps, evaluated)
         if evaluated or time.perf_counter() - self._saved_at > _CHECKPOINT_SECONDS:
@@ -405,13 +422,17 @@ class _Training:
             steps, return_mean=mean, epsilon=parts.plan.spent_epsilon(0) if evaluated else None
         )
 
+    def _evaluate(self) -> None:
+        self.last_eval = self.session.evaluate()
+        self.last_eval_round = self.session.round
+
     def _log_lines(self, steps: int, evaluated: bool) -> None:
         lr = getattr(self.parts.algo, "learning_rate", None)
         for r, rundir in enumerate(self.dirs):
             row: dict[str, float] = {
                 "round": self.session.round,
                 "steps": steps,
-                "privacy/epsilon": self.parts.plan.spent_epsilon(r),
+                "privacy/epsilon": self.parts.plan.spent_epsilon(r, self.session.round),
                 **self.session.diagnostics[r],
             }
             if lr is not None:
@@ -455,7 +476,7 @@ class _Training:
                 "mean": row["eval/return_mean"],
                 "ci95": row["eval/return_ci95"],
                 "definition": f"mean undiscounted return of {config.episodes} fresh {config.policy} "
-                f"evaluation episodes of the policy after round {self.session.round}; ci95 is the "
+                f"evaluation episodes of the policy after round {self.last_eval_round}; ci95 is the "
                 "half width of the t interval over episodes",
             }
         return {

@@ -17,6 +17,8 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,31 @@ class RunDir:
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of this folder: two of them would each count half the releases.
+
+        Raises: ConfigError when another process is in it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the folder, so that `resume=restart` may move the folder while it is locked.
+        name = self.path.with_name(f".{self.path.name[:200]}.lock")
+        with name.open("w") as file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except ImportError:
+                pass  # not a POSIX system; nothing to lock with
+            except OSError:
+                raise ConfigError(
+                    "", f"{self.path} is in use by another process; wait for it or stop it"
+                ) from None
+            try:
+                yield
+            finally:
+                name.unlink(missing_ok=True)
 
     # -- start ------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class PrivacyConfig:
         require_choice("privacy.noise", self.noise, ("seeded", "secure"))
         ok = math.isfinite(self.z) and self.z >= 0
         require("privacy.z", ok, ">= 0 (noise std / clip)", self.z)
+        require("privacy.z", self.z == 0 or 1e-6 <= self.z <= 1e6, "0 or in [1e-6, 1e6]", self.z)
         ok = math.isfinite(self.clip) and self.clip > 0
         require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
@@ -115,6 +116,11 @@ class PrivacyConfig:
                     "privacy.population",
                     "Poisson sampling needs the number of people, at least "
                     f"privacy.users_per_round={users}, got {self.population}",
+                )
+            if self.accountant != "pld":
+                raise ConfigError(
+                    "privacy.accountant",
+                    f"only pld has an analysis of capped Poisson cohorts, got {self.accountant!r}",
                 )
             if self.adjacency != "add_or_remove":
                 raise ConfigError(
@@ -160,6 +166,7 @@ class DppgConfig(AlgoConfig):
     name: str = "dppg"
     epochs: int = 8  # E, local passes over one user's data
     minibatches: int = 2  # local steps in one pass
+    advantage_scope: str = "user"  # normalise over one user's data | over each of her minibatches
     ratio_clip: float | None = None  # PPO clipping of the ratio; the paper does without
     local_adam: str = "reset"  # reset for every user | seeded from the last release (the paper's)
     critic: str = "shared"  # shared (the paper's, leaks) | private (a second block) | none
@@ -175,6 +182,7 @@ class DppgConfig(AlgoConfig):
         require("algo.minibatches", self.minibatches >= 1, "a whole number >= 1", self.minibatches)
         ok = self.ratio_clip is None or self.ratio_clip > 0
         require("algo.ratio_clip", ok, "null or > 0", self.ratio_clip)
+        require_choice("algo.advantage_scope", self.advantage_scope, ("user", "minibatch"))
         require_choice("algo.local_adam", self.local_adam, ("reset", "seeded"))
         require_choice("algo.critic", self.critic, ("shared", "private", "none"))
         for key in ("critic_clip", "critic_frequency", "critic_ridge", "critic_noise_ratio"):

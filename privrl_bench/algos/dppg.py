@@ -88,7 +88,7 @@ class Dppg:
             1.0 if config.critic == "none" else config.gae_lambda,
         )
         targets = advantages + values
-        if config.normalize_advantage:
+        if config.normalize_advantage and config.advantage_scope == "user":
             advantages = normalize(advantages, users.mask)
 
         start = state.tensors["actor"].repeat_interleave(count, dim=0)
@@ -106,7 +106,10 @@ class Dppg:
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
         def gradient(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], batch["advantage"])
+            advantage = batch["advantage"]
+            if config.normalize_advantage and config.advantage_scope == "minibatch":
+                advantage = normalize(advantage, torch.ones_like(advantage, dtype=torch.bool))
+            minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
             return self.policy.surrogate_gradient(
                 params, minibatch, config.ratio_clip, config.entropy_coef
             )

@@ -1,9 +1,10 @@
 """The ledger: one line for every release, on the disk before its noise is drawn.
 
 A line says what was about to be released, never what the data were. A crash between the line and the
-noise counts a release that did not happen; the opposite cannot happen. Each line carries a digest
-of the release before it (a released value, so post-processing). That is how a resumed run with seeded
-noise knows that it repeats the same release, which costs nothing, and not a second one, which does.
+noise counts a release that did not happen; the opposite cannot happen. A second line follows with a
+digest of what came out (a released value, so post-processing), before anything can leave the process.
+That is how a resumed run with seeded noise knows that it repeats the same release, which costs
+nothing, and not a second one under the same noise, which would give the data away.
 """
 
 from __future__ import annotations
@@ -37,11 +38,19 @@ class Ledger:
 
     def __init__(self, path: Path | None):
         self._path = path
-        self.lines: list[dict[str, Any]] = []
-        if path is not None and path.exists():
-            self.lines = self._recover(path)
+        self.lines: list[dict[str, Any]] = []  # intents, one for every attempt at a release
         self._by_round: dict[int, list[dict[str, Any]]] = {}
-        for line in self.lines:
+        self._digests: dict[tuple[int, int], str] = {}
+        if path is not None and path.exists():
+            for line in self._recover(path):
+                self._remember(line)
+
+    def _remember(self, line: dict[str, Any]) -> None:
+        """Sort a line into intents and digests."""
+        if "digest" in line:
+            self._digests[int(line["round"]), int(line["attempt"])] = line["digest"]
+        else:
+            self.lines.append(line)
             self._by_round.setdefault(int(line["round"]), []).append(line)
 
     @staticmethod
@@ -63,15 +72,15 @@ class Ledger:
                 raise ValueError(f"{path.name} line {number} is damaged: {error}") from None
         return lines
 
-    def _append(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-        self._by_round.setdefault(int(line["round"]), []).append(line)
+    def _append(self, line: dict[str, Any], *, sync: bool) -> None:
+        self._remember(line)
         if self._path is None:
             return
         with self._path.open("ab") as file:
             file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
 
     def intend(
         self, round_index: int, release: Release, details: dict[str, Any], *, repeatable: bool
@@ -81,29 +90,61 @@ class Ledger:
         Args:
             round_index: the round, from 0.
             release: what a user's guarantee sees of it.
-            details: public facts (blocks with clip and z, cohort size, digest of the last release).
-            repeatable: noise is seeded, so the same line means the same release (attempt 0 again).
+            details: public facts (blocks with clip and z, cohort size, kind of noise).
+            repeatable: noise is seeded, so an attempt that is in the ledger may be tried again; whether
+                it gives the same release, `came_out` tells.
         """
         line = {"round": round_index, **release.to_dict(), **details}
         same_round = self._by_round.setdefault(round_index, [])
-        for old in same_round:
-            if repeatable and {k: v for k, v in old.items() if k != "attempt"} == line:
-                return int(old["attempt"])
-        attempt = len(same_round)
-        self._append({**line, "attempt": attempt})
+        if repeatable and same_round:
+            last = same_round[-1]
+            if {k: v for k, v in last.items() if k != "attempt"} == line:
+                return int(last["attempt"])
+        return self._another(line)
+
+    def _another(self, line: dict[str, Any]) -> int:
+        """Append `line` as one more attempt at its round."""
+        attempt = len(self._by_round.setdefault(int(line["round"]), []))
+        self._append({**line, "attempt": attempt}, sync=True)
         return attempt
 
-    def releases(self, participation: int | None) -> list[Release]:
+    def came_out(self, round_index: int, attempt: int, fingerprint: str) -> bool:
+        """Record what an attempt gave, before it leaves the process.
+
+        Returns: False when the same attempt gave something else before. Then this value must not be
+        used: it carries the noise of another release. `again` opens a new attempt.
+        """
+        known = self._digests.get((round_index, attempt))
+        if known is None:
+            line = {"round": round_index, "attempt": attempt, "digest": fingerprint}
+            self._append(line, sync=False)
+        return known in (None, fingerprint)
+
+    def again(self, round_index: int) -> int:
+        """Open one more attempt at a round, alike to the last. Raises ValueError if there is none."""
+        if not self._by_round.get(round_index):
+            raise ValueError(f"round {round_index} has no attempt yet")
+        last = self._by_round[round_index][-1]
+        return self._another({k: v for k, v in last.items() if k != "attempt"})
+
+    def missing(self, rounds: int) -> list[int]:
+        """Rounds below `rounds` that have no line: a ledger that was lost or cut."""
+        return [index for index in range(rounds) if not self._by_round.get(index)]
+
+    def releases(self, participation: int | None, before: int | None = None) -> list[Release]:
         """Every release that the data of one user can have entered, in the worst case.
 
         Args:
             participation: in how many rounds at most one user takes part; None: in all of them.
+            before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
         The worst user is in the rounds with the most noise-free (smallest z) and most repeated
         releases, so these are the ones returned.
         """
         by_round: dict[int, list[Release]] = {}
         for line in self.lines:
+            if before is not None and int(line["round"]) >= before:
+                continue
             release = Release(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
             by_round.setdefault(int(line["round"]), []).append(release)
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.types import generator
-
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 
@@ -21,7 +19,7 @@ class NoiseSource(Protocol):
     name: str
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
-        """One float32 N(0, I) vector for each size, for one release."""
+        """One float64 N(0, I) vector for each size, for one release."""
         ...
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
@@ -40,8 +38,11 @@ class SeededNoise:
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
         """See `NoiseSource.normal`. A second attempt at a round draws other noise."""
-        stream = generator(self._seed, _NOISE_TAG, round_index, attempt)
-        return [torch.randn(size, generator=stream) for size in sizes]
+        # NumPy's generator has 128 bits of state; torch's takes 32 bits of its seed, so that two of a
+        # thousand rounds would share their noise more often than delta allows.
+        words = np.random.SeedSequence([self._seed, _NOISE_TAG, round_index, attempt])
+        stream = np.random.default_rng(words)
+        return [torch.from_numpy(stream.standard_normal(size)) for size in sizes]
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """See `NoiseSource.binomial`."""
@@ -81,7 +82,7 @@ class SecureNoise:
             radius = np.sqrt(-2.0 * np.log(self._uniform(count)))
             single = radius * np.cos(2.0 * np.pi * self._uniform(count))
             total = single.reshape(self._SUMS, size).sum(axis=0) / np.sqrt(self._SUMS)
-            drawn.append(torch.from_numpy(total.astype(np.float32)))
+            drawn.append(torch.from_numpy(total))
         return drawn
 
     def binomial(self, n: int, q: float, round_index: int) -> int:

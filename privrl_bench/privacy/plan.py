@@ -140,7 +140,6 @@ class PrivacyPlan:
         self.notes = dict(notes or {})
         self.notion = notion
         self._noises = noises
-        self._last = ["start"] * len(configs)
 
     # -- sampling ---------------------------------------------------------------------------
 
@@ -205,45 +204,50 @@ class PrivacyPlan:
                 norms = torch.linalg.vector_norm(row, dim=-1)
                 at_bound |= norms > block.clip * (1 - 1e-4)
                 row, _ = clip_rows(row, block.clip)
-            sums[block.name] = row.sum(dim=1)
-        noised = {name: total.clone() for name, total in sums.items()}
-        for r in range(len(self.configs)):
-            self._noise_replica(r, round_index, noised)
-        divisor = self.config.users_per_round if private else 1
-        values = {name: total / divisor for name, total in noised.items()}
-        self._last = [
-            digest({name: value[r] for name, value in values.items()})
-            for r in range(len(self.configs))
-        ]
+            # Double precision until the noise is in: rounding a sum must not depend on one user.
+            sums[block.name] = row.double().sum(dim=1)
+        replicas = [self._release_replica(r, round_index, sums) for r in range(len(self.configs))]
         taking_part = valid.sum(dim=1).clamp_min(1)
         return Released(
-            values=values,
+            values={b.name: torch.stack([one[b.name] for one in replicas]) for b in self.blocks},
             bypass=bypass,
             clipped_fraction=((at_bound & finite).sum(dim=1) / taking_part).tolist(),
             invalid_users=(valid & ~finite).sum(dim=1).tolist(),
             key=_GATE,
         )
 
-    def _noise_replica(self, r: int, round_index: int, sums: dict[str, Tensor]) -> None:
-        """Ledger line first, then noise, for replica r; `sums` is changed in place."""
-        config = self.configs[r]
+    def _release_replica(
+        self, r: int, round_index: int, sums: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Ledger line, noise, public divisor, digest: [P_b] of every block of replica r."""
+        config, ledger, noise = self.configs[r], self.ledgers[r], self._noises[r]
         multipliers = block_multipliers(config.z, self.blocks)
         private = config.mechanism == "gaussian"
-        details: dict[str, Any] = {"previous": self._last[r], "noise": self._noises[r].name}
+        details: dict[str, Any] = {"noise": noise.name}
         if private:
             details["users"] = config.users_per_round
             details["blocks"] = {
                 block.name: {"clip": block.clip, "z": multipliers[block.name]}
                 for block in self.blocks
             }
-        repeatable = self._noises[r].name == "seeded"
-        attempt = self.ledgers[r].intend(round_index, self.event(r), details, repeatable=repeatable)
-        if not private or config.z == 0:
-            return
-        drawn = self._noises[r].normal([b.size for b in self.blocks], round_index, attempt)
-        for block, noise in zip(self.blocks, drawn, strict=True):
-            std = multipliers[block.name] * block.clip
-            sums[block.name][r] += std * noise.to(sums[block.name].device)
+        event = self.event(r)
+        attempt = ledger.intend(round_index, event, details, repeatable=noise.name == "seeded")
+        while True:
+            values = {block.name: sums[block.name][r].clone() for block in self.blocks}
+            if private and config.z > 0:
+                drawn = noise.normal([b.size for b in self.blocks], round_index, attempt)
+                for block, one in zip(self.blocks, drawn, strict=True):
+                    values[block.name] += multipliers[block.name] * block.clip * one
+            divisor = config.users_per_round if private else 1
+            values = {name: (x / divisor).float() for name, x in values.items()}
+            if ledger.came_out(round_index, attempt, digest(values)):
+                return values
+            if event.q < 1.0:
+                raise PrivacyError(
+                    f"round {round_index} was released before from other data; a repeated Poisson "
+                    "round has no analysis (another machine or version? start a new folder)"
+                )
+            attempt = ledger.again(round_index)
 
     def _check(
         self, rows: dict[str, Tensor], valid: Tensor, bypass: dict[str, dict[str, Tensor]]
@@ -290,9 +294,9 @@ class PrivacyPlan:
         spent = [self.event(r)] * min(count, self.rounds)
         return epsilon(spent, self.configs[r].delta, self.configs[r].accountant)
 
-    def spent_epsilon(self, r: int) -> float:
-        """Epsilon of what the ledger of replica r says was released."""
-        spent = self.ledgers[r].releases(self.participation)
+    def spent_epsilon(self, r: int, before: int | None = None) -> float:
+        """Epsilon of what the ledger of replica r says was released (in rounds below `before`)."""
+        spent = self.ledgers[r].releases(self.participation, before)
         return epsilon(spent, self.configs[r].delta, self.configs[r].accountant)
 
     def paper_epsilon(self, r: int) -> float:
@@ -313,13 +317,3 @@ class PrivacyPlan:
             caveats=self.caveats,
             notes=self.notes,
         )
-
-    # -- resume -----------------------------------------------------------------------------
-
-    def get_state(self) -> dict[str, Any]:
-        """Plain data for the checkpoint. Holds no noise and no generator state."""
-        return {"last": list(self._last)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue after the release that the checkpoint saw last."""
-        self._last = list(state["last"])

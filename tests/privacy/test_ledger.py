@@ -13,8 +13,8 @@ from privrl_bench.privacy.ledger import Ledger, digest
 EVENT = Release("gaussian", 1.0, "zero_out")
 
 
-def intend(ledger, index, previous="start", repeatable=True, event=EVENT):
-    return ledger.intend(index, event, {"previous": previous}, repeatable=repeatable)
+def intend(ledger, index, repeatable=True, event=EVENT):
+    return ledger.intend(index, event, {"users": 8}, repeatable=repeatable)
 
 
 def test_the_line_is_on_disk_when_intend_returns(tmp_path):
@@ -28,13 +28,33 @@ def test_the_line_is_on_disk_when_intend_returns(tmp_path):
 
 def test_a_repeated_seeded_release_counts_once_and_a_different_one_twice(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    intend(Ledger(path), 0)
+    first = Ledger(path)
+    assert first.came_out(0, intend(first, 0), "aa")
     again = Ledger(path)
     assert intend(again, 0) == 0
-    assert len(again.lines) == 1
-    assert intend(again, 0, previous="another history") == 1
-    assert again.summary() == {"lines": 2, "rounds": 1, "repeated": 1}
+    assert again.came_out(0, 0, "aa")
+    assert again.summary() == {"lines": 1, "rounds": 1, "repeated": 0}
+    assert not again.came_out(0, 0, "bb")
+    assert again.again(0) == 1
+    assert again.came_out(0, 1, "bb")
     assert again.releases(participation=1) == [EVENT, EVENT]
+    third = Ledger(path)
+    assert intend(third, 0) == 1  # the attempt that counted last
+
+
+def test_an_attempt_that_was_never_seen_may_give_anything(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    intend(Ledger(path), 0)  # killed before its value could leave
+    again = Ledger(path)
+    assert again.came_out(0, intend(again, 0), "whatever")
+    assert again.summary()["lines"] == 1
+
+
+def test_a_lost_ledger_is_noticed(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    intend(ledger, 0)
+    intend(ledger, 2)
+    assert ledger.missing(4) == [1, 3]
 
 
 def test_secure_noise_always_counts_again(tmp_path):

@@ -140,6 +140,21 @@ def test_the_ledger_line_comes_before_the_noise():
     assert seen == [1]
 
 
+def test_other_data_under_a_round_seen_before_gets_other_noise_and_counts_twice():
+    """A resumed run on another machine may collect other data: the old noise must not be reused."""
+    ledger = Ledger(None)
+    values = []
+    for scale in (0.1, 0.1, 0.05):
+        plan = make_plan()
+        plan.ledgers = [ledger]
+        values.append(send(plan, rows_for(ONE, scale)).values["actor"])
+    assert torch.equal(values[0], values[1])
+    assert ledger.summary() == {"lines": 2, "rounds": 1, "repeated": 1}
+    assert plan.spent_epsilon(0) == pytest.approx(6.5730, abs=1e-3)
+    stripped = rows_for(ONE, 0.1)["actor"].sum(1) - rows_for(ONE, 0.05)["actor"].sum(1)
+    assert not torch.allclose((values[0] - values[2]) * USERS, stripped, atol=0.05)
+
+
 def test_replicas_get_their_own_noise_whoever_stands_beside_them():
     rows = rows_for(ONE, replicas=2)
     both = send(make_plan(seeds=(4, 9)), rows)
