@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.pooled import PooledActorCritic
-from privrl_bench.maths.losses import policy_loss, value_loss
+from privrl_bench.maths.losses import value_slope
 from privrl_bench.maths.optim import Adam, adam_step, limit_norm
 from privrl_bench.maths.returns import normalize
+from privrl_bench.nets.policy import Surrogate
 from privrl_bench.streams import Streams
 from privrl_bench.types import State
 
@@ -38,37 +39,36 @@ class Ppo(PooledActorCritic):
         params = {part: old[part] for part in ("actor", "critic")}
         adams = {part: Adam(old[f"m_{part}"], old[f"v_{part}"], done) for part in params}
         draws = [s.torch("local", state.round) for s in streams]
-        for _ in range(config.epochs):
-            order = torch.stack([torch.randperm(total, generator=g) for g in draws]).to(device)
-            for m in range(config.minibatches):
-                rows = order[:, m * size : (m + 1) * size]
-                batch = {
-                    name: torch.take_along_dim(x, rows.view(*rows.shape, *[1] * (x.dim() - 2)), 1)
-                    for name, x in data.items()
-                }
-                params = {part: x.detach().requires_grad_(True) for part, x in params.items()}
-                loss = self._loss(params, batch)
-                grads = torch.autograd.grad(loss.sum(), list(params.values()))
-                with torch.no_grad():
-                    limited = limit_norm(list(grads), config.max_grad_norm)
-                    for part, grad in zip(params, limited, strict=True):
+        with torch.inference_mode():
+            for _ in range(config.epochs):
+                order = torch.stack([torch.randperm(total, generator=g) for g in draws]).to(device)
+                for m in range(min(config.minibatches, total)):
+                    rows = order[:, m * size : (m + 1) * size]
+                    batch = {
+                        name: x.take_along_dim(rows.view(*rows.shape, *[1] * (x.dim() - 2)), 1)
+                        for name, x in data.items()
+                    }
+                    grads = limit_norm(self._gradients(params, batch), config.max_grad_norm)
+                    for part, grad in zip(params, grads, strict=True):
                         params[part], adams[part] = adam_step(params[part], grad, adams[part], lr)
-        new = {part: x.detach() for part, x in params.items()}
+        new = dict(params)
         for part, adam in adams.items():
             new |= {f"m_{part}": adam.m, f"v_{part}": adam.v}
-        return {name: x.cpu() for name, x in new.items()}
+        return {name: x.cpu().clone() for name, x in new.items()}
 
-    def _loss(self, params: dict[str, Tensor], batch: dict[str, Tensor]) -> Tensor:
+    def _gradients(self, params: dict[str, Tensor], batch: dict[str, Tensor]) -> list[Tensor]:
+        """Of the policy loss minus the entropy bonus, and of the weighted value loss."""
         config = self.config
         advantages = batch["advantage"]
         if config.normalize_advantage:
-            everywhere = torch.ones_like(advantages, dtype=torch.bool)
-            advantages = normalize(advantages, everywhere)
-        log_probs, entropy = self.policy.log_prob(params["actor"], batch["obs"], batch["action"])
-        values = self.value_net.forward(params["critic"], batch["obs"])[..., 0]
-        clip = config.ratio_clip if config.clip_value_loss else None
-        return (
-            policy_loss(log_probs, batch["old"], advantages, config.ratio_clip)
-            + config.value_coef * value_loss(values, batch["target"], batch["value"], clip)
-            - config.entropy_coef * entropy.mean(-1)
+            advantages = normalize(advantages, torch.ones_like(advantages, dtype=torch.bool))
+        minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantages)
+        actor = self.policy.surrogate_gradient(
+            params["actor"], minibatch, config.ratio_clip, config.entropy_coef
         )
+        unpacked = self.value_net.unpack(params["critic"])
+        layers = self.value_net.layers(unpacked, batch["obs"])
+        clip = config.ratio_clip if config.clip_value_loss else None
+        slope = value_slope(layers[-1][..., 0], batch["target"], batch["value"], clip)
+        critic = self.value_net.gradient(unpacked, layers, config.value_coef * slope.unsqueeze(-1))
+        return [actor, critic]
