@@ -1,0 +1,48 @@
+"""Copy finished run folders, without what is large or must stay with the data, for committing.
+
+    python scripts/collect_results.py outputs outputs/paper/main_job
+
+Keeps the folder structure. Left out: checkpoints, policies, ledgers, timings, W&B files. Then
+`python scripts/report_runs.py outputs/paper/main_job` makes the table and the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+KEPT = (
+    "config.yaml",
+    "overrides.txt",
+    "provenance.json",
+    "plan.json",
+    "status.json",
+    "summary.json",
+    "metrics.jsonl",
+)
+
+
+def main() -> None:
+    """Copy, and say what was copied."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    arguments = parser.parse_args()
+    for status in sorted(arguments.source.rglob("status.json")):
+        folder = status.parent
+        if arguments.target in folder.parents or "paper" in folder.parts:
+            continue
+        if json.loads(status.read_text())["status"] != "done":
+            print(f"left out, not done: {folder}")
+            continue
+        there = arguments.target / folder.relative_to(arguments.source)
+        there.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            shutil.copyfile(folder / name, there / name)
+        print(there)
+
+
+if __name__ == "__main__":
+    main()
