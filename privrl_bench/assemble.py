@@ -20,6 +20,7 @@ from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec
 
 CARRIED_OVER = "carried-over environment"
+NOT_PRIVATE = "not private"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def unit_of(config: EnvConfig, limit: int, steps: int, poisson: bool) -> Unit:
 def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     """Everything in the configuration that lets private data past the gate, by name."""
     caveats = dict(algo.caveats())
-    if config.env.user == "segment":
+    if config.privacy.mechanism == "none":
+        caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
+    elif config.env.user == "segment":
         caveats[CARRIED_OVER] = (
             "an episode shares its segments with others and shapes when and where later ones run; "
             "epsilon is for nulling every segment it touches, not for the episode alone"
@@ -92,7 +95,9 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
 
 def notes_of(config: RunConfig) -> dict[str, str]:
     """What the guarantee takes as public or given."""
-    notes = {}
+    notes: dict[str, str] = {}
+    if config.privacy.mechanism == "none":
+        return notes
     if config.privacy.noise == "seeded":
         notes["seeded noise"] = (
             "reproducible research on simulators; whoever knows the seed can subtract the noise "
@@ -101,12 +106,11 @@ def notes_of(config: RunConfig) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if "public" in (config.env.obs_scaling, config.env.reward_scaling):
         public.append("the scaling constants of env")
-    if config.privacy.mechanism != "none":
-        notes["scope"] = (
-            "this run alone (other runs about the same people compose, and so does tuning on them); "
-            "not timing, not a stop caused by a user's failing environment; evaluation episodes are "
-            "simulated and nobody's; an environment's reset must forget the user before"
-        )
+    notes["scope"] = (
+        "this run alone (other runs about the same people compose, and so does tuning on them); "
+        "not timing, not a stop caused by a user's failing environment; evaluation episodes are "
+        "simulated and nobody's; an environment's reset must forget the user before"
+    )
     notes["public information"] = ", ".join(public)
     return notes
 

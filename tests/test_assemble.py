@@ -1,0 +1,80 @@
+"""What a configuration promises: unit, caveats, status, budget."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from test_run import cartpole
+
+from privrl_bench.assemble import assemble, unit_of
+from privrl_bench.config import compose
+from privrl_bench.errors import ConfigError
+from privrl_bench.schema import DppgConfig, EnvConfig
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps", "segments"), [(500, 64, 9), (1000, 2048, 2), (143, 64, 4), (64, 64, 2)]
+)
+def test_an_episode_meets_this_many_segments(limit, steps, segments):
+    env = EnvConfig(id="x", user="segment")
+    assert unit_of(env, limit, steps, poisson=False).participation == segments
+    worst = max((start + limit - 1) // steps + 1 for start in range(steps))
+    assert worst == segments
+
+
+def expected_caveats(critic, user, scaling):
+    caveats = set()
+    if critic == "shared":
+        caveats.add("shared critic")
+    if user == "segment":
+        caveats.add("carried-over environment")
+    if scaling == "running":
+        caveats |= {"running observation statistics", "running reward statistics"}
+    return caveats
+
+
+@pytest.mark.parametrize(
+    ("critic", "user", "scaling", "z"),
+    itertools.product(
+        ("shared", "private", "none"),
+        ("segment", "fresh", "episode"),
+        ("public", "running", "none"),
+        (0.0, 1.0),
+    ),
+)
+def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scaling, z):
+    base = cartpole()
+    config = replace(
+        base,
+        algo=DppgConfig(critic=critic),
+        env=replace(base.env, user=user, obs_scaling=scaling, reward_scaling=scaling),
+        privacy=replace(base.privacy, z=z),
+        total_steps=100_000,
+    )
+    guarantee = assemble([config], [None]).plan.guarantee(0, planned=True)
+    caveats = expected_caveats(critic, user, scaling)
+    assert set(guarantee.caveats) == caveats
+    assert guarantee.status == ("none" if z == 0 else "heuristic" if caveats else "formal")
+
+
+def test_poisson_users_may_come_in_every_round():
+    config = compose(["privacy=poisson", "privacy.population=1000", "total_steps=100_000"])
+    plan = assemble([config], [None]).plan
+    assert plan.participation is None
+    assert "person" in plan.unit.text
+    assert plan.guarantee(0, planned=True).adjacency == "add-or-remove"
+
+
+def test_pooled_algorithms_say_that_nothing_is_private():
+    guarantee = assemble([compose(["algo=ppo"])], [None]).plan.guarantee(0, planned=True)
+    assert guarantee.status == "none"
+    assert set(guarantee.caveats) == {"pooled training", "not private"}
+    assert not guarantee.notes
+
+
+def test_only_seed_and_z_may_differ_in_a_group():
+    one = cartpole()
+    other = cartpole(seed=1, privacy=replace(one.privacy, z=2.0))
+    assert len(assemble([one, other], [None, None]).configs) == 2
+    with pytest.raises(ConfigError, match="seed and"):
+        assemble([one, cartpole(total_steps=1024)], [None, None])
