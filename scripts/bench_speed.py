@@ -24,7 +24,7 @@ import torch
 from privrl_bench.assemble import Parts, assemble
 from privrl_bench.config import compose
 from privrl_bench.envs.registry import make_env
-from privrl_bench.run import Session
+from privrl_bench.session import Session
 
 
 class BareLoop:

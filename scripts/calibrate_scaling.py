@@ -16,7 +16,7 @@ import torch
 
 from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
-from privrl_bench.run import Session
+from privrl_bench.session import Session
 
 
 def main() -> None:

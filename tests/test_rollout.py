@@ -8,8 +8,8 @@ from helpers import assert_same_users, changed, own, rollout_of, shipped, tensor
 
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import EnvironmentFailure
+from privrl_bench.evaluate import Evaluator
 from privrl_bench.nets.policy import make_policy
-from privrl_bench.rollout import Evaluator
 from privrl_bench.streams import Streams
 from privrl_bench.types import UserBatch
 

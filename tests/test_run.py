@@ -138,22 +138,22 @@ def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeyp
     config = cartpole(**changes)
     train(config, tmp_path / "whole")
 
-    from privrl_bench import run as run_module
+    from privrl_bench import training
 
-    step = run_module.Session.step
+    step = training.Session.step
 
     def interrupted(session):
         if session.round == 7:
             os.kill(os.getpid(), signal.SIGTERM)
         step(session)
 
-    monkeypatch.setattr(run_module.Session, "step", interrupted)
+    monkeypatch.setattr(training.Session, "step", interrupted)
     first = train(config, tmp_path / "cut")
     assert first.status == "interrupted"
     assert first.exit_code == 128 + signal.SIGTERM
     status = json.loads((tmp_path / "cut" / "status.json").read_text())
     assert status["status"] == "interrupted"
-    monkeypatch.setattr(run_module.Session, "step", step)
+    monkeypatch.setattr(training.Session, "step", step)
     assert train(config, tmp_path / "cut").status == "done"
     assert_same(essence(tmp_path / "whole"), essence(tmp_path / "cut"))
 
@@ -162,7 +162,8 @@ DRIVER = """
 import sys
 from pathlib import Path
 import privrl_bench.run as run_module
-run_module._CHECKPOINT_SECONDS = 0.15
+import privrl_bench.training
+privrl_bench.training.CHECKPOINT_SECONDS = 0.15
 sys.path.insert(0, {tests!r})
 from test_run import cartpole
 result = run_module.run([cartpole(total_steps=512 * 60)], [Path({folder!r})], [["x=1"]])[0]
@@ -202,34 +203,34 @@ def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
         privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure"),
         env=replace(cartpole().env, user="fresh"),
     )
-    from privrl_bench import run as run_module
+    from privrl_bench import training
 
-    real = run_module.Session.step
+    real = training.Session.step
 
     def killed(session):
         real(session)
         if session.round == 5:
             raise KeyboardInterrupt  # after a release, before its checkpoint
 
-    monkeypatch.setattr(run_module.Session, "step", killed)
+    monkeypatch.setattr(training.Session, "step", killed)
     assert train(config, tmp_path / "run").status == "interrupted"
-    monkeypatch.setattr(run_module.Session, "step", real)
+    monkeypatch.setattr(training.Session, "step", real)
     summary = train(config, tmp_path / "run").summary
     assert summary["ledger"] == {"lines": 13, "rounds": 12, "repeated": 1}
     assert summary["epsilon"] > summary["epsilon_planned"]
 
 
 def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, monkeypatch):
-    from privrl_bench import run as run_module
+    from privrl_bench import training
 
-    real = run_module._Training._finish
+    real = training.Training._finish
 
-    def killed(training, r):
+    def killed(_self, r):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module._Training, "_finish", killed)
+    monkeypatch.setattr(training.Training, "_finish", killed)
     assert train(cartpole(), tmp_path / "run").status == "interrupted"
-    monkeypatch.setattr(run_module._Training, "_finish", real)
+    monkeypatch.setattr(training.Training, "_finish", real)
     train(cartpole(), tmp_path / "whole")
     # The interruption put the run one round back, so that it is trained and evaluated again.
     assert train(cartpole(), tmp_path / "run").status == "done"
@@ -251,16 +252,16 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
 
 
 def test_a_lost_ledger_is_refused_because_epsilon_would_be_unknown(tmp_path, monkeypatch):
-    from privrl_bench import run as run_module
+    from privrl_bench import training
 
-    real = run_module.Session.step
+    real = training.Session.step
 
     def interrupted(session):
         if session.round == 5:
             raise KeyboardInterrupt
         real(session)
 
-    monkeypatch.setattr(run_module.Session, "step", interrupted)
+    monkeypatch.setattr(training.Session, "step", interrupted)
     train(cartpole(), tmp_path / "run")
     (tmp_path / "run" / "ledger.jsonl").unlink()
     with pytest.raises(ConfigError, match="no line for round 0"):
@@ -322,16 +323,16 @@ def test_a_non_private_run_says_infinity_and_none(tmp_path):
 
 
 def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, monkeypatch):
-    from privrl_bench import run as run_module
+    from privrl_bench import training
 
-    real = run_module.Session.step
+    real = training.Session.step
 
     def blow_up(session):
         real(session)
         if session.round == 4:
             session.state.tensors["actor"][0, 0] = float("nan")
 
-    monkeypatch.setattr(run_module.Session, "step", blow_up)
+    monkeypatch.setattr(training.Session, "step", blow_up)
     result = train(cartpole(), tmp_path / "run")
     assert result.status == "failed"
     assert result.exit_code == 1

@@ -1,0 +1,135 @@
+"""R replicas in training: one round, evaluation, and what a checkpoint holds. Writes no files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.assemble import Parts
+from privrl_bench.evaluate import Evaluation, Evaluator
+from privrl_bench.rollout import Rollout
+from privrl_bench.types import State
+
+CHECKPOINT_VERSION = 1
+
+
+class Session:
+    """R replicas in training. `step()` is one round; nothing here writes files.
+
+    Args:
+        parts: what `assemble` built. Tests replace `parts.plan` to replay releases.
+    """
+
+    def __init__(self, parts: Parts):
+        config = parts.config
+        self.parts = parts
+        self.state: State = parts.algo.init(parts.streams)
+        self.diagnostics: list[dict[str, float]] = []
+        self.rollout = Rollout(
+            config.env,
+            parts.spec,
+            parts.algo.policy,
+            parts.streams,
+            parts.plan.slots,
+            parts.steps,
+            config.algo.gamma,
+            config.hardware.env_workers,
+        )
+        self._evaluator = Evaluator(
+            config.env,
+            parts.spec,
+            parts.algo.policy,
+            parts.streams,
+            config.eval.episodes,
+            config.eval.policy == "greedy",
+            config.hardware.env_workers,
+        )
+
+    @property
+    def round(self) -> int:
+        """Rounds done."""
+        return self.state.round
+
+    def step(self) -> None:
+        """One round: users, rows, release, next state."""
+        parts = self.parts
+        index = self.state.round
+        before = parts.algo.actor(self.state)
+        users = self.rollout.collect(before, index, parts.plan.cohort(index))
+        stats = users.stats
+        contribution = parts.algo.local(self.state, users, parts.streams)
+        del users  # raw data end here
+        diagnostics = contribution.diagnostics
+        released = parts.plan.release(contribution, index)
+        state = parts.algo.server(self.state, released)
+        state = parts.algo.improve(state, parts.streams)
+        if state.round != index + 1:
+            raise RuntimeError(f"round {index} left the state at round {state.round}")
+        after = parts.algo.actor(state)
+        self.state = state
+        self.diagnostics = [
+            {
+                "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
+                "policy/norm": float(torch.linalg.vector_norm(after[r])),
+                "train/clipped_fraction": released.clipped_fraction[r],
+                **stats[r],
+                "train/invalid_users": float(released.invalid_users[r])
+                + stats[r]["train/invalid_users"],
+                **(diagnostics[r] if diagnostics else {}),
+            }
+            for r in range(len(parts.configs))
+        ]
+
+    def diverged(self) -> list[bool]:
+        """Which replicas have non-finite parameters."""
+        return (~torch.isfinite(self.parts.algo.actor(self.state)).all(-1)).tolist()
+
+    def evaluate(self) -> list[Evaluation]:
+        """Evaluation episodes of the current policies."""
+        actor = self.parts.algo.actor(self.state)
+        return self._evaluator.run(actor, self.state.round, self.rollout.scaler)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything a resumed session needs, of all replicas. Holds no noise."""
+        return {
+            "state": self.state.clone().tensors,
+            "round": self.state.round,
+            "rollout": self.rollout.get_state(),
+        }
+
+    def restore(self, saved: list[dict[str, Any]]) -> bool:
+        """Continue from one checkpoint of each replica, all at the same round.
+
+        Returns: whether the environments came back bit for bit.
+        """
+        self.state = State(saved[0]["round"], _join([one["state"] for one in saved]))
+        return self.rollout.set_state(_join([one["rollout"] for one in saved]))
+
+    def close(self) -> None:
+        """Free the environments."""
+        self.rollout.close()
+        self._evaluator.close()
+
+
+def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
+    """The checkpoint of one replica."""
+    return {
+        "version": CHECKPOINT_VERSION,
+        "round": snapshot["round"],
+        "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
+        "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
+    }
+
+
+def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Stack replicas; histories of different length (axis 2) are padded with zeros."""
+    joined = {}
+    for key in parts[0]:
+        pieces = [part[key] for part in parts]
+        if key == "history":
+            longest = max(p.shape[2] for p in pieces)
+            pieces = [torch.nn.functional.pad(p, (0, 0, 0, longest - p.shape[2])) for p in pieces]
+        joined[key] = torch.cat(pieces)
+    return joined

@@ -1,0 +1,317 @@
+"""Files, screen and clock around a `Session`: the loop of a run, its checkpoints and its end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from privrl_bench.assemble import Parts
+from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.evaluate import Evaluation
+from privrl_bench.log.progress import Progress
+from privrl_bench.log.wandb_mirror import WandbMirror
+from privrl_bench.metrics import check_declared
+from privrl_bench.report.stats import mean_ci
+from privrl_bench.rundir import RunDir, write_json
+from privrl_bench.session import Session, one_replica
+
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass
+class RunResult:
+    """How one run ended. `status`: done | failed | interrupted | planned | skipped."""
+
+    status: str
+    reason: str
+    folder: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+
+
+class Stop:
+    """Remembers a signal, so that the round in progress can be finished."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self, number: int, _frame: object) -> None:
+        """First signal: finish the round. Second: stop at once."""
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+@contextmanager
+def catching_signals() -> Iterator[Stop]:
+    """SIGINT and SIGTERM set a flag while the block runs (main thread only)."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+class Training:
+    """Files, screen and clock around a `Session`."""
+
+    def __init__(self, parts: Parts, dirs: list[RunDir]):
+        self.parts = parts
+        self.dirs = dirs
+        self.session = Session(parts)
+        self.config = parts.config
+        self.mirrors = [
+            WandbMirror(
+                config.log,
+                rundir.path,
+                run_name=rundir.path.name,
+                group=rundir.group(),
+                resolved_config=asdict(config),
+                guarantee=parts.plan.guarantee(r, planned=True).to_dict(),
+            )
+            for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
+        ]
+        self.last_eval: list[Evaluation] = []
+        self.last_eval_round = 0
+        self._earlier = 0.0
+        self._started = time.perf_counter()
+        self._start_round = 0
+        self._saved_at = time.perf_counter()
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run(self, saved: list[dict[str, Any] | None], stop: Stop) -> list[RunResult]:
+        """Train to the end, a signal or a failure."""
+        parts, session = self.parts, self.session
+        progress = Progress(
+            parts.rounds * parts.round_steps,
+            enabled=self.config.log.progress,
+            label=f"{self.config.algo.name} {self.config.env.label}",
+            initial_steps=self._resume(saved) * parts.round_steps,
+        )
+        try:
+            while session.round < parts.rounds and stop.signal is None:
+                snapshot = session.snapshot()
+                session.step()
+                failed = session.diverged()
+                if any(failed):
+                    session.restore([one_replica(snapshot, r) for r in range(len(self.dirs))])
+                    raise FloatingPointError(
+                        f"round {session.round} gave non-finite parameters; the run has diverged"
+                    )
+                self._after_round(progress)
+            if stop.signal is None:
+                if self.last_eval_round < session.round:  # resumed after the last round
+                    self._evaluate()
+                return [self._finish(r) for r in range(len(self.dirs))]
+            self._checkpoint()
+            name = signal.Signals(stop.signal).name
+            return self._end(
+                "interrupted", f"{name}; run the same command to go on", 128 + stop.signal
+            )
+        except KeyboardInterrupt:
+            self._save(snapshot)
+            return self._end(
+                "interrupted", "stopped within a round; run the same command to go on", 130
+            )
+        except ConfigError:
+            raise
+        except Exception as error:
+            if "snapshot" in locals():
+                self._save(snapshot)
+            if not isinstance(error, EnvironmentFailure | FloatingPointError):
+                traceback.print_exc()
+            return self._end("failed", f"{type(error).__name__}: {error}", 1)
+        finally:
+            progress.close()
+            session.close()
+
+    def _resume(self, saved: list[dict[str, Any] | None]) -> int:
+        """Continue from checkpoints if there are any; returns the round."""
+        found = [one for one in saved if one is not None]
+        if len(found) == len(self.dirs):
+            exact = self.session.restore(found)
+            if not exact:
+                print(
+                    "  note    this environment is not determined by its seed and actions: the "
+                    "resumed run goes on from other states than the interrupted one had",
+                    flush=True,
+                )
+            print(f"  resume  at round {self.session.round} of {self.parts.rounds}", flush=True)
+        for rundir in self.dirs:
+            rundir.cut_metrics(self.session.round)
+        self._earlier = self.dirs[0].seconds_so_far()
+        self._started = time.perf_counter()
+        self._start_round = self.session.round
+        return self.session.round
+
+    def _after_round(self, progress: Progress) -> None:
+        """Evaluate, log and checkpoint when it is time."""
+        parts, session = self.parts, self.session
+        steps = session.round * parts.round_steps
+        every, last = self.config.eval.every, session.round == parts.rounds
+        due = every > 0 and steps // every > (steps - parts.round_steps) // every
+        evaluated = due or last
+        if evaluated:
+            self._evaluate()
+        if evaluated or session.round % max(1, parts.rounds // self.config.log.lines) == 0:
+            self._log_lines(steps, evaluated)
+        if evaluated or time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
+            self._checkpoint()
+        mean = float(np.mean([e.returns.mean() for e in self.last_eval])) if evaluated else None
+        progress.update(
+            steps, return_mean=mean, epsilon=parts.plan.spent_epsilon(0) if evaluated else None
+        )
+
+    def _evaluate(self) -> None:
+        self.last_eval = self.session.evaluate()
+        self.last_eval_round = self.session.round
+
+    def _log_lines(self, steps: int, evaluated: bool) -> None:
+        lr = getattr(self.parts.algo, "learning_rate", None)
+        for r, rundir in enumerate(self.dirs):
+            row: dict[str, float] = {
+                "round": self.session.round,
+                "steps": steps,
+                "privacy/epsilon": self.parts.plan.spent_epsilon(r, self.session.round),
+                **self.session.diagnostics[r],
+            }
+            if lr is not None:
+                row["lr"] = lr(self.session.round - 1)
+            if evaluated:
+                row |= _eval_row(self.last_eval[r])
+            check_declared(row)
+            timing = self._timing(steps)
+            rundir.append("metrics.jsonl", row)
+            rundir.append("timing.jsonl", {"round": self.session.round, **timing})
+            self.mirrors[r].log({**row, **timing})
+
+    def _timing(self, steps: int) -> dict[str, float]:
+        here = time.perf_counter() - self._started
+        fresh = steps - self._start_round * self.parts.round_steps
+        return {
+            "wall_seconds": round(self._earlier + here, 3),
+            "steps_per_second": round(fresh / max(here, 1e-9), 1),
+        }
+
+    # -- files ------------------------------------------------------------------------------
+
+    def _save(self, snapshot: dict[str, Any]) -> None:
+        for r, rundir in enumerate(self.dirs):
+            rundir.save_checkpoint(one_replica(snapshot, r))
+        self._saved_at = time.perf_counter()
+
+    def _checkpoint(self) -> None:
+        self._save(self.session.snapshot())
+
+    def _summary(self, r: int, status: str) -> dict[str, Any]:
+        """`summary.json` of replica r."""
+        parts, plan = self.parts, self.parts.plan
+        steps = self.session.round * parts.round_steps
+        guarantee = plan.guarantee(r, planned=False)
+        result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
+        if self.last_eval:
+            row = _eval_row(self.last_eval[r])
+            config = self.config.eval
+            result = {
+                "mean": row["eval/return_mean"],
+                "ci95": row["eval/return_ci95"],
+                "definition": f"mean undiscounted return of {config.episodes} fresh {config.policy} "
+                f"evaluation episodes of the policy after round {self.last_eval_round}; ci95 is the "
+                "half width of the t interval over episodes",
+            }
+        return {
+            "status": status,
+            "algo": self.config.algo.name,
+            "env": self.config.env.label,
+            "seed": parts.configs[r].seed,
+            "z": parts.configs[r].privacy.z,
+            "return": result,
+            "epsilon": guarantee.epsilon,
+            "epsilon_planned": plan.planned_epsilon(r),
+            "epsilon_paper": plan.paper_epsilon(r),
+            "delta": guarantee.delta,
+            "guarantee": guarantee.to_dict(),
+            "ledger": plan.ledgers[r].summary(),
+            "steps": steps,
+            **self._timing(steps),
+        }
+
+    def _finish(self, r: int) -> RunResult:
+        """Everything a finished run leaves; prints the result."""
+        rundir, config = self.dirs[r], self.parts.configs[r]
+        summary = self._summary(r, "done")
+        write_json(rundir / "summary.json", summary)
+        torch.save(self._policy(r), rundir / "policy.pt")
+        if config.log.plot:
+            from privrl_bench.report.plots import learning_curve
+
+            learning_curve(rundir.path, rundir / "curve.png")
+        rundir.set_status("done")
+        self.mirrors[r].finish(summary, exit_code=0)
+        shown, guarantee = summary["return"], summary["guarantee"]
+        print(
+            f"done  return {shown['mean']:.1f} ± {shown['ci95']:.1f}  "
+            f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g} "
+            f"({guarantee['status']}, unit: {guarantee['unit']})\n"
+            f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
+            f"{summary['steps_per_second']:.0f} steps/s\n"
+            f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}",
+            flush=True,
+        )
+        return RunResult("done", "", rundir.path, summary)
+
+    def _policy(self, r: int) -> dict[str, Any]:
+        """What may leave: released parameters and public constants (plus declared caveats' values)."""
+        env = self.config.env
+        content: dict[str, Any] = {
+            "actor": self.parts.algo.actor(self.session.state)[r].clone(),
+            "hidden": list(self.config.algo.hidden),
+            "env": asdict(env),
+            "guarantee": self.parts.plan.guarantee(r, planned=False).to_dict(),
+        }
+        if env.obs_scaling == "running":
+            saved = self.session.rollout.scaler.get_state()
+            content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
+            content["running_obs_var"] = saved["obs_var"][r].mean(0)
+        return content
+
+    def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
+        """A run that did not finish."""
+        results = []
+        for r, rundir in enumerate(self.dirs):
+            summary = self._summary(r, status)
+            write_json(rundir / "summary.json", summary)
+            rundir.set_status(status, reason)
+            self.mirrors[r].finish(summary, exit_code=code)
+            print(f"{status}  {reason}\n      kept in {rundir.path}", file=sys.stderr, flush=True)
+            results.append(RunResult(status, reason, rundir.path, summary, code))
+        return results
+
+
+def _eval_row(evaluation: Evaluation) -> dict[str, float]:
+    """Metrics of one evaluation."""
+    mean, half = mean_ci(evaluation.returns)
+    return {
+        "eval/return_mean": mean,
+        "eval/return_std": float(evaluation.returns.std()),
+        "eval/return_ci95": half,
+        "eval/length_mean": float(evaluation.lengths.mean()),
+        "eval/episodes": len(evaluation.returns),
+    }
