@@ -23,7 +23,7 @@ from privrl_bench.log.progress import Progress
 from privrl_bench.log.wandb_mirror import WandbMirror
 from privrl_bench.metrics import check_declared
 from privrl_bench.report.stats import mean_ci
-from privrl_bench.rundir import RunDir, write_json
+from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
 
 CHECKPOINT_SECONDS = 10.0
@@ -235,6 +235,7 @@ class Training:
                 "definition": f"mean undiscounted return of {config.episodes} fresh {config.policy} "
                 f"evaluation episodes of the policy after round {self.last_eval_round}; ci95 is the "
                 "half width of the t interval over episodes",
+                "last_fifth": self._last_fifth(r),
             }
         return {
             "status": status,
@@ -252,6 +253,16 @@ class Training:
             "steps": steps,
             **self._timing(steps),
         }
+
+    def _last_fifth(self, r: int) -> dict[str, float]:
+        """Mean of the evaluations in the last fifth of the planned steps: steadier than the last one."""
+        start = 0.8 * self.parts.rounds * self.parts.round_steps
+        means = [
+            row["eval/return_mean"]
+            for row in read_lines(self.dirs[r] / "metrics.jsonl")
+            if "eval/return_mean" in row and row["steps"] > start
+        ]
+        return {"mean": float(np.mean(means)) if means else float("nan"), "evaluations": len(means)}
 
     def _finish(self, r: int) -> RunResult:
         """Everything a finished run leaves; prints the result."""

@@ -90,6 +90,16 @@ def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
     assert set(summary["guarantee"]) >= {"status", "unit", "notion", "adjacency", "caveats"}
     assert summary["steps"] == 512 * 12
     assert summary["status"] == "done"
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    last = [
+        row["eval/return_mean"]
+        for row in rows
+        if "eval/return_mean" in row and row["steps"] > 0.8 * 512 * 12
+    ]
+    assert summary["return"]["last_fifth"] == {
+        "mean": pytest.approx(sum(last) / len(last)),
+        "evaluations": len(last),
+    }
     assert summary["guarantee"]["status"] == "heuristic"
     assert any(c.startswith("shared critic") for c in summary["guarantee"]["caveats"])
 
