@@ -254,7 +254,7 @@ class Training:
             **self._timing(steps),
         }
 
-    def _last_fifth(self, r: int) -> dict[str, float]:
+    def _last_fifth(self, r: int) -> dict[str, float | None]:
         """Mean of the evaluations in the last fifth of the planned steps: steadier than the last one."""
         start = 0.8 * self.parts.rounds * self.parts.round_steps
         means = [
@@ -262,7 +262,7 @@ class Training:
             for row in read_lines(self.dirs[r] / "metrics.jsonl")
             if "eval/return_mean" in row and row["steps"] > start
         ]
-        return {"mean": float(np.mean(means)) if means else float("nan"), "evaluations": len(means)}
+        return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}
 
     def _finish(self, r: int) -> RunResult:
         """Everything a finished run leaves; prints the result."""
