@@ -45,6 +45,9 @@ ALLOWED = {
         *("rundir", "session"),
     },
     "run": {"assemble", "errors", "rundir", "schema", "training"},
+    "audit": {
+        *("assemble", "config", "errors", "privacy", "rollout", "run", "schema", "session", "types"),
+    },
     "config": {"errors", "schema"},
     "cli": {"config", "errors", "run", "schema", "sweep", "report"},
     "sweep": {"config", "errors", "run", "schema", "report"},
