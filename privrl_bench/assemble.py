@@ -104,7 +104,7 @@ def notes_of(config: RunConfig) -> dict[str, str]:
             "(privacy.noise=secure for real data)"
         )
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
-    if "public" in (config.env.obs_scaling, config.env.reward_scaling):
+    if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
     notes["scope"] = (
         "this run alone (other runs about the same people compose, and so does tuning on them); "
@@ -149,6 +149,8 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         rounds,
         config.privacy.users_per_round,
         config.hardware.device,
+        config.env.obs_scaling == "private",
+        config.env.reward_scaling == "private",
     )
     algo = ALGORITHMS[config.algo.name](config.algo, setup)
     poisson = config.privacy.sampling == "poisson"

@@ -14,7 +14,7 @@ from typing import Any
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("segment", "fresh", "episode")
-SCALINGS = ("public", "running", "none")
+SCALINGS = ("public", "private", "running", "none")
 
 
 @dataclass
@@ -31,7 +31,7 @@ class EnvConfig:
     user: str = "segment"  # what one user is: segment | fresh | episode
     user_steps: int | None = None  # T, environment steps of one user; unset: the episode limit
     max_episode_steps: int | None = None  # public length limit; unset: the environment's own
-    obs_scaling: str = "public"  # public constants | running statistics (leaks) | none
+    obs_scaling: str = "public"  # public | private: learned in the release | running: leaks | none
     obs_mean: list[float] | None = None  # public mean of each observation number
     obs_std: list[float] | None = None  # public standard deviation of each observation number
     obs_clip: float = 10.0  # scaled observations are cut at +- this
@@ -175,6 +175,9 @@ class DppgConfig(AlgoConfig):
     critic_frequency: float = 1.0  # private critic: std of the feature frequencies
     critic_ridge: float = 0.01  # private critic: ridge penalty of the local regression
     critic_noise_ratio: float = 3.0  # private critic: its noise multiplier / the actor's
+    anneal_server: bool = False  # step of the released change: 1, or linearly from 1 to 0
+    moments_clip: float = 3.0  # private scaling: L2 bound of one user's wish
+    moments_noise_ratio: float = 3.0  # private scaling: its noise multiplier / the actor's
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,7 +188,10 @@ class DppgConfig(AlgoConfig):
         require_choice("algo.advantage_scope", self.advantage_scope, ("user", "minibatch"))
         require_choice("algo.local_adam", self.local_adam, ("reset", "seeded"))
         require_choice("algo.critic", self.critic, ("shared", "private", "none"))
-        for key in ("critic_clip", "critic_frequency", "critic_ridge", "critic_noise_ratio"):
+        for key in (
+            *("critic_clip", "critic_frequency", "critic_ridge", "critic_noise_ratio"),
+            *("moments_clip", "moments_noise_ratio"),
+        ):
             value = getattr(self, key)
             require(f"algo.{key}", math.isfinite(value) and value > 0, "> 0", value)
         features = self.critic_features
@@ -312,6 +318,13 @@ class RunConfig:
             raise ConfigError(
                 "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
             )
+        for key in ("obs_scaling", "reward_scaling"):
+            if pooled and getattr(self.env, key) == "private":
+                raise ConfigError(
+                    f"env.{key}",
+                    "private is a block of a private release, which pooled algorithms do not make; "
+                    "use public, running or none",
+                )
         if pooled and self.env.user == "episode":
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
         if self.privacy.sampling == "poisson" and self.env.user == "segment":

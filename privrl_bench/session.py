@@ -57,6 +57,7 @@ class Session:
         parts = self.parts
         index = self.state.round
         before = parts.algo.actor(self.state)
+        self.rollout.scaler.use(parts.algo.scaling(self.state))
         users = self.rollout.collect(before, index, parts.plan.cohort(index))
         stats = users.stats
         contribution = parts.algo.local(self.state, users, parts.streams)
@@ -89,6 +90,7 @@ class Session:
     def evaluate(self) -> list[Evaluation]:
         """Evaluation episodes of the current policies."""
         actor = self.parts.algo.actor(self.state)
+        self.rollout.scaler.use(self.parts.algo.scaling(self.state))
         return self._evaluator.run(actor, self.state.round, self.rollout.scaler)
 
     def snapshot(self) -> dict[str, Any]:

@@ -301,6 +301,10 @@ class Training:
             saved = self.session.rollout.scaler.get_state()
             content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
             content["running_obs_var"] = saved["obs_var"][r].mean(0)
+        scaling = self.parts.algo.scaling(self.session.state)
+        if scaling is not None and scaling.obs_mean is not None and scaling.obs_std is not None:
+            content["private_obs_mean"] = scaling.obs_mean[r].clone()
+            content["private_obs_std"] = scaling.obs_std[r].clone()
         return content
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:

@@ -52,6 +52,20 @@ class UserBatch:
     stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """Scaling that training learned from releases, on top of the environment's public constants.
+
+    Attributes:
+        obs_mean, obs_std: [R, D] in publicly scaled units; None: nothing learned.
+        reward_scale: [R, 1] further factor of the rewards; None: nothing learned.
+    """
+
+    obs_mean: Tensor | None
+    obs_std: Tensor | None
+    reward_scale: Tensor | None
+
+
 @dataclass
 class State:
     """All that training carries from round to round: plain tensors with a leading replica axis."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.plan import Block, Contribution, Released
 from privrl_bench.streams import Streams
-from privrl_bench.types import EnvSpec, State, UserBatch
+from privrl_bench.types import EnvSpec, Scaling, State, UserBatch
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Setup:
     rounds: int  # releases in the whole run
     users: int  # public U, the divisor of sums over users
     device: str = "cpu"  # where local updates are computed
+    private_obs: bool = False  # learn the scaling of observations under privacy
+    private_reward: bool = False  # learn the scaling of rewards under privacy
 
 
 class Algorithm(Protocol):
@@ -55,6 +57,10 @@ class Algorithm(Protocol):
 
     def actor(self, state: State) -> Tensor:
         """[R, P] policy parameters, which are what a run releases."""
+        ...
+
+    def scaling(self, state: State) -> Scaling | None:
+        """How the next users' observations and rewards are scaled, if that is learned."""
         ...
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
@@ -107,5 +113,5 @@ def per_user(x: Tensor) -> Tensor:
 
 
 def annealed(lr: float, anneal: bool, round_index: int, rounds: int) -> float:
-    """Learning rate of a round: linear from `lr` towards 0 over the run."""
+    """Step size of a round: linear from `lr` towards 0 over the run, or constant."""
     return lr * (1.0 - round_index / rounds) if anneal else lr

@@ -21,13 +21,14 @@ from torch import Tensor
 from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
 from privrl_bench.algos.critics import make_critic
 from privrl_bench.algos.local import train_in_ball
+from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
 from privrl_bench.nets.policy import Surrogate, make_policy
 from privrl_bench.privacy.plan import Block, Contribution, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
-from privrl_bench.types import State, UserBatch
+from privrl_bench.types import Scaling, State, UserBatch
 
 
 class Dppg:
@@ -39,11 +40,13 @@ class Dppg:
         self.config = config
         self.policy = make_policy(setup.spec, config.hidden)
         self.critic = make_critic(config, setup)
+        self.moments = PrivateMoments(config, setup)
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
-        """The policy, and the critic if it is private."""
-        return (Block("actor", self.policy.size, self._setup.clip), *self.critic.blocks())
+        """The policy, and what else is learned under privacy: critic, scaling."""
+        actor = Block("actor", self.policy.size, self._setup.clip)
+        return (actor, *self.critic.blocks(), *self.moments.blocks())
 
     def caveats(self) -> dict[str, str]:
         """Whatever the critic leaks."""
@@ -52,7 +55,7 @@ class Dppg:
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
         actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
-        tensors = {"actor": actors, **self.critic.init(streams)}
+        tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
         if self.config.local_adam == "seeded":
             tensors["last_actor"] = torch.zeros_like(actors)
         return State(0, tensors)
@@ -60,6 +63,10 @@ class Dppg:
     def actor(self, state: State) -> Tensor:
         """[R, P] policy parameters."""
         return state.tensors["actor"]
+
+    def scaling(self, state: State) -> Scaling | None:
+        """See `Algorithm.scaling`."""
+        return self.moments.scaling(state)
 
     def learning_rate(self, round_index: int) -> float:
         """Local step size of a round."""
@@ -119,14 +126,16 @@ class Dppg:
         )
         critic_rows, bypass = self.critic.local(state, users, targets, order, lr)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
+        rows |= self.moments.local(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 
     def server(self, state: State, released: Released) -> State:
-        """Add the noised mean displacement, step 1."""
+        """Add the noised mean displacement; step 1, or annealed, which averages the noise out."""
         tensors = dict(state.tensors)
-        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
-        tensors |= self.critic.server(state, released)
+        step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
+        tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
+        tensors |= self.critic.server(state, released) | self.moments.server(state, released)
         if "last_actor" in tensors:
             tensors["last_actor"] = released.values["actor"]
         return State(state.round + 1, tensors)

@@ -14,7 +14,7 @@ from privrl_bench.nets.policy import make_policy
 from privrl_bench.privacy.plan import Block, Contribution, Released
 from privrl_bench.schema import A2cConfig, PpoConfig
 from privrl_bench.streams import Streams
-from privrl_bench.types import State, UserBatch
+from privrl_bench.types import Scaling, State, UserBatch
 
 POOLED = "pooled training"
 
@@ -57,6 +57,10 @@ class PooledActorCritic:
     def actor(self, state: State) -> Tensor:
         """[R, P] policy parameters."""
         return state.tensors["actor"]
+
+    def scaling(self, state: State) -> Scaling | None:
+        """None: nothing is learned about scales."""
+        return None
 
     def learning_rate(self, round_index: int) -> float:
         """Step size of a round."""

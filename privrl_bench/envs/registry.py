@@ -6,6 +6,7 @@ import importlib
 import logging
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         discrete = hasattr(space, "n")
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
-            if config.obs_scaling == "public" and numbers is not None and len(numbers) != obs_dim:
+            used = config.obs_scaling in ("public", "private")
+            if used and numbers is not None and len(numbers) != obs_dim:
                 raise ConfigError(
                     f"env.{key}",
                     f"needs {obs_dim} numbers, one per observation, got {len(numbers)}",
@@ -149,7 +151,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             raise ConfigError(
                 "env.obs_scaling",
                 f"public needs env.obs_mean and env.obs_std ({obs_dim} numbers each); "
-                "or set env.obs_scaling=none",
+                "or env.obs_scaling=private to learn them under privacy, or none",
             )
         return EnvSpec(
             name=config.name,
@@ -164,16 +166,31 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
+# Tasks with a vector environment of their own, and Gymnasium's time limit for them.
+_NATIVE = {"CartPole-v1": 500, "Acrobot-v1": 500, "Pendulum-v1": 200}
+
+
+def _native(config: EnvConfig, count: int) -> Slots:
+    """All slots of a `_NATIVE` task in one object; equal to stepping single environments."""
+    from privrl_bench.envs import classic, native
+
+    made: dict[str, Callable[[int, int], Slots]] = {
+        "CartPole-v1": native.NativeCartPole,
+        "Acrobot-v1": classic.AcrobotSlots,
+        "Pendulum-v1": classic.PendulumSlots,
+    }
+    task = str(config.id)
+    return made[task](count, config.max_episode_steps or _NATIVE[task])
+
+
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
     """`count` environments: in processes if asked, vectorised where Gymnasium can, else in a loop."""
     if workers > 0 and count > 1:
         from privrl_bench.envs.workers import WorkerSlots
 
         return WorkerSlots(config, count, workers)
-    if config.backend == "auto" and config.id == "CartPole-v1" and not config.kwargs:
-        from privrl_bench.envs.native import NativeCartPole
-
-        return NativeCartPole(count, config.max_episode_steps or 500)
+    if config.backend == "auto" and config.id in _NATIVE and not config.kwargs:
+        return _native(config, count)
     spec_env = make_env(config)
     obs_dim = int(np.prod(spec_env.observation_space.shape))
     spec_env.close()

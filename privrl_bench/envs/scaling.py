@@ -1,4 +1,8 @@
-"""Scaling of observations and rewards: public constants, or running statistics under a named caveat."""
+"""Scaling of observations and rewards.
+
+Public constants; constants learned under privacy, which arrive with every round's state; or running
+statistics of everything users saw, under a named caveat.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.schema import EnvConfig
+from privrl_bench.types import Scaling
 
 RUNNING_OBS = "running observation statistics"
 RUNNING_REWARD = "running reward statistics"
@@ -53,10 +58,27 @@ class SignalScaler:
         self._obs = _Moments(replicas, users, obs_dim)
         self._returns = _Moments(replicas, users)
         self._running_return = np.zeros((replicas, users))
-        if config.obs_scaling == "public":
-            self._obs.mean[:] = np.asarray(config.obs_mean)
-            self._obs.var[:] = np.square(np.asarray(config.obs_std))
+        self._reward_scale: float | np.ndarray = config.reward_scale
+        if config.obs_scaling in ("public", "private"):
+            self._start_mean = np.zeros(obs_dim) + np.asarray(config.obs_mean or 0.0)
+            self._start_std = np.ones(obs_dim) * np.asarray(config.obs_std or 1.0)
+            self._obs.mean[:] = self._start_mean
+            self._obs.var[:] = np.square(self._start_std)
         self._refresh()
+
+    def use(self, learned: Scaling | None) -> None:
+        """Take the scaling that training learned from releases, on top of the public constants."""
+        if learned is None:
+            return
+        if learned.obs_mean is not None and learned.obs_std is not None:
+            mean = learned.obs_mean.double().numpy()[:, None]
+            std = learned.obs_std.double().numpy()[:, None]
+            self._obs.mean[:] = self._start_mean + self._start_std * mean
+            self._obs.var[:] = np.square(self._start_std * std)
+            self._refresh()
+        if learned.reward_scale is not None:
+            factor = learned.reward_scale.double().numpy()
+            self._reward_scale = self._config.reward_scale * factor
 
     def _refresh(self) -> None:
         self._inverse_std = 1.0 / np.sqrt(self._obs.var + 1e-8)
@@ -79,7 +101,7 @@ class SignalScaler:
         """Scaled [R, U] rewards; `update` [R, U] bool: slots to learn from."""
         if self._config.reward_scaling == "none":
             return rewards
-        scale: float | np.ndarray = self._config.reward_scale
+        scale = self._reward_scale
         if self._config.reward_scaling == "running":
             grown = self._running_return * self._gamma + rewards
             self._running_return = np.where(update, grown, self._running_return)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import changed, own, shipped
 
+from privrl_bench.envs.classic import AcrobotSlots, PendulumSlots
 from privrl_bench.envs.native import NativeCartPole
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
 from privrl_bench.envs.slots import LoopSlots
@@ -15,7 +16,7 @@ from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.schema import EnvConfig
 
 
-def assert_same_story(a, b, choose, rounds, seed) -> None:
+def assert_same_story(a, b, choose, rounds, seed, terminates=True) -> None:
     """Random actions in random subsets of slots, resets where an episode is over or at a whim."""
     rng = np.random.default_rng(seed)
     everyone = np.arange(a.count)
@@ -36,7 +37,7 @@ def assert_same_story(a, b, choose, rounds, seed) -> None:
         if len(again):
             seeds = rng.integers(2**32, size=len(again)).tolist()
             assert np.array_equal(a.reset(again, seeds), b.reset(again, seeds))
-    assert ends["terminated"] > 0
+    assert (ends["terminated"] > 0) == terminates
     assert ends["truncated"] > 0
 
 
@@ -51,6 +52,46 @@ def test_native_cartpole_equals_single_environments_bit_for_bit() -> None:
     loop = make_slots(changed(config, backend="loop"), 7)
     assert isinstance(loop, LoopSlots)
     assert_same_story(native, loop, push, 600, seed=1)
+
+
+def test_native_acrobot_equals_single_environments_bit_for_bit() -> None:
+    config = changed(shipped("acrobot"), max_episode_steps=150)
+    native = make_slots(config, 40)
+    assert isinstance(native, AcrobotSlots)
+    loop = make_slots(changed(config, backend="loop"), 40)
+
+    def torque(rng, count):
+        return rng.integers(3, size=count)
+
+    assert_same_story(native, loop, torque, 300, seed=3, terminates=False)
+    # Random actions do not swing up: start anywhere, whirling, to meet the target and the turns.
+    rng = np.random.default_rng(5)
+    everyone, ended = np.arange(40), 0
+    for _ in range(20):
+        native.reset(everyone, [0] * 40)
+        loop.reset(everyone, [0] * 40)
+        native._state[:] = rng.uniform(-1, 1, (40, 4)) * [3.1, 3.1, 12.0, 28.0]
+        for slot, state in zip(loop._envs, native._state, strict=True):
+            slot.unwrapped.state = state.copy()
+        for _ in range(3):
+            actions = torque(rng, 40)
+            mine, other = native.step(everyone, actions), loop.step(everyone, actions)
+            for x, y in zip(mine, other, strict=True):
+                assert np.array_equal(x, y)
+            ended += int(mine.terminated.sum())
+    assert ended > 100
+
+
+def test_native_pendulum_equals_single_environments_bit_for_bit() -> None:
+    config = changed(shipped("pendulum"), max_episode_steps=40)
+    native = make_slots(config, 7)
+    assert isinstance(native, PendulumSlots)
+    loop = make_slots(changed(config, backend="loop"), 7)
+
+    def torque(rng, count):
+        return rng.uniform(-3, 3, size=(count, 1)).astype(np.float32)
+
+    assert_same_story(native, loop, torque, 200, seed=4, terminates=False)
 
 
 def test_worker_processes_equal_one_process() -> None:
