@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Always leaves through `SystemExit`."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    words = _overrides_last(list(sys.argv[1:] if argv is None else argv))
+    words = config.plain_groups(_overrides_last(list(sys.argv[1:] if argv is None else argv)))
     try:
         sys.exit(_main(words))
     except ConfigError as error:

@@ -139,7 +139,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    words = list(overrides)
+    words = plain_groups(overrides)
     if config_dir is not None:
         folder = Path(config_dir).resolve()
         if not folder.is_dir():
@@ -152,6 +152,18 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
             raise
         except COMPOSE_ERRORS as error:
             raise explain(words, error) from error
+
+
+def plain_groups(words: Iterable[str]) -> list[str]:
+    """`+paper=x` as `paper=x`.
+
+    The group is in config.yaml's defaults (as null), because the column that it takes depends on the
+    environment; people add it with a plus, as any group that is off by default.
+
+    >>> plain_groups(["env=hopper", "+paper=dppg"])
+    ['env=hopper', 'paper=dppg']
+    """
+    return [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
 
 
 def to_run_config(cfg: DictConfig) -> RunConfig:
@@ -244,6 +256,8 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         return found
     except COMPOSE_ERRORS as broken:
         error = broken
+    if "'paper/" in str(error):  # its keys are those of one algorithm
+        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
     return ConfigError("", first_line(error))
 
 

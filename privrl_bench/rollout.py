@@ -65,7 +65,7 @@ class Rollout:
         self._spec = spec
         self._policy = policy
         self._streams = streams
-        self._slots = make_slots(config, len(streams) * users, workers)
+        self.slots = make_slots(config, len(streams) * users, workers)
         width = 1 if spec.discrete else spec.actions
         replicas = len(streams)
         self._raw = np.zeros((replicas, users, spec.obs_dim))
@@ -93,7 +93,7 @@ class Rollout:
         self._elapsed[where] = 0
         self._return[where] = 0.0
         self.scaler.restart(where)
-        self._raw[where] = self._slots.reset(np.flatnonzero(where), seeds)
+        self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds)
 
     def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
         """One round of users.
@@ -219,7 +219,7 @@ class Rollout:
         """Advance the slots `going`; returns rewards, terminated, truncated, each [R, U]."""
         indices = np.flatnonzero(going)
         flat = actions.reshape(going.size, *actions.shape[2:])[indices]
-        result = self._slots.step(indices, self._policy.to_env(flat))
+        result = self.slots.step(indices, self._policy.to_env(flat))
         if self._history.shape[2]:
             slots = self._history.reshape(going.size, *self._history.shape[2:])
             slots[indices, self._elapsed.ravel()[indices]] = flat.reshape(len(indices), -1)
@@ -271,7 +271,7 @@ class Rollout:
         self._started = True
         everyone = np.ones(elapsed.shape, dtype=bool)
         seeds = [int(s) for s in arrays["seeds"].reshape(-1)]
-        self._raw[everyone] = self._slots.reset(np.flatnonzero(everyone), seeds)
+        self._raw[everyone] = self.slots.reset(np.flatnonzero(everyone), seeds)
         self._elapsed[:] = 0
         self._seeds[:] = arrays["seeds"]
         replay = arrays["history"]
@@ -285,4 +285,4 @@ class Rollout:
 
     def close(self) -> None:
         """Free the environments."""
-        self._slots.close()
+        self.slots.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 from privrl_bench.errors import ConfigError, require, require_choice
 
-USERS = ("segment", "fresh", "episode")
+USERS = ("fresh", "episode", "segment")
 SCALINGS = ("public", "private", "running", "none")
 
 
@@ -28,7 +28,7 @@ class EnvConfig:
     task: str | None = None  # dm_control task
     kwargs: dict[str, Any] = field(default_factory=dict)  # passed to gymnasium.make
     backend: str = "auto"  # auto: native vector environment where one exists; loop: one by one
-    user: str = "segment"  # what one user is: segment | fresh | episode
+    user: str = "fresh"  # what one user is: fresh | episode | segment (leaks)
     user_steps: int | None = None  # T, environment steps of one user; unset: the episode limit
     max_episode_steps: int | None = None  # public length limit; unset: the environment's own
     obs_scaling: str = "public"  # public | private: learned in the release | running: leaks | none
@@ -169,7 +169,7 @@ class DppgConfig(AlgoConfig):
     advantage_scope: str = "user"  # normalise over one user's data | over each of her minibatches
     ratio_clip: float | None = None  # PPO clipping of the ratio; the paper does without
     local_adam: str = "reset"  # reset for every user | seeded from the last release (the paper's)
-    critic: str = "shared"  # shared (the paper's, leaks) | private (a second block) | none
+    critic: str = "private"  # private (a second block) | shared (the paper's, leaks) | none
     critic_clip: float = 0.5  # L2 bound of one user's critic change, parameter units
     critic_features: int = 64  # private critic: random Fourier features
     critic_frequency: float = 1.0  # private critic: std of the feature frequencies

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privrl_bench import config
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import ALGO_CONFIGS
+from privrl_bench.schema import ALGO_CONFIGS, DppgConfig
 
 NEEDED = {  # what a user has to say besides the choice itself
     "gym": ["env.id=my_pkg:MyEnv-v0"],
@@ -53,13 +53,13 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
         (
             "dppg",
             "cartpole",
-            (7.26e-4, 8, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000),
+            (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, 50_000),
         ),
-        ("dppg", "gym", (7.26e-4, 8, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000)),
+        ("dppg", "gym", (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, 50_000)),
         (
             "dppg",
             "pendulum",
-            (7.26e-4, 8, 2, 0.01, 0.85, 64, 8, 0.05, 1.0, 600_000, 50_000),
+            (6e-3, 8, 2, 0.01, 0.85, 64, 64, 0.4, 1.0, 600_000, 50_000),
         ),
         (
             "dppg",
@@ -104,6 +104,46 @@ def test_tuned_values(algo: str, env: str, expected: tuple[float | None, ...]) -
         run.eval.every,
     )
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        # lr, minibatches, entropy, lambda, user steps, users, clip, z, steps
+        ("cartpole", (7.26e-4, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("gym", (7.26e-4, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("acrobot", (7.26e-4, 2, 0.036, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("pendulum", (7.26e-4, 2, 0.01, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("hopper", (2.04e-4, 64, 0.02, 0.91, 2048, 8, 1.8, 0.1, 1_000_000)),
+        ("halfcheetah", (2.04e-4, 64, 0.002, 0.91, 2048, 8, 1.8, 0.1, 1_000_000)),
+    ],
+)
+def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
+    run = config.compose(["algo=dppg", f"env={env}", "+paper=dppg", *NEEDED.get(env, [])])
+    assert isinstance(run.algo, DppgConfig)
+    assert expected == (
+        run.algo.lr,
+        run.algo.minibatches,
+        run.algo.entropy_coef,
+        run.algo.gae_lambda,
+        run.env.user_steps,
+        run.privacy.users_per_round,
+        run.privacy.clip,
+        run.privacy.z,
+        run.total_steps,
+    )
+    assert (run.algo.critic, run.env.user, run.algo.critic_clip) == ("shared", "segment", 0.5)
+    assert run.algo.anneal_lr
+    assert not run.algo.anneal_server
+    assert run.env.obs_clip == 10.0
+    leaner = config.compose(["+paper=dppg", "algo.critic=none"])
+    assert isinstance(leaner.algo, DppgConfig)
+    assert leaner.algo.critic == "none"
+
+
+def test_a_papers_setting_with_another_algorithm_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="paper: its values do not fit this algorithm"):
+        config.compose(["algo=ppo", "+paper=dppg"])
 
 
 def test_the_command_line_beats_tuned_values() -> None:
@@ -173,7 +213,7 @@ ERRORS = [
     ("privacy.z=-1", "privacy.z: must be >= 0 (noise std / clip), got -1.0"),
     (
         "env.user=fersh",
-        "env.user: must be one of segment, fresh, episode, got 'fersh' (did you m",
+        "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
     ),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
     (

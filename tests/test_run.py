@@ -35,13 +35,14 @@ def cartpole(**changes):
     env = EnvConfig(
         name="cartpole",
         id="CartPole-v1",
+        user="segment",
         user_steps=64,
         obs_mean=[0.0] * 4,
         obs_std=[1.0, 1.0, 0.1, 1.0],
         reward_scale=0.05,
     )
     base = RunConfig(
-        algo=DppgConfig(lr=7.26e-4, entropy_coef=0.36, gae_lambda=0.85, epochs=2),
+        algo=DppgConfig(lr=7.26e-4, entropy_coef=0.36, critic="shared", gae_lambda=0.85, epochs=2),
         env=env,
         privacy=PrivacyConfig(z=1.0, clip=0.05),
         eval=EvalConfig(episodes=2, every=2048),

@@ -1,0 +1,286 @@
+"""Lower bounds on epsilon from what an attack got right. Pure functions; no privacy code is used.
+
+Every bound holds with probability at least `confidence` over the attack's scores, if the threshold was
+fixed without looking at them. Two forms read the same counts:
+
+- direct: any (epsilon, delta)-DP mechanism has TPR <= e^epsilon FPR + delta, with roles swapped too.
+- gdp: any mu-Gaussian-DP mechanism has Phi^-1(1 - FPR) - Phi^-1(FNR) <= mu (Dong, Roth and Su 2022).
+  Releases that are Gaussian with multiplier z are exactly mu = 1/z, so a larger mu contradicts the claim.
+  This form reads the whole trade-off from one point and is much tighter.
+
+Sources: Nasr et al. 2023, "Tight auditing of differentially private machine learning"; Steinke, Nasr and
+Jagielski 2023, "Privacy auditing with one (1) training run"; Clopper and Pearson 1934.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+from scipy.stats import beta, binom, nct, norm
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One lower bound.
+
+    Attributes:
+        form: direct | gdp | normal | one-run.
+        epsilon: the lower bound, at the delta it was computed for.
+        mu: lower bound on the Gaussian-DP parameter (gdp and normal only).
+        assumes: what must be true for it beside the mechanism's own claim; empty: nothing.
+        details: threshold and counts.
+    """
+
+    form: str
+    epsilon: float
+    mu: float | None
+    assumes: str
+    details: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `audit.json`."""
+        return asdict(self)
+
+
+# --- rates
+
+
+def upper_limit(hits: int, trials: int, alpha: float) -> float:
+    """Clopper-Pearson upper limit of a probability: exceeded by the truth with chance <= `alpha`.
+
+    >>> round(upper_limit(0, 100, 0.05), 5)
+    0.02951
+    """
+    _check_counts(hits, trials)
+    return 1.0 if hits == trials else float(beta.ppf(1.0 - alpha, hits + 1, trials - hits))
+
+
+def lower_limit(hits: int, trials: int, alpha: float) -> float:
+    """Clopper-Pearson lower limit of a probability.
+
+    >>> round(lower_limit(100, 100, 0.05), 5)
+    0.97049
+    """
+    _check_counts(hits, trials)
+    return 0.0 if hits == 0 else float(beta.ppf(alpha, hits, trials - hits + 1))
+
+
+def _check_counts(hits: int, trials: int) -> None:
+    if trials < 1 or not 0 <= hits <= trials:
+        raise ValueError(f"need 0 <= hits <= trials and trials >= 1, got {hits} of {trials}")
+
+
+def epsilon_direct(fpr: float, fnr: float, delta: float) -> float:
+    """Smallest epsilon that these error rates allow at `delta`; 0 if they tell nothing.
+
+    >>> round(epsilon_direct(0.01, 0.1, 1e-5), 4)
+    4.4998
+    """
+    found = 0.0
+    for one, other in ((fpr, fnr), (fnr, fpr)):
+        power = 1.0 - other - delta
+        if power > 0:
+            found = max(found, math.inf if one <= 0 else math.log(power / one))
+    return found
+
+
+def mu_from_rates(fpr: float, fnr: float) -> float:
+    """Smallest mu whose Gaussian trade-off curve allows these error rates; 0 if they tell nothing.
+
+    >>> round(mu_from_rates(0.3085375387, 0.3085375387), 6)
+    1.0
+    """
+    return max(0.0, float(norm.ppf(1.0 - fpr) - norm.ppf(fnr)))
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """Epsilon of a mu-Gaussian-DP mechanism (exact: Balle and Wang 2018).
+
+    >>> round(epsilon_of_mu(1.0, 1e-5), 4)
+    4.3772
+    """
+    import dp_accounting
+
+    return 0.0 if mu <= 0 else float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
+
+
+# --- bounds from scores
+
+
+def _limits(
+    inside: np.ndarray, outside: np.ndarray, threshold: float, alpha: float
+) -> tuple[float, float, dict[str, float]]:
+    """Upper limits of FPR and FNR of "in if score > threshold", both true with chance 1 - alpha."""
+    false_in = int((outside > threshold).sum())
+    false_out = int((inside <= threshold).sum())
+    fpr = upper_limit(false_in, len(outside), alpha / 2)
+    fnr = upper_limit(false_out, len(inside), alpha / 2)
+    counts = {
+        "threshold": float(threshold),
+        "inside": len(inside),
+        "outside": len(outside),
+        "missed": false_out,
+        "false_alarms": false_in,
+    }
+    return fpr, fnr, counts
+
+
+def direct_bound(
+    inside: np.ndarray, outside: np.ndarray, threshold: float, delta: float, confidence: float
+) -> Bound:
+    """Lower bound on the epsilon of any (epsilon, delta)-DP mechanism.
+
+    Args:
+        inside, outside: scores with and without the user, larger means "in".
+        threshold: fixed without these scores.
+        delta: the claim's delta.
+        confidence: that epsilon is not below the bound.
+    """
+    fpr, fnr, counts = _limits(inside, outside, threshold, 1.0 - confidence)
+    return Bound("direct", epsilon_direct(fpr, fnr, delta), None, "", counts)
+
+
+def gdp_bound(
+    inside: np.ndarray, outside: np.ndarray, threshold: float, delta: float, confidence: float
+) -> Bound:
+    """Lower bound on mu of a mechanism that claims Gaussian DP, and the epsilon of that mu.
+
+    Arguments as `direct_bound`. Against a claim that is not Gaussian DP it proves nothing.
+    """
+    fpr, fnr, counts = _limits(inside, outside, threshold, 1.0 - confidence)
+    mu = mu_from_rates(fpr, fnr)
+    return Bound("gdp", epsilon_of_mu(mu, delta), mu, "the claim is Gaussian DP", counts)
+
+
+def normal_bound(inside: np.ndarray, outside: np.ndarray, delta: float, confidence: float) -> Bound:
+    """As `gdp_bound` without a threshold: inverts the t test. For information, not for a verdict.
+
+    With Gaussian scores of one variance, t = (difference of means) / (pooled std sqrt(1/n + 1/m)) is
+    noncentral t with noncentrality mu / sqrt(1/n + 1/m); the limit is the mu under which a t as large
+    as this one has chance 1 - confidence.
+    """
+    n, m = len(inside), len(outside)
+    if n < 2 or m < 2:
+        raise ValueError("two scores of each kind at least")
+    width = math.sqrt(1.0 / n + 1.0 / m)
+    freedom = n + m - 2
+    spread = math.sqrt(((n - 1) * inside.var(ddof=1) + (m - 1) * outside.var(ddof=1)) / freedom)
+    difference = float(inside.mean() - outside.mean())
+    t = difference / (max(spread, 1e-300) * width) if difference else 0.0
+
+    def excess(shift: float) -> float:
+        return float(nct.sf(t, freedom, shift)) - (1.0 - confidence)
+
+    low, high = t - 12.0, t  # 12 standard errors below; sf at the mean is about a half
+    low -= 0.05 * abs(t)
+    shift = float(optimize.brentq(excess, low, high)) if excess(low) < 0 else low
+    mu = max(0.0, shift * width)
+    assumes = "the claim is Gaussian DP and scores are Gaussian with one variance"
+    counts = {"inside": float(n), "outside": float(m)}
+    return Bound("normal", epsilon_of_mu(mu, delta), mu, assumes, counts)
+
+
+# --- thresholds that are chosen without the scores
+
+
+def middle(mu: float) -> float:
+    """Where N(0, 1) and N(mu, 1) are best told apart: best for the gdp form too."""
+    return mu / 2.0
+
+
+def tail(mu: float, count: int, delta: float, confidence: float) -> float:
+    """Threshold with the best direct bound to be expected of `count` N(0,1) and `count` N(mu,1).
+
+    Args:
+        mu: distance under the claim.
+        count: scores of each kind.
+        delta, confidence: as `direct_bound`.
+    """
+    alpha = (1.0 - confidence) / 2
+    grid = np.linspace(mu / 2.0, mu + 4.0, 200)
+    false_in = np.round(count * norm.sf(grid))
+    false_out = np.round(count * norm.cdf(grid - mu))
+    fpr = beta.ppf(1.0 - alpha, false_in + 1, np.maximum(count - false_in, 1e-9))
+    fnr = beta.ppf(1.0 - alpha, false_out + 1, np.maximum(count - false_out, 1e-9))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.log(np.maximum(1.0 - fnr - delta, 0.0)) - np.log(fpr)
+    return float(grid[int(np.nanargmax(gain))])
+
+
+# --- one run
+
+
+def one_run_epsilon(
+    canaries: int, guesses: int, right: int, delta: float, confidence: float = 0.95
+) -> float:
+    """Largest epsilon under which so many right guesses in one run would have been too unlikely.
+
+    Args:
+        canaries: m, each included by its own fair coin.
+        guesses: r of them were guessed, the others left out.
+        right: v guesses were right.
+        delta: of the claim.
+        confidence: that epsilon is not below the result.
+
+    Source: Steinke, Nasr and Jagielski 2023, theorem 5.2: with q = 1 / (1 + e^-epsilon) the chance of
+    v or more is at most P[Bin(r, q) >= v] + 2 m delta max_i P[v > Bin(r, q) >= v - i] / i.
+
+    >>> round(one_run_epsilon(100, 100, 100, 1e-5), 4)
+    3.4902
+    """
+    if not 0 <= right <= guesses <= canaries:
+        raise ValueError("need 0 <= right <= guesses <= canaries")
+    if right == 0:
+        return 0.0
+    below = np.arange(right - 1, -1, -1)
+    steps = np.arange(1, right + 1)
+
+    def chance(epsilon: float) -> float:
+        q = 1.0 / (1.0 + math.exp(-epsilon))
+        slack = float((np.cumsum(binom.pmf(below, guesses, q)) / steps).max())
+        return float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack
+
+    alpha = 1.0 - confidence
+    if chance(0.0) >= alpha:
+        return 0.0
+    low, high = 0.0, 1.0
+    while chance(high) < alpha and high < 64.0:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        half = (low + high) / 2.0
+        low, high = (half, high) if chance(half) < alpha else (low, half)
+    return low
+
+
+def one_run_plan(mu: float, most: int, delta: float, confidence: float) -> tuple[int, int]:
+    """(canaries, guesses) with the best one-run bound to be expected under the claim mu.
+
+    More canaries tell more, until 2 m delta eats the gain; fewer guesses are surer ones. `most` limits
+    the canaries. Nothing of the run's scores is used.
+    """
+    best, chosen = -1.0, (min(most, 100), min(most, 100))
+    sizes = {most} | {m for m in (100, 200, 500, 1000, 2000, 5000, 10_000) if m < most}
+    for canaries in sorted(sizes):
+        for share in (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0):
+            guesses = 2 * int(share * canaries / 2)
+            if guesses < 2:
+                continue
+            cut = _mixture_tail(mu, share / 2)
+            odds = norm.sf(cut - mu) / (norm.sf(cut - mu) + norm.sf(cut))
+            value = one_run_epsilon(canaries, guesses, int(guesses * odds), delta, confidence)
+            if value > best:
+                best, chosen = value, (canaries, guesses)
+    return chosen
+
+
+def _mixture_tail(mu: float, share: float) -> float:
+    """Where half N(0,1) and half N(mu,1) has `share` of its mass above."""
+
+    def excess(x: float) -> float:
+        return float(norm.sf(x) + norm.sf(x - mu)) / 2.0 - share
+
+    return float(optimize.brentq(excess, -10.0, mu + 10.0))

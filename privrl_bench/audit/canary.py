@@ -1,0 +1,365 @@
+"""The canary attack: worst-case rows through the real gate of a real training run.
+
+In every round some slots of the cohort hold canaries instead of their users' rows. A coin decides what a
+canary sends: a row of ten times the clip, or nothing (zero-out); the row or its opposite (replace-one).
+The gate of the run clips, sums, writes its ledger, noises and divides; the attack reads what comes out.
+
+The adversary is the one that the definition fears: everybody else's rows are known to her and subtracted
+(`others="unknown"` leaves them in). A joint release of blocks b with clip c_b and multiplier z_b adds
+c_b u_b to the sum of block b under noise N(0, (z_b c_b)^2 I). The log likelihood ratio is linear in
+
+    score = z * sum over b of <U released_b - known_b, u_b> / (z_b^2 c_b),    |u_b| = 1,
+
+which is N(0, 1) without the canary and N(1/z, 1) with it, because 1/z^2 = sum of 1/z_b^2: no attack on one
+release does better. Canaries of one round have disjoint supports, so their noises are independent.
+A unit that takes part in m rounds has one coin for m rounds, and the sum of its scores over sqrt(m).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import binom, chi2
+from torch import Tensor
+
+from privrl_bench.assemble import Parts, assemble
+from privrl_bench.audit import bounds
+from privrl_bench.audit.bounds import Bound
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.accountant import Release, epsilon
+from privrl_bench.privacy.plan import Contribution, block_multipliers
+from privrl_bench.schema import RunConfig
+from privrl_bench.session import Session
+from privrl_bench.types import State, UserBatch, generator
+
+ABSURD = 10.0  # length of a canary's row / clip
+_COIN_TAG, _DIRECTION_TAG = 61, 62
+_COHORT_LEVEL = 1e-4  # a fair sampler fails the test of cohort sizes with this chance
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Finding:
+    """What one attack found.
+
+    Attributes:
+        attack: its name.
+        claim: epsilon that no bound may exceed; None if nothing is claimed.
+        claim_of: what the claim is about, in words.
+        bounds: the first is the one to report; `normal` ones never decide.
+        inside, outside: scores in standard deviations of the claimed noise, unless said otherwise.
+        mu: distance between the two under the claim; None if the claim does not say.
+        problems: contradictions that are not bounds.
+        notes: what the reader should know.
+    """
+
+    attack: str
+    claim: float | None
+    claim_of: str
+    bounds: list[Bound]
+    inside: np.ndarray
+    outside: np.ndarray
+    mu: float | None
+    seconds: float
+    problems: list[str]
+    notes: list[str]
+
+    @property
+    def best(self) -> Bound:
+        """The bound to report."""
+        return self.bounds[0]
+
+    def exceeded(self) -> list[Bound]:
+        """Bounds above the claim."""
+        if self.claim is None:
+            return []
+        return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
+
+
+class Wrapped:
+    """An algorithm with something of an audit in it; what is not overridden goes to the real one."""
+
+    def __init__(self, algo: Any):
+        self._algo = algo
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._algo, name)
+
+
+class Canaries(Wrapped):
+    """Puts canaries into the first `per_round` slots and scores what is released.
+
+    Args:
+        parts: of one replica.
+        coins: [groups, per_round] bool; the coin of a group holds for `repeat` rounds.
+        repeat: rounds that one unit takes part in.
+        known: subtract the other users' rows.
+    """
+
+    def __init__(self, parts: Parts, coins: np.ndarray, repeat: int, known: bool):
+        super().__init__(parts.algo)
+        self.coins = coins
+        self.scores = np.zeros(coins.shape)
+        self.cohorts: list[int] = []
+        self._parts = parts
+        self._repeat = repeat
+        self._known = known
+        config = parts.config.privacy
+        self._z = config.z
+        self._multipliers = block_multipliers(config.z, parts.plan.blocks)
+        self._others = -1.0 if config.adjacency == "replace_one" else 0.0
+        self._around: dict[str, Tensor] = {}
+        self._units: dict[str, Tensor] = {}
+
+    def _directions(self, round_index: int) -> dict[str, Tensor]:
+        """[per_round, P_b] unit rows with disjoint supports, new in every round."""
+        source = generator(self._parts.config.seed, _DIRECTION_TAG, round_index)
+        count = self.coins.shape[1]
+        found = {}
+        for block in self._parts.plan.blocks:
+            signs = 2.0 * torch.randint(0, 2, (block.size,), generator=source).double() - 1.0
+            mine = torch.arange(block.size) % count == torch.arange(count)[:, None]
+            rows = signs * mine
+            found[block.name] = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return found
+
+    def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
+        """The real rows, with canaries in the first slots."""
+        contribution = self._algo.local(state, users, streams)
+        diagnostics = contribution.diagnostics
+        rows, valid, bypass = contribution.take()
+        self.cohorts.append(int(users.mask[0, :, 0].sum()))
+        count = self.coins.shape[1]
+        self._around = self._clipped_sums(rows, valid, count)
+        self._units = self._directions(state.round)
+        coins = self.coins[state.round // self._repeat]
+        sent = torch.where(torch.from_numpy(coins), 1.0, self._others)[:, None]
+        rows = {name: x.clone() for name, x in rows.items()}
+        for block in self._parts.plan.blocks:
+            absurd = ABSURD * block.clip * sent * self._units[block.name]
+            rows[block.name][0, :count] = absurd.float()
+        valid = valid.clone()
+        valid[0, :count] = True
+        return Contribution(rows, valid, bypass, diagnostics)
+
+    def _clipped_sums(
+        self, rows: dict[str, Tensor], valid: Tensor, start: int
+    ) -> dict[str, Tensor]:
+        """What the adversary knows of the users behind the canaries: the sum of their clipped rows."""
+        usable = valid[0, start:].clone()
+        for x in rows.values():
+            usable &= torch.isfinite(x[0, start:]).all(-1)
+        sums = {}
+        for block in self._parts.plan.blocks:
+            mine = rows[block.name][0, start:].double()
+            mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
+            norms = torch.linalg.vector_norm(mine, dim=-1, keepdim=True).clamp_min(1e-300)
+            sums[block.name] = (mine * (block.clip / norms).clamp(max=1.0)).sum(0)
+        return sums
+
+    def server(self, state: State, released: Any) -> State:
+        """Read the release, then let training go on with it."""
+        users = self._parts.config.privacy.users_per_round
+        score = torch.zeros(self.coins.shape[1], dtype=torch.float64)
+        for block in self._parts.plan.blocks:
+            total = released.values[block.name][0].double() * users
+            if self._known:
+                total = total - self._around[block.name]
+            weight = self._z / (self._multipliers[block.name] ** 2 * block.clip)
+            score += weight * (self._units[block.name] @ total)
+        self.scores[state.round // self._repeat] += score.numpy() / math.sqrt(self._repeat)
+        return self._algo.server(state, released)
+
+
+def rounds_of_one_unit(parts: Parts) -> int:
+    """In how many rounds one unit can take part, counted and not taken from the plan.
+
+    Under Poisson sampling 1: the audit looks at one round that she is in.
+    """
+    if parts.config.env.user != "segment":
+        return 1
+    limit, steps = parts.spec.limit, parts.steps
+    return max(len({(start + t) // steps for t in range(limit)}) for start in range(steps))
+
+
+@dataclass
+class CanaryRun:
+    """Scores of one training run with canaries in it. `coins`, `scores`: [groups, per_round]."""
+
+    parts: Parts
+    coins: np.ndarray
+    scores: np.ndarray
+    mu: float
+    repeat: int
+    rounds: int
+    seconds: float
+    cohorts: list[int]
+
+    def split(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores with and without."""
+        return self.scores[self.coins], self.scores[~self.coins]
+
+
+def refuse_unauditable(config: RunConfig) -> None:
+    """Raise `ConfigError` when epsilon is infinite: every lower bound is below it."""
+    if config.privacy.mechanism == "none":
+        raise ConfigError("privacy", "privacy=none claims nothing, so there is nothing to measure")
+    if config.privacy.z == 0:
+        raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
+
+
+def run_canaries(
+    config: RunConfig, scores: int, per_round: int, known: bool, say: Say, name: str = "canary"
+) -> CanaryRun:
+    """Train one run with canaries in it.
+
+    Args:
+        config: of the run; `total_steps` is replaced by what `scores` need.
+        scores: number of canary units at least.
+        per_round: canary units in a round; fewer where a block or a cohort has not enough room.
+        known: subtract the other users' rows.
+        say: takes lines of progress.
+        name: of the attack, for these lines.
+    """
+    refuse_unauditable(config)
+    probe = assemble([replace(config, total_steps=2**62)], [None])
+    repeat = rounds_of_one_unit(probe)
+    room = min(probe.plan.slots, *(block.size for block in probe.plan.blocks))
+    per_round = max(1, min(per_round, room))
+    groups = max(1, math.ceil(scores / per_round))
+    rounds = groups * repeat
+    parts = assemble([replace(config, total_steps=rounds * probe.round_steps)], [None])
+    source = generator(config.seed, _COIN_TAG)
+    coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
+    planted = Canaries(parts, coins, repeat, known)
+    session = Session(replace(parts, algo=planted))
+    started = time.perf_counter()
+    told = started
+    try:
+        for index in range(rounds):
+            session.step()
+            now = time.perf_counter()
+            if now - told > 10.0:
+                told = now
+                left = (now - started) / (index + 1) * (rounds - index - 1)
+                say(f"{name}: round {index + 1} of {rounds}, about {left:.0f} s left")
+    finally:
+        session.close()
+    distance = 2.0 if config.privacy.adjacency == "replace_one" else 1.0
+    return CanaryRun(
+        parts=parts,
+        coins=coins,
+        scores=planted.scores,
+        mu=distance * math.sqrt(repeat) / config.privacy.z,
+        repeat=repeat,
+        rounds=rounds,
+        seconds=time.perf_counter() - started,
+        cohorts=planted.cohorts,
+    )
+
+
+def claim_of(run: CanaryRun) -> tuple[float, str]:
+    """(epsilon, of what) that this run's own ledger claims for one canary."""
+    plan, config = run.parts.plan, run.parts.config.privacy
+    if config.sampling == "poisson":
+        once = Release("gaussian", config.z, "zero_out")
+        return (
+            epsilon([once], config.delta),
+            "one release that the person is in (the Poisson sampling that lowers epsilon is not "
+            "attacked; its cohort sizes are tested)",
+        )
+    guarantee = plan.guarantee(0, planned=False)
+    return guarantee.epsilon, f"everything released about {guarantee.unit}"
+
+
+def contradictions(run: CanaryRun) -> list[str]:
+    """What the run's ledger or sampler says against the claim, without any statistics of scores."""
+    plan, config = run.parts.plan, run.parts.config.privacy
+    found = []
+    lost = plan.ledgers[0].missing(run.rounds)
+    if lost:
+        found.append(f"{len(lost)} of {run.rounds} releases have no line in the ledger")
+    claimed = plan.participation
+    if claimed is not None and claimed < run.repeat:
+        found.append(f"one unit can enter {run.repeat} rounds, the plan counts {claimed}")
+    if config.sampling == "poisson":
+        chance = cohort_chance(
+            run.cohorts, int(config.population or 0), config.users_per_round, plan.slots
+        )
+        if chance < _COHORT_LEVEL:
+            found.append(f"cohort sizes are not those of Poisson sampling (p = {chance:.1e})")
+    return found
+
+
+def cohort_chance(sizes: list[int], population: int, users: int, cap: int) -> float:
+    """p-value of a chi-square test that `sizes` are min(Binomial(population, users/population), cap)."""
+    law = binom(population, users / population)
+    weights = law.pmf(np.arange(cap + 1))
+    weights[cap] = law.sf(cap - 1)
+    counts = np.bincount(np.asarray(sizes), minlength=cap + 1).astype(float)
+    expected = weights * len(sizes)
+    merged: list[list[float]] = [[0.0, 0.0]]
+    for seen, hoped in zip(counts, expected, strict=True):  # bins of at least five
+        if merged[-1][1] >= 5.0:
+            merged.append([0.0, 0.0])
+        merged[-1][0] += seen
+        merged[-1][1] += hoped
+    if len(merged) > 1 and merged[-1][1] < 5.0:
+        seen, hoped = merged.pop()
+        merged[-1][0] += seen
+        merged[-1][1] += hoped
+    if len(merged) < 2:
+        return 1.0
+    statistic = sum((seen - hoped) ** 2 / hoped for seen, hoped in merged)
+    return float(chi2.sf(statistic, len(merged) - 1))
+
+
+def attack(
+    config: RunConfig, scores: int, per_round: int, known: bool, confidence: float, say: Say
+) -> Finding:
+    """Run canaries and bound epsilon. Arguments as `run_canaries`; `confidence` of each bound."""
+    run = run_canaries(config, scores, per_round, known, say)
+    inside, outside = run.split()
+    delta = config.privacy.delta
+    claim, what = claim_of(run)
+    # Thresholds come from the claim, so all scores count and the limits hold as they are.
+    at = -run.mu / 2.0 if config.privacy.adjacency == "replace_one" else 0.0
+    far = at + bounds.tail(run.mu, run.coins.size // 2, delta, confidence)
+    found = [
+        bounds.gdp_bound(inside, outside, at + bounds.middle(run.mu), delta, confidence),
+        bounds.direct_bound(inside, outside, far, delta, confidence),
+        bounds.normal_bound(inside, outside, delta, confidence),
+    ]
+    per = run.coins.shape[1]
+    notes = [
+        f"{run.rounds} rounds, {per} canary unit{'s' if per > 1 else ''} in each, rows of "
+        f"{ABSURD:g} x clip in every block"
+        + (f", one coin for {run.repeat} rounds" if run.repeat > 1 else ""),
+        "the adversary knows the other users' rows"
+        if known
+        else "the other users' rows are unknown: scores are independent only roughly",
+    ]
+    if run.parts.plan.caveats:
+        notes.append(
+            "canaries look at the gate only; what passes beside it "
+            f"({', '.join(run.parts.plan.caveats)}) is for the end-to-end attack"
+        )
+    return Finding(
+        attack="canary",
+        claim=claim,
+        claim_of=what,
+        bounds=found,
+        inside=inside,
+        outside=outside,
+        mu=run.mu,
+        seconds=run.seconds,
+        problems=contradictions(run),
+        notes=notes,
+    )

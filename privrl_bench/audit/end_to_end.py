@@ -1,0 +1,425 @@
+"""The end-to-end attack: the whole algorithm with and without one crafted user, many times over.
+
+R replicas start from the same parameters and differ in their seeds: noise, other users, everything. In the
+first round one slot of half of them holds a crafted user, of the other half nobody. The adversary sees what
+a run releases, in every round, and nothing else. She also has laboratories of her own, where she simulates
+whatever she likes; directions and thresholds come from there, so that no score both teaches and counts.
+
+- Shadows are runs in pairs of one seed that differ in the crafted user alone, so that noise and other users
+  cancel in their difference. They tell what to send, what her round's release looks like, and what training
+  then holds beside the released policy (a shared critic), with her and without.
+- Replays take the policy that a real run had released before a round, let simulated users act with it, and
+  compute their rows twice, with what the shadows say training holds with her and without.
+
+In round j the whitened release is x_j = U released / (z_b c_b), block after block, under noise N(0, I). A
+laboratory says how far she moves it, d_j, and m_j halfway between with her and without. The score is the sum
+of <x_j - m_j, d_j>, the log likelihood ratio if nothing but the noise were random; above 0 the guess is
+"in". Three findings:
+
+- her round: what the release she is in tells about her. Epsilon must hold.
+- all rounds: everything released. Epsilon must hold; under a heuristic guarantee it may not.
+- later rounds: what the following rounds tell when her row is kept out of the gate, so that all that is
+  left of her is what went past it. Under a formal guarantee that is nothing: the claim is epsilon = 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.assemble import Parts, assemble
+from privrl_bench.audit import bounds
+from privrl_bench.audit.bounds import Bound
+from privrl_bench.audit.canary import Finding, Say, Wrapped, refuse_unauditable
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.plan import Contribution, block_multipliers
+from privrl_bench.schema import RunConfig
+from privrl_bench.session import Session
+from privrl_bench.types import State, UserBatch, generator
+
+_CANDIDATES = 8  # crafted users tried in the laboratory
+_CANDIDATE_SHADOWS = 128
+_SHADOWS = 200
+_REPLAYED_USERS = 16  # simulated users of one replay
+_SIGNS_TAG = 63
+_FAR = 10**6
+_PLANNED_ROUNDS = 1000  # the learning rate is that of the start of a long run
+
+
+@dataclass
+class Record:
+    """What training many replicas left behind. The first `shadows` replicas are shadows.
+
+    Attributes:
+        parts: of all replicas.
+        present: [R] bool, she is in; every second replica.
+        seen: whitened release [R, P] of each round.
+        known: released tensors [R, ...] before each round, by name.
+        held: of each round, (with her, without her) the other tensors [1, ...] that training held,
+            averaged over shadows.
+    """
+
+    parts: Parts
+    shadows: int
+    present: np.ndarray
+    seen: list[np.ndarray]
+    known: list[dict[str, Tensor]]
+    held: list[tuple[dict[str, Tensor], dict[str, Tensor]]]
+
+
+class Crafted(Wrapped):
+    """Puts a crafted user into slot 0 of the first round and keeps what the adversary may use.
+
+    Args:
+        record: is filled; its `present` says which replicas have her, elsewhere slot 0 holds nobody.
+        signs: [D] of her two states, see `craft`.
+        through_gate: False voids her row at the gate; all that is left of her goes past it.
+        scale: block name -> factor that makes the noise of a release N(0, I).
+    """
+
+    def __init__(self, record: Record, signs: Tensor, through_gate: bool, scale: dict[str, float]):
+        super().__init__(record.parts.algo)
+        self._record = record
+        self._present = torch.from_numpy(record.present)
+        self._signs = signs
+        self._through_gate = through_gate
+        self._scale = scale
+
+    def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
+        """The real rows, of a cohort with or without her."""
+        self._note(state)
+        if state.round > 0:
+            return self._algo.local(state, users, streams)
+        crafted = craft(users, self._present, self._signs, self._record.parts)
+        contribution = self._algo.local(state, crafted, streams)
+        if self._through_gate:
+            return contribution
+        diagnostics = contribution.diagnostics
+        rows, valid, bypass = contribution.take()
+        valid = valid.clone()
+        valid[:, 0] = False
+        return Contribution(rows, valid, bypass, diagnostics)
+
+    def _note(self, state: State) -> None:
+        """Keep what was released of all, and what the shadows hold beside it."""
+        record = self._record
+        # A tensor named after a block is the sum of its releases; last_<block> is the last one.
+        public = {prefix + name for name in self._scale for prefix in ("", "last_")}
+        record.known.append({n: x.clone() for n, x in state.tensors.items() if n in public})
+        here = self._present[: record.shadows]
+        held = {n: x[: record.shadows] for n, x in state.tensors.items() if n not in public}
+        with_her, without = (
+            {name: x[who].mean(0, keepdim=True) for name, x in held.items()}
+            for who in (here, ~here)
+        )
+        record.held.append((with_her, without))
+
+    def server(self, state: State, released: Any) -> State:
+        """Keep the release, then let training go on with it."""
+        self._record.seen.append(whitened(released.values, self._scale))
+        return self._algo.server(state, released)
+
+
+def whitened(values: dict[str, Tensor], scale: dict[str, float]) -> np.ndarray:
+    """[R, P] of all blocks, scaled."""
+    return torch.cat([values[name].double() * x for name, x in scale.items()], dim=-1).numpy()
+
+
+def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Parts) -> UserBatch:
+    """The batch with slot 0 replaced: two opposite states, an action and an extreme reward for each.
+
+    Every step ends its episode, so a step's reward is all that is learned of its state. Rewards and
+    observations stay within the public bounds of the environment's configuration.
+
+    Args:
+        users: the real ones.
+        present: [R] bool; elsewhere slot 0 holds nobody.
+        signs: [D] numbers of +-1; her states are `signs` and their opposite.
+        parts: for the public bounds.
+    """
+    copies = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+    made = replace(users, **{name: x.clone() for name, x in copies.items()})
+    steps = users.mask.shape[-1]
+    sign = torch.where(torch.arange(steps) % 2 == 0, 1.0, -1.0)
+    made.obs[:, 0] = sign[:, None] * signs
+    made.next_obs[:, 0] = sign[:, None] * signs
+    made.rewards[:, 0] = sign * parts.config.env.reward_clip
+    if parts.spec.discrete:
+        made.actions[:, 0] = torch.where(sign > 0, 0, parts.spec.actions - 1)
+    else:
+        made.actions[:, 0] = sign[:, None]
+    for name in ("terminated", "ended", "mask"):
+        getattr(made, name)[:, 0] = True
+    made.valid[:, 0] = present
+    return made
+
+
+# --- training
+
+
+def _parts(config: RunConfig, places: Sequence[int]) -> Parts:
+    """Replicas of a long run whose seeds are `places` after the configuration's."""
+    configs = [replace(config, seed=(config.seed + place) % 2**32) for place in places]
+    probe = assemble([replace(config, total_steps=2**62)], [None])
+    steps = _PLANNED_ROUNDS * probe.round_steps
+    return assemble([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
+
+
+def _scale(config: RunConfig, parts: Parts) -> dict[str, float]:
+    """Block name -> U / (z_b c_b)."""
+    multipliers = block_multipliers(config.privacy.z, parts.plan.blocks)
+    users = config.privacy.users_per_round
+    return {b.name: users / (multipliers[b.name] * b.clip) for b in parts.plan.blocks}
+
+
+def train(
+    config: RunConfig,
+    shadows: int,
+    replicas: int,
+    later: int,
+    signs: Tensor,
+    through_gate: bool,
+    say: Say,
+) -> Record:
+    """Train all replicas through the first round and `later` more.
+
+    Args:
+        config: of the runs.
+        shadows, replicas: how many of each, both even; every second one has the crafted user.
+        later: rounds after hers.
+        signs, through_gate: see `Crafted`.
+        say: takes lines of progress.
+    """
+    # Shadows come in pairs of one seed: all else equal, a difference is hers.
+    places = [r // 2 if r < shadows else r for r in range(shadows + replicas)]
+    parts = _parts(config, places)
+    record = Record(parts, shadows, np.arange(len(places)) % 2 == 0, [], [], [])
+    planted = Crafted(record, signs, through_gate, _scale(config, parts))
+    session = Session(replace(parts, algo=planted))
+    # The first parameters are public: the same for all, so that shadows resemble the others.
+    same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
+    session.state = State(0, same)
+    told = time.perf_counter()
+    try:
+        for index in range(later + 1):
+            session.step()
+            if time.perf_counter() - told > 10.0:
+                told = time.perf_counter()
+                say(f"end-to-end: round {index + 1} of {later + 1}, {len(places)} runs at once")
+    finally:
+        session.close()
+    return record
+
+
+def choose_signs(config: RunConfig, say: Say) -> Tensor:
+    """[D] signs of the crafted user who moves the round after hers the most, past the gate."""
+    width = assemble([replace(config, total_steps=2**62)], [None]).spec.obs_dim
+    source = generator(config.seed, _SIGNS_TAG)
+    best, chosen = -1.0, torch.ones(width)
+    for _ in range(_CANDIDATES):
+        signs = 2.0 * torch.randint(0, 2, (width,), generator=source) - 1.0
+        record = train(config, _CANDIDATE_SHADOWS, 0, 1, signs, False, say)
+        pairs = record.seen[1][record.present] - record.seen[1][~record.present]
+        moved = float((pairs**2).sum(-1).mean())
+        if moved > best:
+            best, chosen = moved, signs
+    say(
+        f"end-to-end: the best of {_CANDIDATES} crafted users moves the next round by {best**0.5:.3g}"
+    )
+    return chosen
+
+
+# --- scores
+
+
+def scores_of_her_round(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """(score, |d|^2) of each real replica from the release she may be in; shadows say where to look."""
+    x, lab = record.seen[0], record.present[: record.shadows]
+    shadow = x[: record.shadows]
+    with_her, without = shadow[lab].mean(0), shadow[~lab].mean(0)
+    moved, place = with_her - without, (with_her + without) / 2.0
+    score = (x[record.shadows :] - place) @ moved
+    return score, np.full(len(score), moved @ moved)
+
+
+def scores_of_later_rounds(
+    config: RunConfig, record: Record, say: Say
+) -> tuple[np.ndarray, np.ndarray]:
+    """(score, sum of |d_j|^2) of each real replica from the rounds after hers, by replays.
+
+    A replay knows what the replica had released before the round, exactly; of everything else that
+    training holds it knows what the shadows hold. Zero if that is the same with her and without.
+    """
+    real = range(record.shadows, len(record.present))
+    score, size = np.zeros(len(real)), np.zeros(len(real))
+    if not any(_differ(*held) for held in record.held[1:]):
+        return score, size
+    people = replace(config.privacy, users_per_round=_REPLAYED_USERS)
+    # Other seeds than any run's: simulated users are not the real ones.
+    parts = _parts(replace(config, privacy=people), [_FAR + r for r in real])
+    session = Session(parts)
+    scale = _scale(config, parts)
+    told = time.perf_counter()
+    try:
+        for index in range(1, len(record.seen)):
+            known = {n: x[record.shadows :] for n, x in record.known[index].items()}
+            actor = parts.algo.actor(State(index, known))
+            users = session.rollout.collect(actor, index, parts.plan.cohort(index))
+            rows = []
+            for held in record.held[index]:
+                guessed = {n: x.expand(len(real), *x.shape[1:]) for n, x in held.items()}
+                state = State(index, {**guessed, **known})
+                rows.append(_whitened_rows(parts, state, users, scale))
+            moved, place, spread = _expected(rows[0], rows[1], config.privacy.users_per_round)
+            weights = np.linalg.solve(spread, moved.T).T
+            score += ((record.seen[index][record.shadows :] - place) * weights).sum(-1)
+            size += (moved * weights).sum(-1)
+            if time.perf_counter() - told > 10.0:
+                told = time.perf_counter()
+                say(f"end-to-end: round {index} of {len(record.seen) - 1} replayed")
+    finally:
+        session.close()
+    return score, size
+
+
+def _differ(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return any(not torch.equal(x, other[name]) for name, x in one.items())
+
+
+def _whitened_rows(
+    parts: Parts, state: State, users: UserBatch, scale: dict[str, float]
+) -> np.ndarray:
+    """[R, users, P] clipped rows of simulated users, where the noise of a sum of rows is N(0, I)."""
+    rows, valid, _ = parts.algo.local(state, users, parts.streams).take()
+    found = []
+    for block in parts.plan.blocks:
+        x = torch.where(valid[..., None], rows[block.name], 0.0).double()
+        norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-300)
+        found.append(x * (block.clip / norms).clamp(max=1.0) * scale[block.name])
+    return torch.cat(found, dim=-1).numpy()
+
+
+def _expected(
+    with_her: np.ndarray, without: np.ndarray, users: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the release of a round: (her effect [R, P], point halfway [R, P], covariance [P, P]).
+
+    Args:
+        with_her, without: [R, simulated users, P] rows, U times as long as one user's.
+        users: U, users of a real round.
+    """
+    one, zero = with_her.mean(1), without.mean(1)
+    rest = (without - zero[:, None]).reshape(-1, without.shape[-1])
+    freedom = without.shape[0] * (without.shape[1] - 1)
+    spread = rest.T @ rest / freedom / users + np.eye(rest.shape[-1])
+    return one - zero, (one + zero) / 2.0, spread
+
+
+# --- the attack
+
+
+def attack(
+    config: RunConfig, replicas: int, later: int, confidence: float, say: Say
+) -> list[Finding]:
+    """Train with her row in the gate and with her row kept out of it, and bound epsilon.
+
+    Args:
+        config: of one run; sizes should be small.
+        replicas: real runs; their shadows come on top.
+        later: rounds watched after hers.
+        confidence: of each bound.
+        say: takes lines of progress.
+
+    Raises:
+        ConfigError: no noise, Poisson sampling, or a cohort of one.
+    """
+    refuse_unauditable(config)
+    if config.privacy.sampling == "poisson":
+        raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
+    if config.privacy.users_per_round < 2:
+        raise ConfigError("privacy.users_per_round", "the end-to-end attack needs 2 at least")
+    replicas += replicas % 2
+    started = time.perf_counter()
+    signs = choose_signs(config, say)
+    full = train(config, _SHADOWS, replicas, later, signs, True, say)
+    first = scores_of_her_round(full)
+    following = scores_of_later_rounds(config, full, say)
+    middle = time.perf_counter()
+    past = train(config, _SHADOWS, replicas, later, signs, False, say)
+    beside = scores_of_later_rounds(config, past, say)
+    ended = time.perf_counter()
+
+    guarantee = full.parts.plan.guarantee(_SHADOWS, planned=True)
+    formal = guarantee.status == "formal"
+    everything = f"everything released about {guarantee.unit}"
+    here = full.present[_SHADOWS:]
+    notes = [f"{replicas} runs, {later} rounds after hers; {_SHADOWS} shadow runs to learn from"]
+    both = (first[0] + following[0], first[1] + following[1])
+    found = [
+        _finding("her round", first, here, guarantee, everything, confidence),
+        _finding("all rounds", both, here, guarantee, everything, confidence),
+    ]
+    found[0].seconds = middle - started
+    if later:
+        nothing = "what later rounds add, her row kept out of the gate"
+        last = _finding("later rounds", beside, here, guarantee, nothing, confidence)
+        last.claim = 0.0 if formal else None
+        last.seconds = ended - middle
+        last.notes += _about_later_rounds(last.best, beside[0], list(guarantee.caveats), formal)
+        found.append(last)
+    for finding in found:
+        finding.notes[:0] = notes
+    return found
+
+
+def _finding(
+    name: str,
+    scores: tuple[np.ndarray, np.ndarray],
+    here: np.ndarray,
+    guarantee: Guarantee,
+    what: str,
+    confidence: float,
+) -> Finding:
+    """Bounds from (score, squared size) of each replica; `here` says in which she is.
+
+    Thresholds and the unit of the scores are what the laboratories expect.
+    """
+    score, size = scores
+    mu = float(np.sqrt(size.mean()))
+    score = score / (mu or 1.0)
+    inside, outside = score[here], score[~here]
+    delta = guarantee.delta
+    far = bounds.tail(mu, len(inside), delta, confidence) - mu / 2.0
+    values = [
+        bounds.gdp_bound(inside, outside, 0.0, delta, confidence),
+        bounds.direct_bound(inside, outside, far, delta, confidence),
+        bounds.normal_bound(inside, outside, delta, confidence),
+    ]
+    return Finding(
+        f"end-to-end, {name}", guarantee.epsilon, what, values, inside, outside, None, 0.0, [], []
+    )
+
+
+def _about_later_rounds(
+    bound: Bound, score: np.ndarray, caveats: list[str], formal: bool
+) -> list[str]:
+    """What the finding about later rounds means."""
+    lines = []
+    if not score.any():
+        lines.append("training holds nothing of her beside what it released, bit for bit")
+    if formal:
+        lines.append("guarantee formal: nothing of her may be found, the claim is epsilon 0")
+    elif bound.epsilon > 0:
+        lines.append(f"she was found again: {', '.join(caveats)} leaks at least this much")
+    else:
+        lines.append(
+            f"she was not found again; {', '.join(caveats)} stays a caveat: this is no proof"
+        )
+    return lines

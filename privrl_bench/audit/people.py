@@ -1,0 +1,78 @@
+"""Somebody else in one user's place: what the two worlds of the leak test differ in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+NULL, CRAFTED = "null", "crafted"
+_BURST = 3  # steps of a crafted person's episodes, in the first half of her steps
+
+
+class OtherPerson:
+    """Slots in which somebody else sits in one place while `present`.
+
+    A null person sends nothing that is a number. A crafted one sees other observations, gets other rewards,
+    ends an episode every few steps at first and then none at all.
+
+    Args:
+        slots: the real ones; they are stepped as ever.
+        slot: her place.
+        person: null | crafted.
+        steps: T, her steps in the round.
+        limit: public upper bound on the steps of an episode, which she keeps as well.
+        resets: whether an episode's first observation is hers too, or the next user's.
+    """
+
+    def __init__(self, slots: Any, slot: int, person: str, steps: int, limit: int, resets: bool):
+        self.count = slots.count
+        self.present = False
+        self._slots = slots
+        self._slot = slot
+        self._person = person
+        self._burst = max(_BURST, steps // 2)
+        self._limit = limit
+        self._resets = resets
+        self._taken = 0
+        self._elapsed = 0
+
+    def _seen(self, obs: np.ndarray) -> np.ndarray:
+        """Her observation."""
+        return obs * np.nan if self._person == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
+
+    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+        """See `Slots.reset`."""
+        obs = self._slots.reset(indices, seeds)
+        hers = indices == self._slot
+        if hers.any():
+            self._elapsed = 0
+            if self.present and self._resets:
+                obs[hers] = self._seen(obs[hers])
+        return obs
+
+    def step(self, indices: np.ndarray, actions: np.ndarray) -> Any:
+        """See `Slots.step`."""
+        result = self._slots.step(indices, actions)
+        hers = indices == self._slot
+        if not hers.any():
+            return result
+        self._elapsed += 1
+        if not self.present:
+            return result
+        self._taken += 1
+        if self._person == NULL:
+            result.rewards[hers] = np.nan
+        else:
+            over = self._taken <= self._burst and self._taken % _BURST == 0
+            cut = not over and self._elapsed >= self._limit
+            if (result.terminated | result.truncated)[hers].any() and not (over or cut):
+                result.obs[hers] = self._slots.reset(indices[hers], [self._taken])
+            result.terminated[hers], result.truncated[hers] = over, cut
+            result.rewards[hers] = 50.0 + 7.0 * (self._taken % 4) - result.rewards[hers]
+        result.obs[hers] = self._seen(result.obs[hers])
+        return result
+
+    def close(self) -> None:
+        """See `Slots.close`."""
+        self._slots.close()

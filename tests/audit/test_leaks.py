@@ -1,0 +1,308 @@
+"""The leak test on every shipped algorithm: what is found is what is declared."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from privrl_bench.assemble import assemble
+from privrl_bench.audit import cli
+from privrl_bench.audit.leaks import find_leaks, main, shrink
+from privrl_bench.audit.people import CRAFTED, NULL, OtherPerson
+from privrl_bench.audit.worlds import distance
+from privrl_bench.config import choices, compose
+from privrl_bench.envs.slots import StepResult
+from privrl_bench.errors import ConfigError
+
+CRITIC, CARRIED = "shared critic", "carried-over environment"
+OBS, REWARD = "running observation statistics", "running reward statistics"
+SMALL = (
+    *("algo.hidden=[8]", "privacy.users_per_round=3", "eval.episodes=1"),
+    *("env.user_steps=16", "env.max_episode_steps=40"),
+)
+# Without values of their own; and balance is swingup from another start.
+GENERIC = {"gym", "dmc", "cartpole_balance"}
+POISSON = ("privacy=poisson", "privacy.population=40")
+
+
+@cache
+def base(*words):
+    """One small composed run."""
+    return shrink(compose([*SMALL, *words]))[0]
+
+
+def changed(*words, algo=None, env=None, privacy=None):
+    """The run of `words` with other values; the paper's shared critic and segments if not said."""
+    config = base(*words)
+    paper = {"critic": "shared"} if hasattr(config.algo, "critic") else {}
+    return replace(
+        config,
+        algo=replace(config.algo, **(paper | (algo or {}))),
+        env=replace(config.env, **({"user": "segment"} | (env or {}))),
+        privacy=replace(config.privacy, **(privacy or {})),
+    )
+
+
+def assert_as_declared(config, user=0):
+    """Found is declared is what `assemble` says; nothing else; the test had power."""
+    report = find_leaks(config, user=user)
+    plan = assemble([config], [None]).plan
+    assert not report.powerless
+    assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
+    assert report.status == plan.guarantee(0, planned=True).status
+    assert bool(report.reached) == bool(report.found)
+    assert report.ok
+    assert report.compared > 100
+    return report
+
+
+@pytest.mark.parametrize("critic", ["shared", "private", "none"])
+@pytest.mark.parametrize("user", ["segment", "fresh", "episode"])
+@pytest.mark.parametrize("scaling", ["public", "private", "running", "none"])
+def test_what_is_found_is_what_is_declared(critic, user, scaling):
+    env = {"user": user, "obs_scaling": scaling, "reward_scaling": scaling}
+    report = assert_as_declared(changed(algo={"critic": critic}, env=env))
+    expected = {
+        CRITIC: critic == "shared",
+        CARRIED: user == "segment",
+        OBS: scaling == "running",
+        REWARD: scaling == "running",
+    }
+    assert set(report.found) == {name for name, leaks in expected.items() if leaks}
+    assert report.status == ("heuristic" if report.found else "formal")
+
+
+@pytest.mark.parametrize("critic", ["shared", "private", "none"])
+@pytest.mark.parametrize("scope", ["user", "minibatch"])
+@pytest.mark.parametrize("adam", ["reset", "seeded"])
+def test_options_of_local_training_open_no_path(critic, scope, adam):
+    algo = {"critic": critic, "advantage_scope": scope, "local_adam": adam, "ratio_clip": 0.2}
+    config = changed(algo=algo, env={"user": "fresh"})
+    report = assert_as_declared(config)
+    assert set(report.found) == ({CRITIC} if critic == "shared" else set())
+
+
+@pytest.mark.parametrize("one", [("running", "public"), ("public", "running")])
+def test_observation_and_reward_statistics_are_told_apart(one):
+    scaling = {"obs_scaling": one[0], "reward_scaling": one[1]}
+    report = assert_as_declared(changed(algo={"critic": "none"}, env={"user": "fresh", **scaling}))
+    assert set(report.found) == {OBS if one[0] == "running" else REWARD}
+
+
+@pytest.mark.parametrize("critic", ["shared", "private", "none"])
+@pytest.mark.parametrize("user", ["fresh", "episode"])
+def test_poisson_cohorts(critic, user):
+    config = changed(*POISSON, algo={"critic": critic}, env={"user": user})
+    report = assert_as_declared(config, user=1)
+    assert set(report.found) == ({CRITIC} if critic == "shared" else set())
+
+
+@pytest.mark.parametrize("algo", choices("algo"))
+def test_every_algorithm_as_it_is_shipped(algo):
+    report = find_leaks(base(f"algo={algo}"))
+    assert report.ok, report.lines()
+    assert set(report.found) >= set(report.declared)
+    assert report.open == (report.status == "none")
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_pooled_training_is_outside_the_gate(algo):
+    report = find_leaks(changed(f"algo={algo}", env={"user": "fresh"}))
+    assert set(report.found) == {"pooled training"}
+    assert report.open
+    assert report.verdict() == "none: not private, everything is outside the gate; 1 path found"
+
+
+@pytest.mark.parametrize("env", sorted(set(choices("env")) - GENERIC))
+def test_environments(env):
+    """Continuous actions, simulators with a state of their own, fixed episode lengths."""
+    few = {"users_per_round": 2}  # some are slow to make
+    config = changed(f"env={env}", privacy=few, algo={"critic": "private"})
+    assert set(assert_as_declared(config).found) == {CARRIED}
+
+
+@pytest.mark.parametrize("noise", [{"z": 0.0}, {"noise": "secure"}, {"z": 3.0}])
+def test_the_noise_does_not_matter(noise):
+    report = find_leaks(changed(privacy=noise, env={"user": "fresh"}))
+    assert set(report.found) == {CRITIC}
+    assert report.ok
+    assert report.status == ("none" if noise.get("z") == 0 else "heuristic")
+
+
+@pytest.mark.parametrize(("index", "user"), [(0, 0), (0, 2), (3, 1)])
+def test_any_user_of_any_round(index, user):
+    config = changed(env={"obs_scaling": "running"})
+    report = find_leaks(config, index, user)
+    assert set(report.found) == {CRITIC, CARRIED, OBS}
+    assert {seen.round for seen in report.found.values()} == {index}
+
+
+def test_bad_users_of_others_do_not_disturb_it():
+    words = (
+        "env=gym",
+        "env.id=my_pkg:Clock-v0",
+        "+env.kwargs.spoiled=obs",
+        "env.user=fresh",
+        "algo.critic=shared",
+    )
+    reports = [find_leaks(base(*words), user=user) for user in range(3)]
+    assert all(report.undeclared == () for report in reports)
+    assert any(report.ok for report in reports)
+
+
+def test_a_test_that_could_not_find_anything_says_so():
+    """The simulator of this user breaks in both worlds, so that her row is zero in both."""
+    words = (
+        "env=gym",
+        "env.id=my_pkg:Clock-v0",
+        "+env.kwargs.spoiled=obs",
+        "env.user=fresh",
+        "algo.critic=shared",
+    )
+    reports = [find_leaks(base(*words), user=user) for user in range(3)]
+    report = next(report for report in reports if report.powerless)
+    assert not report.ok
+    assert "no power" in report.verdict()
+    # Found is nothing, declared is nothing, and yet it must not pass.
+    nothing = replace(report, found={}, declared=(), powerless=("no reason",))
+    assert not nothing.ok
+
+
+def test_missing_caveats_fail():
+    report = find_leaks(changed(algo={"critic": "private"}, env={"user": "fresh"}))
+    wrong = replace(report, declared=(CRITIC,))
+    assert wrong.missing == (CRITIC,)
+    assert not wrong.ok
+    assert "declared, no difference found: shared critic" in wrong.verdict()
+
+
+def test_simulators_that_the_seed_does_not_determine_are_refused():
+    words = ("env=gym", "env.id=my_pkg:Clock-v0", "+env.kwargs.drift=true")
+    for user in ("segment", "fresh"):
+        with pytest.raises(ConfigError, match="not determined"):
+            find_leaks(changed(*words, env={"user": user}))
+
+
+# --- the other person
+
+
+class Counting:
+    """Two slots: observation is the step; an episode has four steps."""
+
+    count = 2
+
+    def __init__(self):
+        self.at = np.zeros(2)
+
+    def reset(self, indices, seeds):
+        self.at[indices] = 0
+        return np.stack([self.at[indices]], axis=1)
+
+    def step(self, indices, actions):
+        self.at[indices] += 1
+        obs = np.stack([self.at[indices]], axis=1)
+        over = self.at[indices] >= 4
+        return StepResult(obs, np.ones(len(indices)), over, np.zeros_like(over))
+
+    def close(self):
+        pass
+
+
+def play(person, present=True, steps=12, limit=20):
+    both = np.arange(2)
+    slots = OtherPerson(Counting(), 1, person, steps, limit, resets=True)
+    slots.present = present
+    seen = [slots.reset(both, [0, 0])]
+    ends = []
+    for _ in range(steps):
+        result = slots.step(both, both)
+        over = result.terminated | result.truncated
+        seen.append(result.obs)
+        ends.append(over.tolist())
+        if over.any():
+            slots.reset(both[over], [0] * int(over.sum()))
+    return np.stack(seen)[..., 0], np.array(ends)
+
+
+@pytest.mark.parametrize("person", [NULL, CRAFTED])
+def test_only_her_slot_changes_and_only_in_her_round(person):
+    plain, ends = play(person, present=False)
+    assert np.array_equal(plain[:, 0], plain[:, 1])
+    obs, changed_ends = play(person)
+    assert np.array_equal(obs[:, 0], plain[:, 0])
+    assert np.array_equal(changed_ends[:, 0], ends[:, 0])
+    assert not (obs[:, 1] == plain[:, 1]).any()
+
+
+def test_a_crafted_person_has_other_episodes_within_the_public_limit():
+    _, ends = play(CRAFTED, steps=12)
+    assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5]  # then she goes on to the end of the round
+    _, ends = play(CRAFTED, steps=12, limit=4)
+    assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5, 9]
+
+
+def test_distance():
+    nan = torch.tensor([1.0, float("nan")])
+    assert distance(nan, nan.clone()) is None
+    assert distance(nan, torch.tensor([1.0, 2.0])) == float("inf")
+    assert distance(torch.tensor([1, 5]), torch.tensor([1, 2])) == 3
+    assert distance(torch.zeros(2), torch.zeros(3)) == float("inf")
+    assert distance(None, torch.zeros(1)) == float("inf")
+    assert distance(torch.zeros(0), torch.zeros(0)) is None
+
+
+# --- the command
+
+
+def test_the_command_reports_and_writes_json(capsys, tmp_path):
+    file = tmp_path / "leaks.json"
+    words = [*SMALL, "env.user=fresh", "algo.critic=shared"]
+    assert main([*words, "--user", "2", "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("leaks   dppg on cartpole, user 2 of round 1 crafted and null; ")
+    assert "  cut     algo.epochs 8 -> 2\n" in shown
+    assert "  found   shared critic: change in round 1 differs by " in shown
+    assert shown.splitlines()[-1] == "verdict  heuristic: 1 path past the gate, all declared"
+    report = json.loads(file.read_text())
+    assert report["ok"]
+    assert report["found"][CRITIC]["round"] == 1
+    assert report["undeclared"] == report["missing"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--user", "9"], ["--round", "-1"], ["--rounds", "3"], ["--user", "x"], ["z=1"], ["x"]],
+)
+def test_bad_words_are_one_line(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main(["leaks", *SMALL, *words])
+    assert left.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+
+
+def test_too_short_a_run_is_refused_and_help_is_shown(capsys):
+    with pytest.raises(ConfigError, match="4 rounds of 48 steps = 192"):
+        main([*SMALL, "total_steps=100"])
+    assert main(["--help"]) == 0
+    assert "--round I" in capsys.readouterr().out
+
+
+def test_only_what_was_not_asked_for_is_cut():
+    config, cuts = shrink(compose(["env=hopper", "env.user_steps=2048", *SMALL[:2]]), users=2)
+    assert config.env.user_steps == 64
+    assert "env.user_steps 2048 -> 64" in cuts
+    assert "privacy.users_per_round 3 -> 2" in cuts
+    kept, cuts = shrink(
+        compose(["env=hopper", "env.user_steps=999", "algo.minibatches=128", "algo.epochs=3"]),
+        frozenset({"algo.minibatches", "algo.epochs"}),
+    )
+    assert kept.env.user_steps == 128  # a minibatch needs a step
+    assert kept.algo.epochs == 3
+    whole, cuts = shrink(compose(["env=hopper", "env.user=episode"]))
+    assert whole.env.max_episode_steps == 64
+    assert "env.max_episode_steps 1000 -> 64" in cuts

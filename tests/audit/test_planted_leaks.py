@@ -1,0 +1,338 @@
+"""Planted defects: mistakes that people made or could make, each found by the leak test."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_leaks import CARRIED, CRITIC, OBS, changed
+
+from privrl_bench.algos.critics import SharedCritic
+from privrl_bench.algos.dppg import Dppg
+from privrl_bench.audit import leaks, worlds
+from privrl_bench.audit.leaks import find_leaks, main
+from privrl_bench.audit.people import CRAFTED, OtherPerson
+from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.clip import clip_rows
+from privrl_bench.privacy.plan import Contribution, PrivacyPlan
+from privrl_bench.rollout import Rollout
+from privrl_bench.types import State
+
+ROUND = 1
+
+
+def formal(user="fresh", critic="none", **env):
+    return changed(algo={"critic": critic}, env={"user": user, **env})
+
+
+@pytest.mark.parametrize("user", ["fresh", "episode"])
+def test_without_a_defect_nothing_is_found(user):
+    """`test_leaks.py` has all the others."""
+    report = find_leaks(formal(user), ROUND)
+    assert report.ok
+    assert not report.found
+
+
+def assert_caught(config, *names, seen=ROUND):
+    """The report names the path, where it was first seen, and fails."""
+    report = find_leaks(config, ROUND)
+    assert not report.powerless
+    assert set(report.undeclared) == set(names), report.lines()
+    assert not report.ok
+    assert "undeclared paths around the gate" in report.verdict()
+    assert min(report.found[name].round for name in names) == seen
+    return report
+
+
+def patch_local(monkeypatch, change):
+    """`change(algo, state, users, contribution)` after the real `local`; gives the contribution."""
+    real = Dppg.local
+
+    def local(self, state, users, streams):
+        return change(self, state, users, real(self, state, users, streams))
+
+    monkeypatch.setattr(Dppg, "local", local)
+
+
+# --- beside the gate, without a name
+
+
+def test_a_shared_critic_that_is_called_formal(monkeypatch):
+    monkeypatch.setattr(SharedCritic, "caveats", {})
+    monkeypatch.setattr(PrivacyPlan, "permit", lambda self, name: None)
+    report = assert_caught(formal(critic="shared"), CRITIC)
+    assert report.status == "formal"
+    assert "state critic" in report.reached  # left alone it would steer later rounds
+    assert "rows actor" in report.reached
+
+
+def test_the_gate_itself_refuses_a_shared_critic_without_a_name(monkeypatch, capsys):
+    monkeypatch.setattr(SharedCritic, "caveats", {})
+    words = ["algo.hidden=[8]", "algo.critic=shared", "env.user=fresh", "env.user_steps=16"]
+    assert main(words) == 1
+    assert "verdict  the gate refused: 'shared critic'" in capsys.readouterr().out
+
+
+def test_carried_over_environments_without_a_name(monkeypatch):
+    monkeypatch.setattr("privrl_bench.assemble.caveats_of", lambda config, algo: {})
+    report = assert_caught(formal("segment"), CARRIED)
+    assert "users obs" in report.reached
+
+
+def test_statistics_that_run_although_constants_are_declared(monkeypatch):
+    real = SignalScaler.obs
+
+    def obs(self, raw, *, update):
+        if update is not None:
+            self._obs.update(raw, update)
+            self._refresh()
+        return real(self, raw, update=None)
+
+    monkeypatch.setattr(SignalScaler, "obs", obs)
+    assert_caught(formal(), OBS)
+
+
+# --- memory in the algorithm object instead of the state
+
+
+def test_a_baseline_that_the_algorithm_keeps_to_itself(monkeypatch):
+    def remember(self, state, users, contribution):
+        rows, valid, bypass = contribution.take()
+        rows["actor"] = rows["actor"] * (1.0 + getattr(self, "baseline", 0.0))
+        self.baseline = float((users.rewards * valid[..., None]).mean())
+        return Contribution(rows, valid, bypass)
+
+    patch_local(monkeypatch, remember)
+    assert_caught(formal(), "rows actor", seen=ROUND + 1)
+
+
+def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
+    """Worlds of one process share it, so that even equal ones differ."""
+
+    def remember(self, state, users, contribution):
+        rows, valid, bypass = contribution.take()
+        rows["actor"] = rows["actor"] * (1.0 + Dppg.seen)
+        Dppg.seen += 0.1
+        return Contribution(rows, valid, bypass)
+
+    monkeypatch.setattr(Dppg, "seen", 0.0, raising=False)
+    patch_local(monkeypatch, remember)
+    with pytest.raises(ConfigError, match="two equal worlds differ in rows actor"):
+        find_leaks(formal(), ROUND)
+
+
+def test_advantages_scaled_by_a_spread_that_was_seen_before(monkeypatch):
+    """Normalisation over everybody of the rounds so far."""
+    from privrl_bench.algos import dppg
+
+    real = dppg.Dppg.local
+
+    def local(self, state, users, streams):
+        spread = getattr(self, "spread", 1.0)
+        usable = users.mask & users.valid[..., None]
+        self.spread = 0.9 * spread + 0.1 * float(users.rewards[usable].abs().mean())
+        return real(self, state, replace(users, rewards=users.rewards / spread), streams)
+
+    monkeypatch.setattr(dppg.Dppg, "local", local)
+    config = changed(algo={"critic": "none", "normalize_advantage": False}, env={"user": "fresh"})
+    assert_caught(config, "rows actor", seen=ROUND + 1)
+
+
+def test_advantages_normalised_over_everybody_of_the_round(monkeypatch):
+    """Nothing is remembered, but one user moves the others' rows: the clip bounds nothing."""
+    real = Dppg.local
+
+    def local(self, state, users, streams):
+        usable = users.mask & users.valid[..., None]
+        mean = users.rewards[usable].mean()
+        return real(self, state, replace(users, rewards=users.rewards - 2.0 * mean), streams)
+
+    monkeypatch.setattr(Dppg, "local", local)
+    assert_caught(formal(), "same round's rows actor")
+
+
+def test_optimiser_moments_from_rows_without_noise(monkeypatch):
+    def keep(self, state, users, contribution):
+        rows, valid, bypass = contribution.take()
+        self.mean_row = (rows["actor"] * valid[..., None]).mean(1)
+        return Contribution(rows, valid, bypass)
+
+    patch_local(monkeypatch, keep)
+    real = Dppg.server
+
+    def server(self, state, released):
+        after = real(self, state, released)
+        return State(after.round, {**after.tensors, "last_actor": self.mean_row})
+
+    monkeypatch.setattr(Dppg, "server", server)
+    config = changed(algo={"critic": "none", "local_adam": "seeded"}, env={"user": "fresh"})
+    report = assert_caught(config, "state last_actor")
+    assert "rows actor" in report.reached
+
+
+def test_a_replay_buffer(monkeypatch):
+    def remember(self, state, users, contribution):
+        self.replay = users.obs[:, :, :4].flatten(1, 2).clone()
+        return contribution
+
+    patch_local(monkeypatch, remember)
+    real = Dppg.server
+
+    def server(self, state, released):
+        after = real(self, state, released)
+        return State(after.round, {**after.tensors, "buffer": self.replay})
+
+    monkeypatch.setattr(Dppg, "server", server)
+    assert_caught(formal(), "state buffer")
+
+
+# --- counts and lengths
+
+
+def test_a_learning_rate_that_counts_episodes(monkeypatch):
+    def count(self, state, users, contribution):
+        self.episodes = getattr(self, "episodes", 0) + int(users.ended[users.valid].sum())
+        return contribution
+
+    patch_local(monkeypatch, count)
+    real = Dppg.learning_rate
+
+    def learning_rate(self, index):
+        return real(self, index) / (1.0 + 0.01 * getattr(self, "episodes", 0))
+
+    monkeypatch.setattr(Dppg, "learning_rate", learning_rate)
+    assert_caught(formal(), "schedule learning rate", "rows actor")
+
+
+def test_a_number_of_rounds_that_counts_steps(monkeypatch):
+    real = PrivacyPlan.release
+
+    def release(self, contribution, index):
+        rows, valid, bypass = contribution.take()
+        self.rounds = 500 + int(valid.sum())  # a null user is not counted
+        return real(self, Contribution(rows, valid, bypass), index)
+
+    monkeypatch.setattr(PrivacyPlan, "release", release)
+    assert_caught(formal(), "schedule rounds")
+
+
+def test_environment_seeds_that_count_episodes(monkeypatch):
+    """A slot's next user meets other simulators when the one before had more episodes."""
+    real = Rollout._reset
+
+    def reset(self, where, index):
+        if not hasattr(self, "total"):
+            self.total = 0
+        self.total += int(where.sum())
+        for r, u in zip(*where.nonzero(), strict=True):
+            self._episode[r, u] += self.total
+        real(self, where, index)
+
+    monkeypatch.setattr(Rollout, "_reset", reset)
+    report = find_leaks(formal(), ROUND)
+    assert not report.ok
+    assert "users obs" in report.undeclared
+    # Slots share the counter here, so that even users of the same round feel each other.
+    assert "same round's users obs" in report.undeclared
+
+
+def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
+    real = PrivacyPlan.release
+
+    def release(self, contribution, index):
+        rows, valid, bypass = contribution.take()
+        self.fewer = int(not valid.all())
+        return real(self, Contribution(rows, valid, bypass), index)
+
+    monkeypatch.setattr(PrivacyPlan, "release", release)
+    monkeypatch.setattr(
+        PrivacyPlan,
+        "cohort",
+        lambda self, index: [self.config.users_per_round - getattr(self, "fewer", 0)],
+    )
+    report = find_leaks(formal(), ROUND)
+    assert "cohort users" in report.undeclared
+    assert report.found["cohort users"].person == "null"
+
+
+def test_later_users_cut_at_the_number_of_episodes_so_far(monkeypatch):
+    real = Rollout.collect
+
+    def collect(self, actor, index, cohort):
+        users = real(self, actor, index, cohort)
+        most = getattr(self, "most", 0)
+        users.mask[:, :, most + 8 :] = False
+        self.most = max(most, int(users.ended.sum(-1).max()))
+        return users
+
+    monkeypatch.setattr(Rollout, "collect", collect)
+    assert_caught(formal(), "users mask", seen=ROUND + 1)
+
+
+def test_lengths_of_whole_episodes_decide_how_long_later_users_act(monkeypatch):
+    real = Rollout.collect
+
+    def collect(self, actor, index, cohort):
+        users = real(self, actor, index, cohort)
+        average = getattr(self, "average", users.mask.shape[-1])
+        users.mask[:, :, int(average) :] = False
+        self.average = max(2.0, float(users.mask.sum(-1).float().mean()))
+        return users
+
+    monkeypatch.setattr(Rollout, "collect", collect)
+    assert_caught(formal("episode"), "users mask", seen=ROUND + 1)
+
+
+# --- the gate
+
+
+def test_a_clip_that_follows_the_norms(monkeypatch):
+    """Adaptive clipping without noise; the gate's own values show it, though rows are the same."""
+    real = PrivacyPlan.release
+
+    def release(self, contribution, index):
+        rows, valid, bypass = contribution.take()
+        bound = getattr(self, "bound", 1.0)
+        self.bound = 0.5 * float(rows["actor"].norm(dim=-1).mean())
+        rows = {name: clip_rows(x, bound)[0] for name, x in rows.items()}
+        return real(self, Contribution(rows, valid, bypass), index)
+
+    monkeypatch.setattr(PrivacyPlan, "release", release)
+    config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"clip": 10.0})
+    assert_caught(config, "release actor", seen=ROUND + 1)
+
+
+# --- the test itself
+
+
+def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
+    class Same(OtherPerson):
+        def step(self, indices, actions):
+            return self._slots.step(indices, actions)
+
+        def _seen(self, obs):
+            return obs
+
+    monkeypatch.setattr(worlds, "OtherPerson", Same)
+    report = find_leaks(formal(), ROUND)
+    assert not report.found
+    assert report.powerless == ("the crafted user's row is the same as the one she replaces",)
+    assert not report.ok
+    assert leaks.main(["algo.hidden=[8]", "algo.critic=none", "env.user=fresh"]) == 1
+
+
+def test_the_crafted_row_differs_from_the_one_it_replaces():
+    """What every other test relies on, seen directly."""
+    config = formal()
+    place = worlds.Place(ROUND, 1)
+    model = worlds.World(config, place)
+    crafted = worlds.World(config, place, CRAFTED, model)
+    for _ in range(ROUND + 1):
+        model.step()
+        crafted.step()
+    here, there = model.own_row["actor"], crafted.own_row["actor"]
+    assert model.own_valid
+    assert crafted.own_valid
+    assert float((here - there).norm()) > 0.1 * float(here.norm())
+    assert torch.isfinite(there).all()
+    assert not crafted.differences
