@@ -21,16 +21,16 @@ What else a proof on real numbers takes for granted, and where it stands:
   for 8 users; clipping leaves 9e-7 free for it, enough for 60,000.
 - *The precision of the result* (Haney et al. 2022). A small sum of larger doubles ends in zeros that
   continuous noise would not have, and more draws do not mend that: doubles must not leave the gate. It
-  divides and rounds to float32, which merges some 2^29 doubles into one number. That fails where sum and
-  noise cancel to 2^-29 of the noise: for about 1.5e-9 of the numbers, 1e-5 of the releases of 5,000.
+  rounds the noised sum to multiples of a public power of two near a thousandth of the noise
+  (`plan.on_grid`), then divides and casts to float32. The cast alone failed where sum and noise cancel
+  to 2^-29 of the noise: for about 1.5e-9 of the numbers, 1e-5 of the releases of 5,000.
 
 Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a draw
 end at 8.6 standard deviations; log and cos are as exact as the machine's library. None of this is in epsilon.
 The fix with a proof is whole numbers throughout: rows cut down to a public grid after clipping, an
 exact sum, discrete Gaussian noise (Canonne, Kamath and Steinke 2020). It is not built: it belongs to the
 gate, not to a source of noise; the exact sampler took 0.12 ms a number in Python (0.5 s for the 4,610 of
-CartPole, some 600 times as long as here), and its time tells the noise. Rounding the noise alone to a
-grid would gain nothing while the sum is on none.
+CartPole, some 600 times as long as here), and its time tells the noise.
 """
 
 from __future__ import annotations

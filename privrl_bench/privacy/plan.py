@@ -53,6 +53,17 @@ def block_multipliers(z: float, blocks: tuple[Block, ...]) -> dict[str, float]:
     return {block.name: z * block.noise_ratio * spread for block in blocks}
 
 
+def on_grid(x: Tensor, std: float) -> Tensor:
+    """Round to multiples of a public power of two near std / 1024.
+
+    Post-processing, a thousandth of the noise. It takes away the low bits, where a float64 sum shows
+    which numbers were added (Haney et al. 2022); a cast to float32 alone leaves them where sum and
+    noise nearly cancel.
+    """
+    step = 2.0 ** math.floor(math.log2(std / 1024.0))
+    return torch.round(x / step) * step
+
+
 class Contribution:
     """What the users of one round send: rows per block, and declared bypasses. Used once.
 
@@ -237,7 +248,8 @@ class PrivacyPlan:
             if private and config.z > 0:
                 drawn = noise.normal([b.size for b in self.blocks], round_index, attempt)
                 for block, one in zip(self.blocks, drawn, strict=True):
-                    values[block.name] += multipliers[block.name] * block.clip * one
+                    std = multipliers[block.name] * block.clip
+                    values[block.name] = on_grid(values[block.name] + std * one, std)
             divisor = config.users_per_round if private else 1
             values = {name: (x / divisor).float() for name, x in values.items()}
             if ledger.came_out(round_index, attempt, digest(values)):

@@ -11,7 +11,14 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import Block, Contribution, PrivacyPlan, Released, block_multipliers
+from privrl_bench.privacy.plan import (
+    Block,
+    Contribution,
+    PrivacyPlan,
+    Released,
+    block_multipliers,
+    on_grid,
+)
 from privrl_bench.schema import PrivacyConfig
 
 USERS, SIZE = 4, 6
@@ -225,3 +232,13 @@ def test_a_zero_noise_block_cannot_hide_behind_a_noisy_one():
     from privrl_bench.privacy.accountant import joint_z
 
     assert joint_z([0.0, 5.0]) == 0.0
+
+
+@given(st.floats(1e-6, 1e6), st.floats(-1e3, 1e3))
+def test_released_sums_lie_on_a_public_grid(std, wide):
+    x = torch.tensor([wide * std, 1e-9 * std, -0.3 * std], dtype=torch.float64)
+    rounded = on_grid(x, std)
+    step = 2.0 ** math.floor(math.log2(std / 1024))
+    assert std / 2048 <= step <= std / 1024
+    assert torch.equal(torch.round(rounded / step), rounded / step)
+    assert (rounded - x).abs().max() <= step / 2
