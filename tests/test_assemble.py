@@ -35,11 +35,13 @@ def expected_caveats(critic, user, scaling):
 
 @pytest.mark.parametrize(
     ("critic", "user", "scaling", "z"),
-    itertools.product(
-        ("shared", "private", "none"),
-        ("segment", "fresh", "episode"),
-        ("public", "running", "none"),
-        (0.0, 1.0),
+    list(
+        itertools.product(
+            ("shared", "private", "none"),
+            ("segment", "fresh", "episode"),
+            ("public", "private", "running", "none"),
+            (0.0, 1.0),
+        )
     ),
 )
 def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scaling, z):
