@@ -100,7 +100,8 @@ def notes_of(config: RunConfig) -> dict[str, str]:
         return notes
     if config.privacy.noise == "seeded":
         notes["seeded noise"] = (
-            "reproducible research on simulators; whoever knows the seed can subtract the noise "
+            "reproducible research on simulators; whoever knows the seed can subtract the noise, and "
+            "a resumed round that repeats shows that nobody's data changed "
             "(privacy.noise=secure for real data)"
         )
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]

@@ -58,6 +58,7 @@ class Finding:
         mu: distance between the two under the claim; None if the claim does not say.
         problems: contradictions that are not bounds.
         notes: what the reader should know.
+        start: mean of `outside` under the claim.
     """
 
     attack: str
@@ -70,6 +71,7 @@ class Finding:
     seconds: float
     problems: list[str]
     notes: list[str]
+    start: float = 0.0
 
     @property
     def best(self) -> Bound:
@@ -362,4 +364,5 @@ def attack(
         seconds=run.seconds,
         problems=contradictions(run),
         notes=notes,
+        start=at,
     )

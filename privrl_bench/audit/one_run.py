@@ -69,4 +69,5 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
             f"{used} canaries in {run.rounds} rounds, {guesses} guessed, {right} right; loose by "
             "construction, see the canary attack for the tight number"
         ],
+        start=-run.mu / 2.0 if config.privacy.adjacency == "replace_one" else 0.0,
     )

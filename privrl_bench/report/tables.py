@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.report.runs import Run, flatten, number, usable
+from privrl_bench.report.runs import Run, flatten, nested, number, usable
 from privrl_bench.report.stats import mean_ci
 
 # Settings that change no result, and those that have a column of their own.
@@ -33,6 +33,10 @@ HEADER = (
     "delta",
     "epsilon_paper",
     "guarantee",
+    "unit",
+    "notion",
+    "adjacency",
+    "caveats",
     "steps",
     "steps_per_second",
 )
@@ -60,6 +64,21 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """For whom epsilon holds, in which sense, and the names of what is outside it."""
+
+    unit: str
+    notion: str
+    adjacency: str
+    caveats: str
+
+    def describe(self) -> str:
+        """One sentence part for the legend of a table."""
+        outside = f"; outside epsilon: {self.caveats}" if self.caveats else ""
+        return f"unit: {self.unit}; notion {self.notion}; adjacency {self.adjacency}{outside}"
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of the table. Returns are means over seeds of the runs' final returns."""
 
@@ -76,6 +95,7 @@ class Row:
     delta: float
     epsilon_paper: float  # nan where the paper's formula does not apply
     guarantee: str
+    terms: Terms
     steps: int
     steps_per_second: float
 
@@ -132,6 +152,7 @@ def left_out(runs: Sequence[Run]) -> list[str]:
 def markdown(rows: Sequence[Row]) -> str:
     """The table in Markdown, columns aligned, with a line that says what the numbers are."""
     with_variant = any(row.variant for row in rows)
+    kinds = list(dict.fromkeys(row.terms for row in rows))
     head = ["algo", "env", "z", "seeds", "return (mean ± 95 % CI)", "min", "max"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
     cells = [
@@ -146,7 +167,7 @@ def markdown(rows: Sequence[Row]) -> str:
             short(row.epsilon),
             short(row.delta),
             short(row.epsilon_paper),
-            row.guarantee,
+            f"{row.guarantee} [{kinds.index(row.terms) + 1}]",
             f"{row.steps:,}",
             _whole(row.steps_per_second),
         ]
@@ -163,7 +184,8 @@ def markdown(rows: Sequence[Row]) -> str:
         "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
         "the half width of its 95 % t interval over seeds (- for one seed)."
     )
-    return "\n".join([*lines, "", note, ""])
+    legend = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    return "\n".join([*lines, "", note, "", "Guarantees:", "", *legend, ""])
 
 
 def csv_text(rows: Sequence[Row]) -> str:
@@ -174,8 +196,10 @@ def csv_text(rows: Sequence[Row]) -> str:
     for row in rows:
         values = [row.algo, row.env, _ABSENT if row.z is None else row.z, row.variant, row.seeds]
         values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
-        values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee, row.steps]
-        writer.writerow([*values, row.steps_per_second])
+        values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
+        terms = row.terms
+        values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
+        writer.writerow([*values, row.steps, row.steps_per_second])
     return buffer.getvalue()
 
 
@@ -252,9 +276,26 @@ def _row(group: Group) -> Row:
         delta=_largest(number(run.summary.get("delta")) for run in runs),
         epsilon_paper=_largest(number(run.summary.get("epsilon_paper")) for run in runs),
         guarantee="/".join(statuses),
+        terms=_terms(runs),
         steps=int(_largest([number(run.summary.get("steps")) for run in runs], empty=0.0)),
         steps_per_second=sum(speeds) / len(speeds),
     )
+
+
+def _terms(runs: Sequence[Run]) -> Terms:
+    """What the runs' guarantees say, joined by `/` where they differ."""
+
+    def joined(key: str) -> str:
+        return " / ".join(
+            sorted({str(nested(run.summary, "guarantee", key) or "?") for run in runs})
+        )
+
+    names = {
+        str(line).split(":", 1)[0]
+        for run in runs
+        for line in nested(run.summary, "guarantee", "caveats") or []
+    }
+    return Terms(joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names)))
 
 
 def _largest(values: Any, empty: float = math.nan) -> float:

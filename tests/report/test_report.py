@@ -44,6 +44,8 @@ def test_runs_are_grouped_over_seeds_and_infinity_is_written(tmp_path):
     assert rows["ppo", None].epsilon == math.inf
     text = markdown(list(rows.values()))
     assert "| inf " in text
+    assert "unit: segment of 64 steps; notion central" in text
+    assert "outside epsilon: shared critic" in text
     assert ",inf," in csv_text(list(rows.values()))
 
 

@@ -1,0 +1,129 @@
+"""The picture of an audit: scores with and without the user, and bounds beside the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from privrl_bench.audit.canary import Finding
+
+_STYLE: Any = {
+    "figure.dpi": 110,
+    "savefig.dpi": 150,
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+_FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
+_COLOURS = ("C0", "C1", "C2", "C4", "C5")  # red is for bounds above their claim
+
+
+def audit_picture(findings: Sequence[Finding], title: str, path: Path) -> None:
+    """Write the picture: one histogram for each finding with scores, then all bounds and claims.
+
+    Args:
+        findings: of one audit, at least one.
+        title: one or two lines above everything.
+        path: of the PNG.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [f for f in findings if np.concatenate([f.inside, f.outside]).std() > 0]
+    bars = sum(len(f.bounds) for f in findings)
+    panels = len(shown) + 1
+    columns = min(panels, 3)
+    rows = -(-panels // columns)
+    height = max(3.8, 1.6 + 0.3 * bars) if rows == 1 else 3.8
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(5.4 * columns, height * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+        for one, finding in zip(axes, shown, strict=False):
+            _histogram(one, finding)
+        _bars(axes[len(shown)], findings)
+        for spare in axes[panels:]:
+            spare.set_axis_off()
+        figure.suptitle(title, fontsize=10)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def _histogram(axes: Any, finding: Finding) -> None:
+    both = np.concatenate([finding.inside, finding.outside])
+    low, high = np.quantile(both, [0.001, 0.999])
+    edges = np.linspace(low, high, int(np.clip(len(both) ** 0.5 / 2, 10, 60)))
+    for scores, label, colour in (
+        (finding.outside, "without her", "C0"),
+        (finding.inside, "with her", "C1"),
+    ):
+        axes.hist(
+            scores,
+            bins=edges,
+            density=True,
+            alpha=0.45,
+            color=colour,
+            label=f"{label} ({len(scores)})",
+        )
+    if finding.mu is not None:
+        x = np.linspace(low, high, 200)
+        for centre, colour in (
+            (finding.start, "C0"),
+            (finding.start + finding.mu, "C1"),
+        ):
+            axes.plot(x, norm.pdf(x, centre), color=colour, linewidth=1.6)
+        axes.plot([], [], color="0.4", label=f"as claimed: {finding.mu:.3g} apart")
+    threshold = finding.best.details.get("threshold")
+    if threshold is not None:
+        axes.axvline(threshold, color="black", linestyle=":", linewidth=1.2, label="threshold")
+    axes.set_title(finding.attack)
+    axes.set_xlabel("score, in standard deviations of the noise")
+    axes.set_ylabel("density")
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2)
+
+
+def _bars(axes: Any, findings: Sequence[Finding]) -> None:
+    labels: list[str] = []
+    marked = False
+    for number, finding in enumerate(findings):
+        for bound in finding.bounds:
+            place = len(labels)
+            labels.append(f"{finding.attack}: {_FORMS[bound.form]}")
+            decides = bound.form != "normal"
+            over = decides and finding.claim is not None and bound.epsilon > finding.claim
+            axes.barh(
+                place,
+                bound.epsilon,
+                color="C3" if over else _COLOURS[number % len(_COLOURS)],
+                alpha=0.85 if decides else 0.35,
+                height=0.62,
+            )
+            axes.text(0.0, place, f" {bound.epsilon:.3g}", va="center", fontsize=9)
+            if finding.claim is not None:
+                axes.plot(
+                    [finding.claim] * 2,
+                    [place - 0.42, place + 0.42],
+                    color="black",
+                    linewidth=2.0,
+                    label=None if marked else "claimed epsilon",
+                )
+                marked = True
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0.0)
+    axes.margins(x=0.12)
+    axes.grid(axis="y", visible=False)
+    axes.set_title("measured lower bounds (pale: for information)")
+    axes.set_xlabel("epsilon")
+    if marked:
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16))
