@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,17 +101,21 @@ def notes_of(config: RunConfig) -> dict[str, str]:
         return notes
     if config.privacy.noise == "seeded":
         notes["seeded noise"] = (
-            "reproducible research on simulators; whoever knows the seed can subtract the noise, and "
-            "a resumed round that repeats shows that nobody's data changed "
+            "reproducible research on simulators: epsilon holds against who does not know the seed, and "
+            "for one run of these settings and seed; run again on other data, the noise is the same "
             "(privacy.noise=secure for real data)"
         )
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
+    if config.privacy.sampling == "poisson":
+        public.append("population, a bound on the number of people")
+        notes["people"] = "a person's randomness is her own, whoever else joins the round"
     notes["scope"] = (
         "this run alone (other runs about the same people compose, and so does tuning on them); "
         "not timing, not a stop caused by a user's failing environment; evaluation episodes are "
-        "simulated and nobody's; an environment's reset must forget the user before"
+        "simulated and nobody's; an environment's reset must forget the user before, and environments "
+        "must share nothing"
     )
     notes["public information"] = ", ".join(public)
     return notes
@@ -160,7 +165,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         blocks=algo.blocks(),
         unit=unit_of(config.env, spec.limit, steps, poisson),
         rounds=rounds,
-        noises=[noise_source(c.privacy.noise, c.seed) for c in configs],
+        noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
         ledgers=[Ledger(path) for path in ledger_paths],
         caveats=caveats_of(config, algo),
         notes=notes_of(config),
@@ -171,6 +176,12 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
             plan.permit(name)
     streams = [Streams(c.seed) for c in configs]
     return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+
+
+def _settings(config: RunConfig) -> int:
+    """A number that differs between runs whose rows, noise or schedule differ."""
+    parts = (config.algo, config.env, config.privacy, config.total_steps)
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:16], "big")
 
 
 def _check_equal(configs: list[RunConfig]) -> None:

@@ -89,7 +89,7 @@ class PrivacyConfig:
     delta: float = 1e-5
     users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
     sampling: str = "fixed"  # fixed: cohorts of U filled by arrival; poisson: each joins with q
-    population: int | None = None  # number of people, Poisson sampling only
+    population: int | None = None  # public bound on the number of people, Poisson sampling only
     adjacency: str = "zero_out"  # zero_out | replace_one (fixed), add_or_remove (poisson)
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
@@ -175,7 +175,8 @@ class DppgConfig(AlgoConfig):
     critic_frequency: float = 1.0  # private critic: std of the feature frequencies
     critic_ridge: float = 0.01  # private critic: ridge penalty of the local regression
     critic_noise_ratio: float = 3.0  # private critic: its noise multiplier / the actor's
-    anneal_server: bool = False  # step of the released change: 1, or linearly from 1 to 0
+    anneal_lr: bool = False  # linearly to 0 over the run
+    anneal_server: bool = True  # step of the released change: linearly from 1 to 0, or 1
     moments_clip: float = 3.0  # private scaling: L2 bound of one user's wish
     moments_noise_ratio: float = 3.0  # private scaling: its noise multiplier / the actor's
 

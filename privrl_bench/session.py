@@ -64,7 +64,7 @@ class Session:
         del users  # raw data end here
         diagnostics = contribution.diagnostics
         released = parts.plan.release(contribution, index)
-        state = parts.algo.server(self.state, released)
+        state = parts.algo.server(self.state, released.for_server())
         state = parts.algo.improve(state, parts.streams)
         if state.round != index + 1:
             raise RuntimeError(f"round {index} left the state at round {state.round}")

@@ -80,3 +80,15 @@ def test_only_seed_and_z_may_differ_in_a_group():
     assert len(assemble([one, other], [None, None]).configs) == 2
     with pytest.raises(ConfigError, match="seed and"):
         assemble([one, cartpole(total_steps=1024)], [None, None])
+
+
+def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
+    def drawn(*words):
+        plan = assemble([compose(["seed=5", *words])], [None]).plan
+        return plan._noises[0].normal([50], 0, 0)[0]
+
+    first = drawn()
+    assert (first == drawn("eval.episodes=3", "log=none")).all()
+    for word in ("privacy.z=3", "privacy.clip=0.1", "env=acrobot", "algo.lr=1e-3", "seed=6"):
+        assert (first != drawn(word)).all(), word
+    assert (first != drawn("total_steps=200_000")).all()

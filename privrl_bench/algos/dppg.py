@@ -8,9 +8,9 @@ Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorith
         policy <- policy + (sum of displacements + N(0, (z clip)^2 I)) / U
 
 Deviations from the paper's text, which follow its authors' code or are noted in docs/dppg.md: the
-server step is 1; the learning rate is annealed to 0; advantages are normalised within the user; a
-time limit bootstraps the value where the authors' code treats it as a termination; Adam starts afresh
-for every user (`algo.local_adam=seeded` is the paper's).
+server step is 1, or falls linearly to 0 (`algo.anneal_server`, not in the paper); advantages are
+normalised within the user; a time limit bootstraps the value where the authors' code treats it as a
+termination; Adam starts afresh for every user (`algo.local_adam=seeded` is the paper's).
 """
 
 from __future__ import annotations
@@ -152,6 +152,9 @@ def _diagnostics(
     found = []
     for r in range(users.mask.shape[0]):
         mask = users.mask[r]
+        if mask.sum() < 2:  # an empty Poisson cohort
+            found.append({"train/entropy": float("nan"), "train/critic_error": float("nan")})
+            continue
         target = targets[r][mask]
         error = (target - values[r][mask]).var() / target.var().clamp_min(1e-12)
         found.append(

@@ -111,6 +111,8 @@ class Ledger:
     def came_out(self, round_index: int, attempt: int, fingerprint: str) -> bool:
         """Record what an attempt gave, before it leaves the process.
 
+        The line is flushed, not synced: it survives a killed process, not a power cut.
+
         Returns: False when the same attempt gave something else before. Then this value must not be
         used: it carries the noise of another release. `again` opens a new attempt.
         """

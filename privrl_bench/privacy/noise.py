@@ -17,8 +17,8 @@ for real people's data. What it protects from:
 What else a proof on real numbers takes for granted, and where it stands:
 
 - *The sum over users* (Casacuberta et al. 2022). The gate adds U clipped rows in double precision, in an
-  order that no data change. Rounding adds less than 2 U^2 2^-53 clips to what one user can move, 1e-14
-  for 8 users; clipping leaves 9e-7 free for it, enough for 60,000.
+  order that no data change. Rounding adds less than 2 U^2 2^-53 clips to what one user can move, 9e-13
+  for 64 users; clipping leaves 9e-7 free for it, enough for 60,000.
 - *The precision of the result* (Haney et al. 2022). A small sum of larger doubles ends in zeros that
   continuous noise would not have, and more draws do not mend that: doubles must not leave the gate. It
   rounds the noised sum to multiples of a public power of two near a thousandth of the noise
@@ -26,7 +26,7 @@ What else a proof on real numbers takes for granted, and where it stands:
   to 2^-29 of the noise: for about 1.5e-9 of the numbers, 1e-5 of the releases of 5,000.
 
 Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a draw
-end at 8.6 standard deviations; log and cos are as exact as the machine's library. None of this is in epsilon.
+end at 17 standard deviations; log and cos are as exact as the machine's library. None of this is in epsilon.
 The fix with a proof is whole numbers throughout: rows cut down to a public grid after clipping, an
 exact sum, discrete Gaussian noise (Canonne, Kamath and Steinke 2020). It is not built: it belongs to the
 gate, not to a source of noise; the exact sampler took 0.12 ms a number in Python (0.5 s for the 4,610 of
@@ -62,25 +62,32 @@ class NoiseSource(Protocol):
 
 
 class SeededNoise:
-    """Reproducible noise: a function of (seed, round, attempt). It protects nobody who is up against
-    someone that knows the seed; for research on simulators."""
+    """Reproducible noise: a function of (seed, settings, round, attempt). It protects nobody who is up
+    against someone that knows the seed; for research on simulators.
+
+    Args:
+        seed: of the run.
+        settings: a number that stands for everything that changes the rows or the noise's size. Two runs
+            of one seed with other settings would else share their noise, and the difference of their
+            releases would be free of it.
+    """
 
     name = "seeded"
 
-    def __init__(self, seed: int):
-        self._seed = seed
+    def __init__(self, seed: int, settings: int = 0):
+        self._words = [seed, settings]
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
         """See `NoiseSource.normal`. A second attempt at a round draws other noise."""
         # NumPy's generator has 128 bits of state; torch's takes 32 bits of its seed, so that two of a
         # thousand rounds would share their noise more often than delta allows.
-        words = np.random.SeedSequence([self._seed, _NOISE_TAG, round_index, attempt])
+        words = np.random.SeedSequence([*self._words, _NOISE_TAG, round_index, attempt])
         stream = np.random.default_rng(words)
         return [torch.from_numpy(stream.standard_normal(size)) for size in sizes]
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """See `NoiseSource.binomial`."""
-        words = np.random.SeedSequence([self._seed, _COHORT_TAG, round_index])
+        words = np.random.SeedSequence([*self._words, _COHORT_TAG, round_index])
         return int(np.random.default_rng(words).binomial(n, q))
 
 
@@ -130,6 +137,6 @@ def _uniform(stream: Callable[[int], bytes], count: int) -> np.ndarray:
     return (bits.astype(np.float64) + 1.0) * 2.0**-53
 
 
-def noise_source(kind: str, seed: int) -> NoiseSource:
-    """`seeded` or `secure` (see `privacy.noise`)."""
-    return SecureNoise() if kind == "secure" else SeededNoise(seed)
+def noise_source(kind: str, seed: int, settings: int = 0) -> NoiseSource:
+    """`seeded` or `secure` (see `privacy.noise`); `settings` as in `SeededNoise`."""
+    return SecureNoise() if kind == "secure" else SeededNoise(seed, settings)

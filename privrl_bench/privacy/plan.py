@@ -5,12 +5,20 @@
 The plan is built from the privacy configuration alone, so the noise, the clip, the divisor and the
 accounted event cannot disagree. Anything that passes beside it must be declared by name before
 the run; the name then stands in the guarantee as a caveat.
+
+Why N ledger lines of fixed cohorts cost one user only one release (adaptive parallel composition): a user
+is in one round (`Unit.participation`, held by `rollout.py`); her row is a function of her data and of what
+was released before (`algos/*.local`, held bit for bit by `privrl-audit leaks`); later rounds see her
+through the release alone. So, given everybody else's data, the whole transcript is one Gaussian mechanism
+on her row, followed by post-processing. A unit in m rounds is m of them, composed adaptively; Poisson
+persons may be in every round. The zero-out neighbour fills the same slot with a row of zeros, which is
+also what a user with invalid data sends.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -97,13 +105,20 @@ _GATE = object()
 
 @dataclass(frozen=True)
 class Released:
-    """What everybody may see: the noised mean of every block, [R, P_b]. Only the gate makes one."""
+    """What everybody may see: the noised mean of every block, [R, P_b]. Only the gate makes one.
+
+    The two diagnostics are exact and private; `for_server` hands on what an algorithm may use.
+    """
 
     values: dict[str, Tensor]
     bypass: dict[str, dict[str, Tensor]]  # un-noised, outside epsilon, named in the caveats
     clipped_fraction: list[float] = field(default_factory=list)  # private diagnostic, per replica
     invalid_users: list[int] = field(default_factory=list)  # private diagnostic, per replica
     key: object = None
+
+    def for_server(self) -> Released:
+        """A copy without the private diagnostics."""
+        return replace(self, clipped_fraction=[], invalid_users=[])
 
     def __post_init__(self) -> None:
         if self.key is not _GATE:

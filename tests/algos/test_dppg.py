@@ -43,6 +43,8 @@ def made(spec=CHOICE, round_index=0, **changes):
         "minibatches": 2,
         "lr": 4e-3,
         "entropy_coef": 0.1,
+        "anneal_lr": True,
+        "anneal_server": False,
         "critic_clip": CRITIC_CLIP,
         "critic_features": 7,
         **changes,

@@ -278,3 +278,11 @@ def test_rounding_of_a_sum_stays_inside_what_clipping_leaves_free():
         without[user] = 0.0
         moved = rows.double().sum(0) - without.double().sum(0)
         assert sum(Fraction(float(m)) ** 2 for m in moved) <= Fraction(bound) ** 2
+
+
+def test_other_settings_have_other_noise() -> None:
+    one, two = SeededNoise(3, 1), SeededNoise(3, 2)
+    a, b = one.normal([2000], 0, 0)[0], two.normal([2000], 0, 0)[0]
+    assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.1
+    again = SeededNoise(3, 1).normal([2000], 0, 0)[0]
+    assert torch.equal(a, again)
