@@ -46,7 +46,17 @@ ALLOWED = {
     },
     "run": {"assemble", "errors", "rundir", "schema", "training"},
     "audit": {
-        *("assemble", "config", "errors", "privacy", "rollout", "run", "schema", "session", "types"),
+        *(
+            "assemble",
+            "config",
+            "errors",
+            "privacy",
+            "rollout",
+            "run",
+            "schema",
+            "session",
+            "types",
+        ),
     },
     "config": {"errors", "schema"},
     "cli": {"config", "errors", "run", "schema", "sweep", "report"},
