@@ -167,7 +167,7 @@ def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     honest = audit(*words)
     once = lambda env, limit, steps, poisson: Unit("an episode", 1)  # noqa: E731
     monkeypatch.setattr(assembling, "unit_of", once)
-    finding = audit(*words)
+    finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
     assert honest.claim == pytest.approx(epsilon([Release("gaussian", 1.0, "zero_out")] * 2, 1e-5))
     assert finding.claim == pytest.approx(4.377178, abs=1e-5)
     assert contradicted(finding)

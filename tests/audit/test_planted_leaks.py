@@ -298,7 +298,7 @@ def test_a_clip_that_follows_the_norms(monkeypatch):
         return real(self, Contribution(rows, valid, bypass), index)
 
     monkeypatch.setattr(PrivacyPlan, "release", release)
-    config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"clip": 10.0})
+    config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"z": 0.01})
     assert_caught(config, "release actor", seen=ROUND + 1)
 
 
