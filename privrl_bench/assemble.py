@@ -49,6 +49,11 @@ class Parts:
         return self.configs[0]
 
 
+def supports_replicas(config: RunConfig) -> bool:
+    """Whether several runs of this algorithm that differ in seed and z can be trained together."""
+    return ALGORITHMS[config.algo.name].support.replicas
+
+
 def user_steps(config: EnvConfig, spec: EnvSpec) -> int:
     """T: the episode limit for whole episodes, `env.user_steps` otherwise."""
     if config.user == "episode" or config.user_steps is None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
-from privrl_bench.assemble import Parts, assemble, describe_plan
+from privrl_bench.assemble import Parts, assemble, describe_plan, supports_replicas
 from privrl_bench.errors import ConfigError
-from privrl_bench.rundir import RunDir, write_json
+from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.training import RunResult, Training, catching_signals
 
-__all__ = ["RunResult", "run"]
+__all__ = ["RunResult", "run", "run_each", "supports_replicas"]
 
 
 def run(
@@ -35,40 +36,90 @@ def run(
     Returns: how each ended, in order.
 
     Raises:
-        ConfigError: a setting is wrong; nothing was trained and no folder was created.
+        ConfigError: a setting is wrong; that run was not trained and its folder was not created.
     """
-    dirs = [RunDir(Path(folder)) for folder in folders]
+    results = []
+    for result in run_each(configs, folders, overrides):
+        if isinstance(result, ConfigError):
+            raise result
+        results.append(result)
+    return results
+
+
+def run_each(
+    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+) -> list[RunResult | ConfigError]:
+    """`run`, where a refused run gives its error in its place and the others are trained."""
     torch.set_num_threads(configs[0].hardware.threads)
-    with ExitStack() as locks:
-        for rundir in dirs:
-            locks.enter_context(rundir.lock())
-        return _run_locked(configs, dirs, overrides)
-
-
-def _run_locked(
-    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]]
-) -> list[RunResult]:
-    """`run`, with the folders reserved for this process."""
-    results: dict[int, RunResult] = {}
+    results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
-    for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
-        if config.resume == "restart":
-            rundir.move_aside()
-        status = rundir.status()
-        rundir.check_same(config)
-        if status.get("status") == "done" and not config.plan_only:
-            results[i] = _already_done(rundir)
-            continue
-        saved = rundir.load_checkpoint()
-        waiting.setdefault(int(saved["round"]) if saved else 0, []).append(i)
-    for members in waiting.values():
-        group = _run_group(
-            [configs[i] for i in members],
-            [dirs[i] for i in members],
-            [overrides[i] for i in members],
-        )
-        results.update(zip(members, group, strict=True))
+    dirs = [RunDir(Path(folder)) for folder in folders]
+    with ExitStack() as locks:
+        for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
+            try:
+                locks.enter_context(rundir.lock())
+                found = _look(config, rundir)
+            except ConfigError as error:
+                results[i] = error
+                continue
+            if isinstance(found, RunResult):
+                results[i] = found
+            else:
+                waiting.setdefault(found, []).append(i)
+        interrupted = 0
+        for members in waiting.values():
+            group: Sequence[RunResult | ConfigError]
+            try:
+                group = _run_group(
+                    [configs[i] for i in members],
+                    [dirs[i] for i in members],
+                    [overrides[i] for i in members],
+                    interrupted,
+                )
+            except ConfigError as error:
+                group = [error] * len(members)
+            results.update(zip(members, group, strict=True))
+            interrupted = interrupted or _interrupted(group)
     return [results[i] for i in range(len(configs))]
+
+
+def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
+    """Exit code of an interruption among these results; 0: there was none."""
+    ended = [r for r in results if isinstance(r, RunResult) and r.status == "interrupted"]
+    return ended[0].exit_code if ended else 0
+
+
+def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
+    """What is in a run folder: a finished run, or the round to go on from (0: anew).
+
+    Raises: ConfigError when the folder cannot be used for this run.
+    """
+    if config.resume == "restart":
+        rundir.move_aside()
+    status = rundir.status()
+    rundir.check_same(config)
+    if status.get("status") == "done" and not config.plan_only:
+        return _already_done(rundir)
+    saved = rundir.load_checkpoint()
+    rounds = int(saved["round"]) if saved else 0
+    if rounds and not config.plan_only:
+        _check_ledger(rundir / "ledger.jsonl", rounds)
+    return rounds
+
+
+def _check_ledger(path: Path, rounds: int) -> None:
+    """Raise `ConfigError` unless the ledger tells what was released in the first `rounds` rounds."""
+    try:
+        known = {line["round"] for line in read_lines(path)}
+    except json.JSONDecodeError as error:
+        raise ConfigError("resume", f"{path} is damaged ({error}), so epsilon is unknown") from None
+    lost = [index for index in range(rounds) if index not in known]
+    if lost:
+        raise ConfigError(
+            "resume",
+            f"{path} has no line for round {lost[0]}, which the checkpoint has seen, so epsilon is "
+            "unknown; use resume=restart",
+        )
 
 
 def _already_done(rundir: RunDir) -> RunResult:
@@ -82,9 +133,12 @@ def _already_done(rundir: RunDir) -> RunResult:
 
 
 def _run_group(
-    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]]
+    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
 ) -> list[RunResult]:
-    """Runs that stand at the same round."""
+    """Runs that stand at the same round. `interrupted`: exit code of a stop before their turn."""
+    if interrupted:
+        reason = "stopped before its turn; run the same command to go on"
+        return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
     if configs[0].plan_only:
         parts = assemble(configs, [None] * len(configs))
         for r, rundir in enumerate(dirs):
@@ -102,31 +156,31 @@ def _run_group(
         rundir.begin(config, given)
         rundir.set_status("running")
     parts = assemble(configs, [rundir / "ledger.jsonl" for rundir in dirs])
-    for ledger, rundir, one in zip(parts.plan.ledgers, dirs, saved, strict=True):
-        lost = ledger.missing(int(one["round"])) if one else []
-        if lost:
-            raise ConfigError(
-                "resume",
-                f"{rundir / 'ledger.jsonl'} has no line for round {lost[0]}, which the checkpoint has "
-                "seen, so epsilon is unknown; use resume=restart",
-            )
     for r, rundir in enumerate(dirs):
         _announce(parts, r, rundir)
         write_json(rundir / "plan.json", describe_plan(parts, r))
     with catching_signals() as stop:
-        return Training(parts, dirs).run(saved, stop)
+        results = Training(parts, dirs).run(saved, stop)
+    for r, result in enumerate(results):
+        if result.apart:  # one of them fails, nobody knows which: each goes on by itself
+            code = 128 + stop.signal if stop.signal else _interrupted(results)
+            (results[r],) = _run_group([configs[r]], [dirs[r]], [overrides[r]], code)
+    return results
 
 
 def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
-    """Print what is about to happen, privacy first."""
+    """Print what is about to happen, privacy first. In full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r, planned=True)
     z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
+    first, *rest = guarantee.describe()
+    if r:
+        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
+        return
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
         f"steps = {parts.rounds * parts.round_steps} steps"
     )
-    first, *rest = guarantee.describe()
     paper = parts.plan.paper_epsilon(r)
     formula = "" if math.isinf(paper) else f" (the DPPG paper's formula: {paper:.4g})"
     print(f"  privacy {first}{formula}")

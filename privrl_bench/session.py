@@ -27,6 +27,7 @@ class Session:
         self.parts = parts
         self.state: State = parts.algo.init(parts.streams)
         self.diagnostics: list[dict[str, float]] = []
+        self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = Rollout(
             config.env,
             parts.spec,
@@ -68,6 +69,9 @@ class Session:
         state = parts.algo.improve(state, parts.streams)
         if state.round != index + 1:
             raise RuntimeError(f"round {index} left the state at round {state.round}")
+        for r, kept in self._frozen.items():
+            for name, x in kept.items():
+                state.tensors[name][r] = x
         after = parts.algo.actor(state)
         self.state = state
         self.diagnostics = [
@@ -86,6 +90,17 @@ class Session:
     def diverged(self) -> list[bool]:
         """Which replicas have non-finite parameters."""
         return (~torch.isfinite(self.parts.algo.actor(self.state)).all(-1)).tolist()
+
+    def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
+        """Replica r stays as it was in `snapshot` and releases nothing more.
+
+        It keeps its place along the replica axis: the others are then computed by the same operations
+        on the same shapes as before, so that nothing in their numbers tells that r is gone.
+        """
+        self.parts.plan.end(r)
+        self._frozen[r] = {name: x[r].clone() for name, x in snapshot["state"].items()}
+        for name, x in self._frozen[r].items():
+            self.state.tensors[name][r] = x
 
     def evaluate(self) -> list[Evaluation]:
         """Evaluation episodes of the current policies."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -31,13 +32,17 @@ CHECKPOINT_SECONDS = 10.0
 
 @dataclass
 class RunResult:
-    """How one run ended. `status`: done | failed | interrupted | planned | skipped."""
+    """How one run ended. `status`: done | failed | interrupted | planned | skipped.
+
+    `apart`: it failed because its group did; trained alone it may go on.
+    """
 
     status: str
     reason: str
     folder: Path
     summary: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
+    apart: bool = False
 
 
 class Stop:
@@ -87,39 +92,43 @@ class Training:
             )
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
+        self.alive = list(range(len(dirs)))  # replicas that are still training
         self.last_eval: list[Evaluation] = []
         self.last_eval_round = 0
-        self._earlier = 0.0
+        self._ended: dict[int, RunResult] = {}
+        self._earlier = [0.0] * len(dirs)
         self._started = time.perf_counter()
+        self._trained = math.inf  # when training was over; plots of other replicas do not count
         self._start_round = 0
         self._saved_at = time.perf_counter()
 
     # -- the loop ---------------------------------------------------------------------------
 
     def run(self, saved: list[dict[str, Any] | None], stop: Stop) -> list[RunResult]:
-        """Train to the end, a signal or a failure."""
+        """Train to the end, a signal or a failure. A replica that diverges fails alone."""
         parts, session = self.parts, self.session
+        count = len(self.dirs)
+        together = f", {count} runs together" if count > 1 else ""
         progress = Progress(
-            parts.rounds * parts.round_steps,
+            count * parts.rounds * parts.round_steps,
             enabled=self.config.log.progress,
-            label=f"{self.config.algo.name} {self.config.env.label}",
-            initial_steps=self._resume(saved) * parts.round_steps,
+            label=f"{self.config.algo.name} {self.config.env.label}{together}",
+            initial_steps=count * self._resume(saved) * parts.round_steps,
         )
         try:
-            while session.round < parts.rounds and stop.signal is None:
+            while session.round < parts.rounds and self.alive and stop.signal is None:
                 snapshot = session.snapshot()
                 session.step()
-                failed = session.diverged()
-                if any(failed):
-                    session.restore([one_replica(snapshot, r) for r in range(len(self.dirs))])
-                    raise FloatingPointError(
-                        f"round {session.round} gave non-finite parameters; the run has diverged"
-                    )
-                self._after_round(progress)
-            if stop.signal is None:
-                if self.last_eval_round < session.round:  # resumed after the last round
+                self._drop_diverged(snapshot)
+                if self.alive:
+                    self._after_round(progress)
+            if stop.signal is None or not self.alive:
+                if self.alive and self.last_eval_round < session.round:  # resumed after the last
                     self._evaluate()
-                return [self._finish(r) for r in range(len(self.dirs))]
+                self._trained = time.perf_counter()
+                for r in list(self.alive):
+                    self._finish(r)
+                return self._results()
             self._checkpoint()
             name = signal.Signals(stop.signal).name
             return self._end(
@@ -135,7 +144,7 @@ class Training:
         except Exception as error:
             if "snapshot" in locals():
                 self._save(snapshot)
-            if not isinstance(error, EnvironmentFailure | FloatingPointError):
+            if not isinstance(error, EnvironmentFailure):
                 traceback.print_exc()
             return self._end("failed", f"{type(error).__name__}: {error}", 1)
         finally:
@@ -156,10 +165,22 @@ class Training:
             print(f"  resume  at round {self.session.round} of {self.parts.rounds}", flush=True)
         for rundir in self.dirs:
             rundir.cut_metrics(self.session.round)
-        self._earlier = self.dirs[0].seconds_so_far()
+        self._earlier = [rundir.seconds_so_far() for rundir in self.dirs]
         self._started = time.perf_counter()
         self._start_round = self.session.round
         return self.session.round
+
+    def _drop_diverged(self, snapshot: dict[str, Any]) -> None:
+        """End replicas with non-finite parameters as failed, at their last good state."""
+        for r, diverged in enumerate(self.session.diverged()):
+            if diverged:
+                self.session.freeze(r, snapshot)
+                self.dirs[r].save_checkpoint(one_replica(snapshot, r))
+                reason = (
+                    f"FloatingPointError: round {snapshot['round']} gave non-finite parameters; "
+                    "the run has diverged"
+                )
+                self._end_one(r, "failed", reason, 1, rounds=snapshot["round"])
 
     def _after_round(self, progress: Progress) -> None:
         """Evaluate, log and checkpoint when it is time."""
@@ -174,10 +195,12 @@ class Training:
             self._log_lines(steps, evaluated)
         if evaluated or time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
             self._checkpoint()
-        mean = float(np.mean([e.returns.mean() for e in self.last_eval])) if evaluated else None
-        progress.update(
-            steps, return_mean=mean, epsilon=parts.plan.spent_epsilon(0) if evaluated else None
-        )
+        mean = epsilon = None
+        if evaluated:
+            mean = float(np.mean([self.last_eval[r].returns.mean() for r in self.alive]))
+            spent = {parts.plan.spent_epsilon(r) for r in self.alive}
+            epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
+        progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
 
     def _evaluate(self) -> None:
         self.last_eval = self.session.evaluate()
@@ -185,7 +208,8 @@ class Training:
 
     def _log_lines(self, steps: int, evaluated: bool) -> None:
         lr = getattr(self.parts.algo, "learning_rate", None)
-        for r, rundir in enumerate(self.dirs):
+        for r in self.alive:
+            rundir = self.dirs[r]
             row: dict[str, float] = {
                 "round": self.session.round,
                 "steps": steps,
@@ -197,33 +221,33 @@ class Training:
             if evaluated:
                 row |= _eval_row(self.last_eval[r])
             check_declared(row)
-            timing = self._timing(steps)
+            timing = self._timing(r, steps)
             rundir.append("metrics.jsonl", row)
             rundir.append("timing.jsonl", {"round": self.session.round, **timing})
             self.mirrors[r].log({**row, **timing})
 
-    def _timing(self, steps: int) -> dict[str, float]:
-        here = time.perf_counter() - self._started
+    def _timing(self, r: int, steps: int) -> dict[str, float]:
+        here = min(time.perf_counter(), self._trained) - self._started
         fresh = steps - self._start_round * self.parts.round_steps
         return {
-            "wall_seconds": round(self._earlier + here, 3),
+            "wall_seconds": round(self._earlier[r] + here, 3),
             "steps_per_second": round(fresh / max(here, 1e-9), 1),
         }
 
     # -- files ------------------------------------------------------------------------------
 
     def _save(self, snapshot: dict[str, Any]) -> None:
-        for r, rundir in enumerate(self.dirs):
-            rundir.save_checkpoint(one_replica(snapshot, r))
+        for r in self.alive:
+            self.dirs[r].save_checkpoint(one_replica(snapshot, r))
         self._saved_at = time.perf_counter()
 
     def _checkpoint(self) -> None:
         self._save(self.session.snapshot())
 
-    def _summary(self, r: int, status: str) -> dict[str, Any]:
-        """`summary.json` of replica r."""
+    def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
+        """`summary.json` of replica r, which is at round `rounds` (as the session is)."""
         parts, plan = self.parts, self.parts.plan
-        steps = self.session.round * parts.round_steps
+        steps = (self.session.round if rounds is None else rounds) * parts.round_steps
         guarantee = plan.guarantee(r, planned=False)
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
         if self.last_eval:
@@ -251,7 +275,7 @@ class Training:
             "guarantee": guarantee.to_dict(),
             "ledger": plan.ledgers[r].summary(),
             "steps": steps,
-            **self._timing(steps),
+            **self._timing(r, steps),
         }
 
     def _last_fifth(self, r: int) -> dict[str, float | None]:
@@ -264,7 +288,7 @@ class Training:
         ]
         return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}
 
-    def _finish(self, r: int) -> RunResult:
+    def _finish(self, r: int) -> None:
         """Everything a finished run leaves; prints the result."""
         rundir, config = self.dirs[r], self.parts.configs[r]
         summary = self._summary(r, "done")
@@ -286,7 +310,7 @@ class Training:
             f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}",
             flush=True,
         )
-        return RunResult("done", "", rundir.path, summary)
+        self._leave(r, RunResult("done", "", rundir.path, summary))
 
     def _policy(self, r: int) -> dict[str, Any]:
         """What may leave: released parameters and public constants (plus declared caveats' values)."""
@@ -308,16 +332,38 @@ class Training:
         return content
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
-        """A run that did not finish."""
-        results = []
-        for r, rundir in enumerate(self.dirs):
-            summary = self._summary(r, status)
-            write_json(rundir / "summary.json", summary)
-            rundir.set_status(status, reason)
-            self.mirrors[r].finish(summary, exit_code=code)
-            print(f"{status}  {reason}\n      kept in {rundir.path}", file=sys.stderr, flush=True)
-            results.append(RunResult(status, reason, rundir.path, summary, code))
-        return results
+        """The replicas that are left do not finish."""
+        apart = status == "failed" and len(self.alive) > 1
+        for r in list(self.alive):
+            self._end_one(r, status, reason, code, apart=apart)
+        return self._results()
+
+    def _end_one(
+        self,
+        r: int,
+        status: str,
+        reason: str,
+        code: int,
+        *,
+        rounds: int | None = None,
+        apart: bool = False,
+    ) -> None:
+        """Replica r does not finish."""
+        rundir = self.dirs[r]
+        summary = self._summary(r, status, rounds)
+        write_json(rundir / "summary.json", summary)
+        rundir.set_status(status, reason)
+        self.mirrors[r].finish(summary, exit_code=code)
+        print(f"{status}  {reason}\n      kept in {rundir.path}", file=sys.stderr, flush=True)
+        self._leave(r, RunResult(status, reason, rundir.path, summary, code, apart))
+
+    def _leave(self, r: int, result: RunResult) -> None:
+        self._ended[r] = result
+        self.alive.remove(r)
+
+    def _results(self) -> list[RunResult]:
+        """How each replica ended, in order."""
+        return [self._ended[r] for r in range(len(self.dirs))]
 
 
 def _eval_row(evaluation: Evaluation) -> dict[str, float]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import run
+from privrl_bench.run import run, run_each
 from privrl_bench.rundir import read_lines
 from privrl_bench.schema import (
     A2cConfig,
@@ -320,6 +320,27 @@ def test_replicas_equal_lone_runs(tmp_path):
         assert torch.allclose(together[2], alone[2], atol=1e-4)
     lines = read_lines(tmp_path / "b" / "ledger.jsonl")
     assert {line["z"] for line in lines if "z" in line} == {3.0}
+
+
+def test_a_refused_run_of_a_group_stops_no_other(tmp_path):
+    train(cartpole(total_steps=512), tmp_path / "b")
+    configs = [cartpole(seed=0, total_steps=1024), cartpole(seed=1, total_steps=1024)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    done, refused = run_each(configs, folders, [[], []])
+    assert done.status == "done"
+    assert isinstance(refused, ConfigError)
+    assert "seed: 0 -> 1" in str(refused)
+    with pytest.raises(ConfigError, match="another configuration"):
+        run(configs, folders, [[], []])
+
+
+def test_time_and_progress_of_a_group(tmp_path, capsys):
+    shown = replace(QUIET, progress=True)
+    configs = [cartpole(seed=n, total_steps=1024, log=shown) for n in range(3)]
+    run(configs, [tmp_path / str(n) for n in range(3)], [[]] * 3)
+    assert "dppg cartpole, 3 runs together: 3,072 of 3,072 steps" in capsys.readouterr().err
+    rates = [json.loads((tmp_path / n / "summary.json").read_text())["wall_seconds"] for n in "012"]
+    assert len(set(rates)) == 1  # one clock, whoever is written first
 
 
 def test_a_non_private_run_says_infinity_and_none(tmp_path):

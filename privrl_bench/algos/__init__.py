@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from privrl_bench.algos.a2c import A2c
-from privrl_bench.algos.base import Algorithm, Setup
+from privrl_bench.algos.base import Algorithm, Setup, Support
 from privrl_bench.algos.dppg import Dppg
 from privrl_bench.algos.ppo import Ppo
 
-ALGORITHMS: dict[str, Callable[[Any, Setup], Algorithm]] = {"dppg": Dppg, "ppo": Ppo, "a2c": A2c}
+
+class AlgorithmClass(Protocol):
+    """A class that makes an `Algorithm`, and says before that what it supports."""
+
+    @property
+    def support(self) -> Support:
+        """What it can be combined with."""
+        ...
+
+    def __call__(self, config: Any, setup: Setup, /) -> Algorithm:
+        """Build it."""
+        ...
+
+
+ALGORITHMS: dict[str, AlgorithmClass] = {"dppg": Dppg, "ppo": Ppo, "a2c": A2c}

@@ -166,6 +166,7 @@ class PrivacyPlan:
         self.notes = dict(notes or {})
         self.notion = notion
         self._noises = noises
+        self._ended: set[int] = set()
 
     # -- sampling ---------------------------------------------------------------------------
 
@@ -196,6 +197,10 @@ class PrivacyPlan:
                 f"{name!r} would pass private data beside the gate and is not among the caveats "
                 f"{sorted(self.caveats)}"
             )
+
+    def end(self, r: int) -> None:
+        """From now on nothing of replica r is released: its values are 0, its ledger stays as it is."""
+        self._ended.add(r)
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """Clip, sum, write the ledger line, add noise, divide by the public U.
@@ -246,6 +251,8 @@ class PrivacyPlan:
         self, r: int, round_index: int, sums: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         """Ledger line, noise, public divisor, digest: [P_b] of every block of replica r."""
+        if r in self._ended:
+            return {block.name: torch.zeros(block.size) for block in self.blocks}
         config, ledger, noise = self.configs[r], self.ledgers[r], self._noises[r]
         multipliers = block_multipliers(config.z, self.blocks)
         private = config.mechanism == "gaussian"
