@@ -7,45 +7,28 @@ Nothing heavy (torch, wandb, simulators) is imported before the configuration is
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import importlib.metadata
 import io
 import itertools
-import json
 import math
 import os
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig, OmegaConf
 
-from privrl_bench import config
+from privrl_bench import config, jobs
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import RunConfig
+from privrl_bench.jobs import Outcome, check_hardware, one_line
 
-RESULTS_FILE = "PRIVRL_BENCH_RESULTS"  # environment variable: where jobs leave their results
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
-
-
-@dataclass
-class Outcome:
-    """What one job left behind; plain data, so that it can cross process borders."""
-
-    status: str
-    reason: str = ""
-    folder: str = ""
-    exit_code: int = 0
-    summary: dict[str, Any] = field(default_factory=dict)
-    bad_input: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -56,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_main(words))
     except ConfigError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -81,7 +64,7 @@ def _main(words: list[str]) -> int:
         check_hardware(config.compose(overrides, args.config_dir))
     with _results_file() as path:
         code = _enter_hydra(words)
-        outcomes = [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+        outcomes = jobs.recorded(path)
     return finish_sweep(outcomes, code) if sweep else finish_run(outcomes, code)
 
 
@@ -125,24 +108,6 @@ def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
             first_error = first_error or error
     assert first_error is not None
     raise first_error
-
-
-def check_hardware(run: RunConfig) -> None:
-    """Raise `ConfigError` when the run wants a GPU and there is none."""
-    if run.hardware.device == "cuda" and not _cuda_works():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
-
-
-@functools.cache
-def _cuda_works() -> bool:
-    if sys.platform == "linux":  # answers at once where there is no driver; torch takes seconds
-        try:
-            ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            return False
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _parse_args(words: list[str]) -> Any:
@@ -189,6 +154,7 @@ def _enter_hydra(words: list[str]) -> int:
     )
     saved = sys.argv
     sys.argv = ["privrl-bench", *words]
+    _register_launcher()
     try:
         with _environment("HYDRA_FULL_ERROR", "1"):  # errors arrive here instead of being printed
             decorate(job)()
@@ -203,52 +169,26 @@ def _enter_hydra(words: list[str]) -> int:
     return 0
 
 
+def _register_launcher() -> None:
+    """Hydra finds the launcher in an installed wheel; its scan does not see an editable install."""
+    from hydra_plugins.replicas_launcher import ReplicasLauncher
+
+    Plugins.instance().register(ReplicasLauncher)
+
+
 def job(cfg: DictConfig) -> None:
-    """One job. Its outcome goes to the results file; only an interruption raises."""
+    """One job by itself. Its outcome goes to the results file; only an interruption raises."""
     info = HydraConfig.get()
-    folder = Path(info.runtime.output_dir)
-    outcome = Outcome("failed", folder=str(folder), exit_code=1)
-    try:
-        run_config = config.to_run_config(cfg)
-        check_hardware(run_config)
-
-        from privrl_bench.run import run
-
-        result = run([run_config], [folder], [list(info.overrides.task)])[0]
-        outcome = Outcome(
-            result.status,
-            result.reason,
-            str(result.folder),
-            result.exit_code,
-            result.summary,
-        )
-    except ConfigError as error:
-        _remove_empty(folder)
-        outcome.reason, outcome.exit_code, outcome.bad_input = _one_line(error), 2, True
-    except Exception as error:  # the other jobs of a sweep go on
-        traceback.print_exc()
-        outcome.reason = f"{type(error).__name__}: {_one_line(error)}"
-    record(outcome)
-    if outcome.status == "interrupted":
-        raise SystemExit(outcome.exit_code or 130)  # starts no further jobs
-
-
-def record(outcome: Outcome) -> None:
-    """Append an outcome to the results file of this command."""
-    path = os.environ.get(RESULTS_FILE)
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(outcome), default=str) + "\n")
-
-
-def _remove_empty(folder: Path) -> None:
-    """Take back the folders that Hydra made for a job that never started."""
-    with contextlib.suppress(OSError):  # not empty: something is to be kept
-        folder.rmdir()
-        for parent in folder.parents:
-            if parent == Path.cwd() or not parent.is_relative_to(Path.cwd()):
-                return
-            parent.rmdir()
+    folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
+    number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
+    one = jobs.prepare(lambda: config.to_run_config(cfg), number, folder, words)
+    if one is None:
+        return
+    outcomes = jobs.train([one])
+    for outcome in outcomes:
+        jobs.record(outcome)
+    if code := jobs.interruption(outcomes):
+        raise SystemExit(code)  # starts no further jobs
 
 
 @contextlib.contextmanager
@@ -256,7 +196,7 @@ def _results_file() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="privrl_bench_") as folder:
         path = Path(folder) / "results.jsonl"
         path.touch()
-        with _environment(RESULTS_FILE, str(path)):
+        with _environment(jobs.RESULTS_FILE, str(path)):
             yield path
 
 
@@ -300,7 +240,7 @@ def report(outcomes: list[Outcome]) -> str:
             outcome.status,
             _number((outcome.summary.get("return") or {}).get("mean")),
             _number(outcome.summary.get("epsilon")),
-            _one_line(outcome.reason),
+            one_line(outcome.reason),
         )
         for outcome in outcomes
     ]
@@ -331,10 +271,6 @@ def _short(folder: str) -> str:
     """The folder as seen from here, when it lies below."""
     path, here = Path(folder), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else folder
-
-
-def _one_line(problem: object) -> str:
-    return " ".join(str(problem).split())
 
 
 if __name__ == "__main__":

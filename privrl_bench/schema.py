@@ -240,11 +240,16 @@ class HardwareConfig:
     device: str = "cpu"  # cpu | cuda
     threads: int = 1  # torch threads; small networks run fastest on one
     env_workers: int = 0  # processes that step environments; 0 steps them in this one
+    max_replicas: int = 8  # jobs of a sweep that are trained together at most
+    processes: int = 1  # processes that train a sweep's groups side by side
 
     def __post_init__(self) -> None:
         require_choice("hardware.device", self.device, ("cpu", "cuda"))
         require("hardware.threads", self.threads >= 1, "a whole number >= 1", self.threads)
         require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
+        for key in ("max_replicas", "processes"):
+            value = getattr(self, key)
+            require(f"hardware.{key}", value >= 1, "a whole number >= 1", value)
 
 
 @dataclass

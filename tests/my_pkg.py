@@ -1,5 +1,7 @@
 """A user's own package of Gymnasium environments, as `env.id=my_pkg:MyEnv-v0` finds it."""
 
+import os
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -99,6 +101,13 @@ class DictObs(MyEnv):
         return {"a": np.array([0.5, -0.5], np.float32), "b": 2}
 
 
+class Exit(MyEnv):
+    """Takes its whole process down, as a simulator that crashes or a full memory does."""
+
+    def step(self, action):
+        os._exit(7)
+
+
 class ManyActions(MyEnv):
     """Actions that no policy here can choose."""
 
@@ -112,4 +121,5 @@ gym.register("NoLimit-v0", entry_point=MyEnv)
 gym.register("Clock-v0", entry_point=Clock, max_episode_steps=5)
 gym.register("Point-v0", entry_point=Point, max_episode_steps=30)
 gym.register("DictObs-v0", entry_point=DictObs, max_episode_steps=20)
+gym.register("Exit-v0", entry_point=Exit, max_episode_steps=20)
 gym.register("ManyActions-v0", entry_point=ManyActions, max_episode_steps=20)

@@ -59,8 +59,9 @@ ALLOWED = {
         ),
     },
     "config": {"errors", "schema"},
-    "cli": {"config", "errors", "run", "schema", "sweep", "report"},
-    "sweep": {"config", "errors", "run", "schema", "report"},
+    "jobs": {"errors", "run", "schema"},
+    "sweep": {"jobs", "run", "schema"},
+    "cli": {"config", "errors", "jobs", "schema"},
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from privrl_bench import cli
+from privrl_bench import cli, jobs
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import RunConfig
 
@@ -27,25 +27,29 @@ class Result:
 
 
 class Runs:
-    """Stands for `privrl_bench.run.run`: remembers what it got, does what the seed says."""
+    """Stands for `privrl_bench.run.run_each`: remembers what it got, does what the seed says."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[RunConfig, str, list[str]]] = []
 
     def __call__(
         self, configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
-    ) -> list[Result]:
-        (run,), (folder,), (words,) = configs, folders, overrides
+    ) -> list[Result | ConfigError]:
+        if len(configs) > 1 and any(run.seed == 1 for run in configs):
+            raise RuntimeError("one of the group broke")
+        return [self.one(*given) for given in zip(configs, folders, overrides, strict=True)]
+
+    def one(self, run: RunConfig, folder: Path, words: list[str]) -> Result | ConfigError:
         self.seen.append((run, str(folder.relative_to(Path.cwd())), words))
         if run.seed == 1:
             raise RuntimeError("the simulator\nbroke")
         if run.seed == 2:
-            raise ConfigError("env.id", "unknown")
+            return ConfigError("env.id", "unknown")
         if run.seed == 3:
-            return [Result("failed", "diverged", folder, exit_code=1)]
+            return Result("failed", "diverged", folder, exit_code=1)
         if run.seed == 4:
-            return [Result("interrupted", "SIGTERM", folder, exit_code=143)]
-        return [Result("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})]
+            return Result("interrupted", "SIGTERM", folder, exit_code=143)
+        return Result("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})
 
     @property
     def folders(self) -> list[str]:
@@ -56,7 +60,8 @@ class Runs:
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     stub = Runs()
     module = types.ModuleType("privrl_bench.run")
-    module.run = stub  # type: ignore[attr-defined]
+    module.run_each = stub  # type: ignore[attr-defined]
+    module.supports_replicas = lambda _config: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "privrl_bench.run", module)
     monkeypatch.chdir(tmp_path)
     return stub
@@ -103,10 +108,11 @@ def test_exit_codes_of_a_lone_run(
     assert Path("outputs").exists() == (code != 2)
 
 
+@pytest.mark.parametrize("launcher", ["basic", "replicas"])
 def test_a_failing_job_stops_no_other_and_is_in_the_table(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
 ) -> None:
-    assert code_of("-m", "seed=0,1,2,3,5") == 1
+    assert code_of("-m", "seed=0,1,2,3,5", f"hydra/launcher={launcher}") == 1
     assert len(runs.seen) == 5
     table = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=4) for line in table if line.startswith("outputs/")]
@@ -121,10 +127,11 @@ def test_a_failing_job_stops_no_other_and_is_in_the_table(
     assert table[-1] == "5 jobs, 3 failed"
 
 
+@pytest.mark.parametrize("launcher", ["hydra/launcher=basic", "hardware.max_replicas=1"])
 def test_an_interrupted_sweep_starts_no_further_job(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
+    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
 ) -> None:
-    assert code_of("-m", "seed=0,4,5") == 143
+    assert code_of("-m", "seed=0,4,5", launcher) == 143
     assert [run.seed for run, _, _ in runs.seen] == [0, 4]
     assert "interrupted" in capsys.readouterr().out
 
@@ -164,7 +171,7 @@ def test_a_combination_without_meaning_fails_alone(runs: Runs) -> None:
 def test_a_gpu_that_is_not_there_is_bad_input(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_cuda_works", lambda: False)
+    monkeypatch.setattr(jobs, "_cuda_works", lambda: False)
     assert code_of("hardware=gpu") == 2
     assert "use hardware=cpu" in capsys.readouterr().err
     assert not runs.seen
