@@ -187,7 +187,8 @@ def _in_processes(groups: Sequence[Group], count: int) -> int:
                         for outcome in outcomes:
                             record(outcome)
                         code = code or interruption(outcomes)
-                workers[:] = [worker for worker in workers if worker.process.is_alive()]
+                # A dead one that still has a group is collected first: the pipe tells of its end.
+                workers[:] = [w for w in workers if w.group or w.process.is_alive()]
         finally:
             for worker in workers:
                 worker.stop()
@@ -229,7 +230,7 @@ def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # between two groups there is nothing to finish
     sys.stderr = _Lines(open(2, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone
         while True:
             pipe.send(train(pipe.recv()))
 

@@ -336,12 +336,12 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
             stdout=log,
             stderr=log,
         )
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while len(found := list(here.rglob("metrics.jsonl"))) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
             assert process.poll() is None, Path("log").read_text()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130, Path("log").read_text()
+        assert process.wait(120) == 130, Path("log").read_text()
     text = Path("log").read_text()
     assert "Traceback" not in text
     assert text.splitlines()[-1] == "4 jobs, 0 failed"
