@@ -51,6 +51,7 @@ ALLOWED = {
             "config",
             "errors",
             "privacy",
+            "report",
             "rollout",
             "run",
             "schema",

@@ -262,7 +262,18 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
         train(cartpole(), tmp_path / "run")
 
 
-def test_a_lost_ledger_is_refused_because_epsilon_would_be_unknown(tmp_path, monkeypatch):
+def lose_all(path):
+    path.unlink()
+
+
+def lose_one_line(path):
+    """The line before the noise of round 0; the digest after it stays."""
+    _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(others))
+
+
+@pytest.mark.parametrize("lose", [lose_all, lose_one_line])
+def test_a_lost_ledger_is_refused_because_epsilon_would_be_unknown(tmp_path, monkeypatch, lose):
     from privrl_bench import training
 
     real = training.Session.step
@@ -274,7 +285,7 @@ def test_a_lost_ledger_is_refused_because_epsilon_would_be_unknown(tmp_path, mon
 
     monkeypatch.setattr(training.Session, "step", interrupted)
     train(cartpole(), tmp_path / "run")
-    (tmp_path / "run" / "ledger.jsonl").unlink()
+    lose(tmp_path / "run" / "ledger.jsonl")
     with pytest.raises(ConfigError, match="no line for round 0"):
         train(cartpole(), tmp_path / "run")
 

@@ -10,19 +10,8 @@ import numpy as np
 from scipy.stats import norm
 
 from privrl_bench.audit.canary import Finding
+from privrl_bench.report.plots import STYLE
 
-_STYLE: Any = {
-    "figure.dpi": 110,
-    "savefig.dpi": 150,
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-}
 _FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
 _COLOURS = ("C0", "C1", "C2", "C4", "C5")  # red is for bounds above their claim
 
@@ -45,7 +34,7 @@ def audit_picture(findings: Sequence[Finding], title: str, path: Path) -> None:
     columns = min(panels, 3)
     rows = -(-panels // columns)
     height = max(3.8, 1.6 + 0.3 * bars) if rows == 1 else 3.8
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.4 * columns, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
         axes = list(figure.subplots(rows, columns, squeeze=False).ravel())

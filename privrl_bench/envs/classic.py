@@ -6,6 +6,8 @@ integrator and the bookkeeping around them, over arrays. Equal to stepping singl
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from gymnasium.envs.classic_control.acrobot import AcrobotEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
@@ -14,7 +16,7 @@ from gymnasium.utils import seeding
 from privrl_bench.envs.slots import StepResult
 
 
-class ClassicSlots:
+class ClassicSlots(ABC):
     """`Slots` over a state array [count, S]; subclasses give the physics.
 
     Args:
@@ -30,19 +32,19 @@ class ClassicSlots:
         self._state = np.zeros((count, self.size))
         self._elapsed = np.zeros(count, dtype=np.int64)
 
+    @abstractmethod
     def begin(self, rng: np.random.Generator) -> np.ndarray:
         """First state [S] of an episode, drawn as the single environment draws it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observe(self, state: np.ndarray) -> np.ndarray:
         """[n, S] -> [n, D] float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """[n, S] states and actions -> next states, rewards [n], terminated [n]."""
-        raise NotImplementedError
 
     def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
         """See `Slots.reset`."""
@@ -61,7 +63,8 @@ class ClassicSlots:
         return StepResult(self.observe(state), rewards, terminated, cut)
 
     def close(self) -> None:
-        """See `Slots.close`: nothing is held."""
+        """See `Slots.close`."""
+        self._state = np.zeros((0, self.size))
 
 
 class AcrobotSlots(ClassicSlots):

@@ -15,7 +15,7 @@ from privrl_bench.report.runs import Run, load_run, nested, number, usable
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.report.tables import Group, group_runs, short
 
-_STYLE: Any = {
+STYLE: Any = {
     "figure.dpi": 110,
     "savefig.dpi": 150,
     "font.size": 10,
@@ -167,7 +167,7 @@ def _figure(path: Path, panels: int, legend_below: int = 0) -> Iterator[Sequence
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         # No pyplot: nothing global is left behind and no display is looked for.
         figure = Figure(figsize=(6.4 * panels, 4.0 + 0.2 * legend_below), layout="constrained")
         FigureCanvasAgg(figure)
