@@ -89,13 +89,23 @@ def _groups(
         key = _but_seed_and_z(job.config) if together(job.config) else f"alone {job.number}"
         alike.setdefault(key, []).append(job)
     share = math.ceil(len(jobs) / processes)
-    groups: list[Group] = []
-    for members in alike.values():
-        most = min(members[0].config.hardware.max_replicas, share)
-        count = math.ceil(len(members) / most)
-        ends = [len(members) * i // count for i in range(count + 1)]
-        groups += [members[a:b] for a, b in itertools.pairwise(ends)]
+    groups = [
+        part
+        for members in alike.values()
+        for part in _split(members, min(members[0].config.hardware.max_replicas, share))
+    ]
+    while len(groups) < min(processes, len(jobs)):  # shares do not always come out even
+        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
+        whole = groups[largest]
+        groups[largest : largest + 1] = _split(whole, math.ceil(len(whole) / 2))
     return groups
+
+
+def _split(members: Group, most: int) -> list[Group]:
+    """Parts of at most `most` jobs, as equal in size as can be, in order."""
+    count = math.ceil(len(members) / most)
+    ends = [len(members) * i // count for i in range(count + 1)]
+    return [members[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _but_seed_and_z(run: RunConfig) -> str:

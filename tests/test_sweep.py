@@ -97,7 +97,7 @@ ONE = st.tuples(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(ONE, max_size=24), st.integers(1, 5), st.integers(1, 3))
 def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
     drawn: list[tuple[Any, ...]], most: int, processes: int
@@ -134,6 +134,8 @@ def test_groups_are_split_evenly() -> None:
     assert [len(group) for group in groups] == [5, 6, 6]
     (groups,) = sweep.schedule(work[:6], lambda _run: True, processes=3)
     assert [len(group) for group in groups] == [2, 2, 2]
+    (groups,) = sweep.schedule(work[:4], lambda _run: True, processes=3)
+    assert [len(group) for group in groups] == [1, 1, 2]
 
 
 # --- results
