@@ -54,6 +54,11 @@ def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
     return code, jobs.recorded(Path("results.jsonl"))
 
 
+def begun(root: Path) -> list[Path]:
+    """Metrics of the runs under `root`; other processes may make and remove folders meanwhile."""
+    return [Path(at, "metrics.jsonl") for at, _, files in os.walk(root) if "metrics.jsonl" in files]
+
+
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:
     return [outcome.status for outcome in outcomes]
 
@@ -339,7 +344,7 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
             stderr=log,
         )
         deadline = time.monotonic() + 300
-        while len(found := list(here.rglob("metrics.jsonl"))) < 4 and time.monotonic() < deadline:
+        while len(found := begun(here)) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
             assert process.poll() is None, Path("log").read_text()
         process.send_signal(signal.SIGINT)
