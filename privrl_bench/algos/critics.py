@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup, per_user
-from privrl_bench.algos.local import train_in_ball
+from privrl_bench.algos.local import ValueObjective, train_in_ball
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
 from privrl_bench.nets.mlp import Mlp
@@ -40,9 +40,15 @@ class Critic(Protocol):
         ...
 
     def local(
-        self, state: State, users: UserBatch, targets: Tensor, order: Tensor, lr: float
+        self,
+        state: State,
+        users: UserBatch,
+        values: Tensor,
+        targets: Tensor,
+        order: Tensor,
+        lr: float,
     ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        """(rows, bypass) of a contribution; `targets` [R, U, T] are lambda-returns."""
+        """(rows, bypass) of a contribution; `values` and `targets` (lambda-returns) [R, U, T]."""
         ...
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
@@ -82,7 +88,13 @@ class SharedCritic:
             return self._net.forward(state.tensors["critic"], flat).reshape(obs.shape[:-1])
 
     def local(
-        self, state: State, users: UserBatch, targets: Tensor, order: Tensor, lr: float
+        self,
+        state: State,
+        users: UserBatch,
+        values: Tensor,
+        targets: Tensor,
+        order: Tensor,
+        lr: float,
     ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """Local Adam on a quarter of the squared error, in a ball of `critic_clip`."""
         replicas, count = users.valid.shape
@@ -92,18 +104,11 @@ class SharedCritic:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        def gradient(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            """Of 0.5 * value_loss, the weight that the authors' code gives it."""
-            unpacked = self._net.unpack(params)
-            layers = self._net.layers(unpacked, batch["obs"])
-            error = layers[-1] - batch["target"].unsqueeze(-1)
-            return self._net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
-
         change = train_in_ball(
             start,
             {"obs": per_user(users.obs), "target": per_user(targets)},
             order,
-            gradient,
+            ValueObjective(self._net),
             lr,
             self._config.critic_clip,
             adam,
@@ -155,12 +160,18 @@ class PrivateCritic:
         return torch.einsum("rutf,rf->rut", self._features(obs), state.tensors["critic"])
 
     def local(
-        self, state: State, users: UserBatch, targets: Tensor, order: Tensor, lr: float
+        self,
+        state: State,
+        users: UserBatch,
+        values: Tensor,
+        targets: Tensor,
+        order: Tensor,
+        lr: float,
     ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """Ridge solution on the user's residuals: (Phi' Phi / n + ridge I)^-1 Phi' residual / n."""
         weight = users.mask.to(users.obs.dtype)
         phi = self._features(users.obs) * weight[..., None]
-        residual = (targets - self.values(state, users.obs)) * weight
+        residual = (targets - values) * weight
         count = weight.sum(-1).clamp_min(1.0)[..., None]
         gram = torch.einsum("rutf,rutg->rufg", phi, phi) / count[..., None]
         gram = gram + self._config.critic_ridge * torch.eye(phi.shape[-1])
@@ -191,7 +202,13 @@ class NoCritic:
         return torch.zeros(obs.shape[:-1])
 
     def local(
-        self, state: State, users: UserBatch, targets: Tensor, order: Tensor, lr: float
+        self,
+        state: State,
+        users: UserBatch,
+        values: Tensor,
+        targets: Tensor,
+        order: Tensor,
+        lr: float,
     ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """Nothing."""
         return {}, {}

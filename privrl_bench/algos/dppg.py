@@ -20,11 +20,11 @@ from torch import Tensor
 
 from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
 from privrl_bench.algos.critics import make_critic
-from privrl_bench.algos.local import train_in_ball
+from privrl_bench.algos.local import PolicyObjective, train_in_ball
 from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
-from privrl_bench.nets.policy import Surrogate, make_policy
+from privrl_bench.nets.policy import make_policy
 from privrl_bench.privacy.plan import Block, Contribution, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
@@ -112,19 +112,16 @@ class Dppg:
             last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        def gradient(params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-            advantage = batch["advantage"]
-            if config.normalize_advantage and config.advantage_scope == "minibatch":
-                advantage = normalize(advantage, torch.ones_like(advantage, dtype=torch.bool))
-            minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
-            return self.policy.surrogate_gradient(
-                params, minibatch, config.ratio_clip, config.entropy_coef
-            )
-
-        change = train_in_ball(
-            start, data, order, gradient, lr, self._setup.clip, adam, self._setup.device
+        objective = PolicyObjective(
+            self.policy,
+            config.ratio_clip,
+            config.entropy_coef,
+            config.normalize_advantage and config.advantage_scope == "minibatch",
         )
-        critic_rows, bypass = self.critic.local(state, users, targets, order, lr)
+        change = train_in_ball(
+            start, data, order, objective, lr, self._setup.clip, adam, self._setup.device
+        )
+        critic_rows, bypass = self.critic.local(state, users, values, targets, order, lr)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
         rows |= self.moments.local(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)

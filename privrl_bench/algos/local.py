@@ -1,22 +1,101 @@
-"""Local training: every user's own copy of the parameters, all users at once."""
+"""Local training: every user's own copy of the parameters, all users of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.algos import fused
 from privrl_bench.maths.optim import Adam, adam_step, project
+from privrl_bench.maths.returns import normalize
+from privrl_bench.nets.mlp import Mlp
+from privrl_bench.nets.policy import CategoricalPolicy, Policy, Surrogate
 
-Gradient = Callable[[Tensor, dict[str, Tensor]], Tensor]
+
+class Objective(Protocol):
+    """What every user descends on, her minibatch being tensors [N, B, ...] named as in `columns`.
+
+    Stated twice, for the two ways to compute it: as a function of tensors, and as the head of a network
+    for compiled code. Tests hold them together.
+    """
+
+    columns: ClassVar[tuple[str, ...]]
+
+    @property
+    def net(self) -> Mlp:
+        """The network that it trains; further parameters of a policy follow those of the network."""
+        ...
+
+    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """[N, P] gradients of N users' losses at params [N, P]."""
+        ...
+
+    def head(self) -> fused.Head:
+        """The same for `fused.train_users`."""
+        ...
+
+
+@dataclass(frozen=True)
+class PolicyObjective:
+    """The policy loss minus `entropy_coef` times the mean entropy (`Policy.surrogate_gradient`)."""
+
+    policy: Policy
+    ratio_clip: float | None
+    entropy_coef: float
+    normalize: bool  # the advantages of each minibatch
+    columns: ClassVar[tuple[str, ...]] = ("obs", "action", "old", "advantage")
+
+    @property
+    def net(self) -> Mlp:
+        """The policy's network."""
+        return self.policy.net
+
+    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """See `Objective.gradient`."""
+        advantage = batch["advantage"]
+        if self.normalize:
+            advantage = normalize(advantage, torch.ones_like(advantage, dtype=torch.bool))
+        minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
+        return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
+
+    def head(self) -> fused.Head:
+        """See `Objective.head`."""
+        discrete = isinstance(self.policy, CategoricalPolicy)
+        kind = fused.CATEGORICAL if discrete else fused.GAUSSIAN
+        clip = float("inf") if self.ratio_clip is None else self.ratio_clip
+        return fused.Head(kind, clip, self.entropy_coef, self.normalize)
+
+
+@dataclass(frozen=True)
+class ValueObjective:
+    """A quarter of the mean squared error: 0.5 * `value_loss`, as the authors' code weighs it."""
+
+    net: Mlp
+    columns: ClassVar[tuple[str, ...]] = ("obs", "target")
+
+    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """See `Objective.gradient`."""
+        unpacked = self.net.unpack(params)
+        layers = self.net.layers(unpacked, batch["obs"])
+        error = layers[-1] - batch["target"].unsqueeze(-1)
+        return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
+
+    def head(self) -> fused.Head:
+        """See `Objective.head`."""
+        return fused.Head(fused.SQUARED)
 
 
 def train_in_ball(
     start: Tensor,
     data: dict[str, Tensor],
     order: Tensor,
-    gradient: Gradient,
+    objective: Objective,
     lr: float,
     radius: float,
     adam: Adam,
@@ -24,13 +103,15 @@ def train_in_ball(
 ) -> Tensor:
     """Displacement of every user after E passes of Adam that never leave the clip ball.
 
-    Users do not meet: every user has her own parameters, minibatch, gradient and moments.
+    Users do not meet: every user has her own parameters, minibatch, gradient and moments. On the CPU in
+    single precision users are trained one after the other in compiled code, spread over torch's threads;
+    elsewhere all at once by tensor operations, equal up to rounding (tested).
 
     Args:
         start: [N, P] parameters that all copies start from.
         data: tensors [N, T, ...] of the users' own steps.
         order: [E, N, M, B] from `step_order`.
-        gradient: (params [N, P], minibatch of `data` [N, B, ...]) -> [N, P].
+        objective: what to descend on; its columns are in `data`.
         lr: step size of Adam.
         radius: L2 bound of the displacement, enforced after every step.
         adam: moments to start from.
@@ -40,8 +121,64 @@ def train_in_ball(
 
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
+    if device == "cpu" and start.dtype == torch.float32:
+        return one_by_one(start, data, order, objective, lr, radius, adam)
+    return all_at_once(start, data, order, objective, lr, radius, adam, device)
+
+
+def one_by_one(
+    start: Tensor,
+    data: dict[str, Tensor],
+    order: Tensor,
+    objective: Objective,
+    lr: float,
+    radius: float,
+    adam: Adam,
+) -> Tensor:
+    """See `train_in_ball`; in compiled code."""
+    columns = [data[name].float() for name in objective.columns]
+    table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
+    widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
+    arrays = [x.contiguous().numpy() for x in (start, adam.m, adam.v)]
+    indices, result, head = order.numpy(), np.empty_like(arrays[0]), tuple(objective.head())
+
+    def some(part: slice) -> None:
+        fused.train_users(
+            *(x[part] for x in arrays),
+            table[part],
+            indices[:, part],
+            widths,
+            head,
+            adam.step,
+            lr,
+            radius,
+            result[part],
+        )
+
+    users, threads = len(start), min(torch.get_num_threads(), len(start))
+    ends = [users * i // threads for i in range(threads + 1)]
+    parts = [slice(a, b) for a, b in itertools.pairwise(ends)]
+    if threads == 1:
+        some(parts[0])
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(some, parts))
+    return torch.from_numpy(result)
+
+
+def all_at_once(
+    start: Tensor,
+    data: dict[str, Tensor],
+    order: Tensor,
+    objective: Objective,
+    lr: float,
+    radius: float,
+    adam: Adam,
+    device: str = "cpu",
+) -> Tensor:
+    """See `train_in_ball`; by tensor operations on `device`."""
     start = start.to(device)
-    data = {name: x.to(device) for name, x in data.items()}
+    data = {name: data[name].to(device) for name in objective.columns}
     adam = Adam(adam.m.to(device), adam.v.to(device), adam.step)
     params = start
     with torch.inference_mode():
@@ -55,6 +192,6 @@ def train_in_ball(
             for m in range(minibatches):
                 piece = slice(m * size, (m + 1) * size)
                 batch = {name: x[:, piece] for name, x in shuffled.items()}
-                moved, adam = adam_step(params, gradient(params, batch), adam, lr)
+                moved, adam = adam_step(params, objective.gradient(params, batch), adam, lr)
                 params = start + project(moved - start, radius)
     return (params - start).cpu().clone()

@@ -28,5 +28,7 @@ class FourierFeatures:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., F + 1]."""
-        waves = self._scale * torch.cos(x @ self._omega.to(x.device) + self._phase.to(x.device))
+        waves = (
+            (x @ self._omega.to(x.device)).add_(self._phase.to(x.device)).cos_().mul_(self._scale)
+        )
         return torch.cat([waves, torch.ones_like(waves[..., :1])], dim=-1)

@@ -22,6 +22,7 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 class Policy(Protocol):
     """What rollouts and algorithms need of a policy. N is any number of parameter vectors."""
 
+    net: Mlp
     size: int
 
     def init(self, generator: torch.Generator) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# float32 rounding of the scaled row may exceed the bound by a few ulps; this keeps it inside.
+# Rounding the row and later its sum with others moves it by far less than this leaves free.
 _SAFETY = 1.0 - 1e-6
 
 
@@ -14,16 +14,22 @@ def clip_rows(rows: Tensor, bound: float) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: [..., P] contributions, parameter units.
-        bound: radius of the ball, parameter units.
+        bound: radius of the ball, parameter units; infinite leaves finite rows as they are.
 
     Returns:
-        [..., P] rows with float64 norm <= bound, and [...] bool: whether a row was finite.
+        [..., P] rows in double precision with norm <= bound, and [...] the norms they had, NaN for a row
+        that was not finite (or whose norm is beyond double precision).
 
     Guarantee: changing one user's row to zero moves the sum over users by at most `bound` in L2 norm,
     whatever she sent (NaN, infinities and overflowing norms included).
     """
-    finite = torch.isfinite(rows).all(dim=-1)
-    safe = torch.where(finite[..., None], rows, torch.zeros_like(rows)).double()
-    norms = torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
+    wide = rows.to(torch.float64, copy=True)
+    norms = torch.linalg.vector_norm(wide, dim=-1)
+    broken = ~torch.isfinite(
+        norms
+    )  # the norm of finite single-precision numbers is finite in double
+    if broken.any():
+        wide[broken] = 0.0
+        norms[broken] = torch.nan
     scale = torch.clamp(bound * _SAFETY / norms.clamp_min(torch.finfo(torch.float64).tiny), max=1.0)
-    return (safe * scale).to(rows.dtype), finite
+    return wide.mul_(scale.nan_to_num(0.0)[..., None]), norms

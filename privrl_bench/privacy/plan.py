@@ -222,21 +222,21 @@ class PrivacyPlan:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
         rows, valid, bypass = contribution.take()
         self._check(rows, valid, bypass)
-        sums: dict[str, Tensor] = {}
+        private = self.config.mechanism != "none"
+        clipped: dict[str, Tensor] = {}
         at_bound = torch.zeros(valid.shape, dtype=torch.bool)
         finite = valid.clone()
-        private = self.config.mechanism != "none"
         for block in self.blocks:
-            finite &= torch.isfinite(rows[block.name]).all(dim=-1)
-        for block in self.blocks:
+            bound = block.clip if private else math.inf
+            clipped[block.name], norms = clip_rows(rows.pop(block.name), bound)
+            at_bound |= norms > bound * (1 - 1e-4)
+            finite &= torch.isfinite(norms)
+        if not finite.all():
             # One bad block voids the user's whole row, so that blocks cannot be played apart.
-            row = torch.where(finite[..., None], rows[block.name], 0.0)
-            if private:
-                norms = torch.linalg.vector_norm(row, dim=-1)
-                at_bound |= norms > block.clip * (1 - 1e-4)
-                row, _ = clip_rows(row, block.clip)
-            # Double precision until the noise is in: rounding a sum must not depend on one user.
-            sums[block.name] = row.double().sum(dim=1)
+            for one in clipped.values():
+                one[~finite] = 0.0
+        # Double precision until the noise is in: rounding a sum must not depend on one user.
+        sums = {name: one.sum(dim=1) for name, one in clipped.items()}
         replicas = [self._release_replica(r, round_index, sums) for r in range(len(self.configs))]
         taking_part = valid.sum(dim=1).clamp_min(1)
         return Released(

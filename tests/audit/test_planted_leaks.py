@@ -294,7 +294,7 @@ def test_a_clip_that_follows_the_norms(monkeypatch):
         rows, valid, bypass = contribution.take()
         bound = getattr(self, "bound", 1.0)
         self.bound = 0.5 * float(rows["actor"].norm(dim=-1).mean())
-        rows = {name: clip_rows(x, bound)[0] for name, x in rows.items()}
+        rows = {name: clip_rows(x, bound)[0].float() for name, x in rows.items()}
         return real(self, Contribution(rows, valid, bypass), index)
 
     monkeypatch.setattr(PrivacyPlan, "release", release)

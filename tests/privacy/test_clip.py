@@ -14,27 +14,34 @@ ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(ANY, min_size=1, max_size=20), bound=st.floats(1e-3, 1e3))
 def test_no_row_leaves_the_ball(values, bound):
-    rows, finite = clip_rows(torch.tensor([[values]], dtype=torch.float32), bound)
-    assert float(torch.linalg.vector_norm(rows.double())) <= bound
-    assert bool(finite) == all(math.isfinite(v) for v in values)
-    if not bool(finite):
+    sent = torch.tensor([[values]], dtype=torch.float32)
+    before = sent.clone()
+    rows, norms = clip_rows(sent, bound)
+    assert float(torch.linalg.vector_norm(rows)) <= bound
+    finite = all(math.isfinite(v) for v in values)
+    assert bool(torch.isfinite(norms)) == finite
+    if finite:
+        assert torch.allclose(norms, sent.double().norm(dim=-1))
+    else:
         assert not rows.any()
+    assert torch.equal(sent.nan_to_num(7.0), before.nan_to_num(7.0))  # the caller's rows are hers
 
 
 def test_rows_inside_the_ball_stay_as_they_are():
     rows = torch.tensor([[[0.3, 0.4]]])
-    assert torch.equal(clip_rows(rows, 1.0)[0], rows)
+    assert torch.equal(clip_rows(rows, 1.0)[0], rows.double())
+    assert torch.equal(clip_rows(10 * rows, math.inf)[0], (10 * rows).double())
 
 
 def test_huge_rows_whose_float32_norm_overflows_keep_their_direction():
     clipped, _ = clip_rows(torch.full((1, 1, 4), 3e38), 2.0)
-    assert torch.allclose(clipped, torch.ones(1, 1, 4), atol=1e-4)
+    assert torch.allclose(clipped, torch.ones(1, 1, 4).double(), atol=1e-4)
 
 
 def test_one_users_nan_leaves_the_others_alone():
     rows = torch.ones(1, 3, 2) * 0.1
     rows[0, 1, 0] = float("nan")
-    clipped, finite = clip_rows(rows, 1.0)
-    assert finite.tolist() == [[True, False, True]]
-    assert torch.equal(clipped[0, 0], rows[0, 0])
+    clipped, norms = clip_rows(rows, 1.0)
+    assert torch.isfinite(norms).tolist() == [[True, False, True]]
+    assert torch.equal(clipped[0, 0], rows[0, 0].double())
     assert not clipped[0, 1].any()
