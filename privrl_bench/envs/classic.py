@@ -1,7 +1,7 @@
-"""Gymnasium's Acrobot and Pendulum for many slots at once, in NumPy.
+"""Gymnasium's CartPole, Acrobot and Pendulum for many slots at once, in NumPy.
 
-The equations are Gymnasium's own (`AcrobotEnv._dsdt` is called as it is); what is written here is the
-integrator and the bookkeeping around them, over arrays. Equal to stepping single environments, tested.
+The constants, and Acrobot's equations, are taken from Gymnasium's own objects; what is written here is the
+rest of the step, over arrays. Equal to stepping single environments bit for bit, tested.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 from gymnasium.envs.classic_control.acrobot import AcrobotEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-from gymnasium.utils import seeding
 
 from privrl_bench.envs.slots import StepResult
 
 
 class ClassicSlots(ABC):
-    """`Slots` over a state array [count, S]; subclasses give the physics.
+    """`Slots` over a state array [S, count]; subclasses give the physics.
 
     Args:
         count: number of slots.
@@ -29,8 +29,9 @@ class ClassicSlots(ABC):
     def __init__(self, count: int, limit: int):
         self.count = count
         self._limit = limit
-        self._state = np.zeros((count, self.size))
+        self._state = np.zeros((self.size, count))
         self._elapsed = np.zeros(count, dtype=np.int64)
+        self._everyone = np.arange(count)
 
     @abstractmethod
     def begin(self, rng: np.random.Generator) -> np.ndarray:
@@ -38,33 +39,79 @@ class ClassicSlots(ABC):
 
     @abstractmethod
     def observe(self, state: np.ndarray) -> np.ndarray:
-        """[n, S] -> [n, D] float32."""
+        """[S, n] -> [n, D] float32."""
 
     @abstractmethod
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[n, S] states and actions -> next states, rewards [n], terminated [n]."""
+        """[S, n] states and actions -> next states (new arrays), rewards [n], terminated [n]."""
 
     def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
         """See `Slots.reset`."""
-        started = [self.begin(seeding.np_random(seed)[0]) for seed in seeds]
-        state = np.asarray(started).reshape(len(seeds), self.size)
-        self._state[indices] = state
+        state = np.empty((self.size, len(seeds)))
+        for i, seed in enumerate(seeds):
+            # The generator that `reset(seed=...)` of a Gymnasium environment makes.
+            state[:, i] = self.begin(np.random.Generator(np.random.PCG64(seed)))
+        self._state[:, indices] = state
         self._elapsed[indices] = 0
         return self.observe(state)
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
         """See `Slots.step`."""
-        state, rewards, terminated = self.advance(self._state[indices], actions)
-        self._state[indices] = state
+        if len(indices) == self.count and np.array_equal(indices, self._everyone):
+            self._state, rewards, terminated = self.advance(self._state, actions)
+            self._elapsed += 1
+            return StepResult(
+                self.observe(self._state), rewards, terminated, self._elapsed >= self._limit
+            )
+        state, rewards, terminated = self.advance(self._state[:, indices], actions)
+        self._state[:, indices] = state
         self._elapsed[indices] += 1
         cut = self._elapsed[indices] >= self._limit
         return StepResult(self.observe(state), rewards, terminated, cut)
 
     def close(self) -> None:
         """See `Slots.close`."""
-        self._state = np.zeros((0, self.size))
+        self._state = np.zeros((self.size, 0))
+
+
+class CartPoleSlots(ClassicSlots):
+    """CartPole-v1: cart position and speed, pole angle and rate [m, m/s, rad, rad/s]; push left, right."""
+
+    size = 4
+
+    def __init__(self, count: int, limit: int):
+        super().__init__(count, limit)
+        self._physics = CartPoleEnv()
+
+    def begin(self, rng: np.random.Generator) -> np.ndarray:
+        """See `ClassicSlots.begin`."""
+        return rng.uniform(low=-0.05, high=0.05, size=(4,))
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """See `ClassicSlots.observe`."""
+        return state.T.astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `ClassicSlots.advance`: one Euler step."""
+        env = self._physics
+        angle, rate = state[2], state[3]
+        force = np.where(actions == 1, env.force_mag, -env.force_mag)
+        cos, sin = np.cos(angle), np.sin(angle)
+        inertia = env.length * (4.0 / 3.0 - env.masspole * np.square(cos) / env.total_mass)
+        push = (force + env.polemass_length * np.square(rate) * sin) / env.total_mass
+        turn = (env.gravity * sin - cos * push) / inertia
+        slope = np.empty_like(state)
+        slope[0], slope[2] = state[1], rate
+        slope[1] = push - env.polemass_length * turn * cos / env.total_mass
+        slope[3] = turn
+        after = state + env.tau * slope
+        out = np.abs(after[0]) > env.x_threshold
+        out |= np.abs(after[2]) > env.theta_threshold_radians
+        return after, np.ones(len(out)), out
 
 
 class AcrobotSlots(ClassicSlots):
@@ -82,8 +129,8 @@ class AcrobotSlots(ClassicSlots):
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """See `ClassicSlots.observe`."""
-        cos, sin = np.cos(state[:, :2]), np.sin(state[:, :2])
-        parts = (cos[:, 0], sin[:, 0], cos[:, 1], sin[:, 1], state[:, 2], state[:, 3])
+        cos, sin = np.cos(state[:2]), np.sin(state[:2])
+        parts = (cos[0], sin[0], cos[1], sin[1], state[2], state[3])
         return np.stack(parts, axis=-1).astype(np.float32)
 
     def advance(
@@ -91,7 +138,7 @@ class AcrobotSlots(ClassicSlots):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`: one step of the classical Runge-Kutta method."""
         torque = np.asarray(self._physics.AVAIL_TORQUE)[actions]
-        start = np.vstack([state.T, torque[None]])
+        start = np.vstack([state, torque[None]])
         dt = self._physics.dt
 
         def slope(x: np.ndarray) -> np.ndarray:
@@ -102,12 +149,12 @@ class AcrobotSlots(ClassicSlots):
         k2 = slope(start + dt / 2.0 * k1)
         k3 = slope(start + dt / 2.0 * k2)
         k4 = slope(start + dt * k3)
-        after = (start + dt / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4))[:4].T
-        for column in (0, 1):
-            after[:, column] = _wrap(after[:, column])
-        for column, most in ((2, self._physics.MAX_VEL_1), (3, self._physics.MAX_VEL_2)):
-            after[:, column] = np.clip(after[:, column], -most, most)
-        up = -np.cos(after[:, 0]) - np.cos(after[:, 1] + after[:, 0]) > 1.0
+        after = (start + dt / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4))[:4]
+        for row in (0, 1):
+            after[row] = _wrap(after[row])
+        for row, most in ((2, self._physics.MAX_VEL_1), (3, self._physics.MAX_VEL_2)):
+            after[row] = np.clip(after[row], -most, most)
+        up = -np.cos(after[0]) - np.cos(after[1] + after[0]) > 1.0
         return after, np.where(up, 0.0, -1.0), up
 
 
@@ -127,24 +174,23 @@ class PendulumSlots(ClassicSlots):
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """See `ClassicSlots.observe`."""
-        angle = state[:, 0]
-        return np.stack([np.cos(angle), np.sin(angle), state[:, 1]], axis=-1).astype(np.float32)
+        return np.stack([np.cos(state[0]), np.sin(state[0]), state[1]], axis=-1).astype(np.float32)
 
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`."""
         env = self._physics
-        angle, rate = state.T
+        angle, rate = state
         torque = np.clip(actions, -env.max_torque, env.max_torque)[:, 0]
         away = (angle + np.pi) % (2 * np.pi) - np.pi
         cost = away**2 + 0.1 * rate**2 + 0.001 * torque**2
         push = 3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * torque
         rate = np.clip(rate + push * env.dt, -env.max_speed, env.max_speed)
         return (
-            np.stack([angle + rate * env.dt, rate], axis=-1),
+            np.stack([angle + rate * env.dt, rate]),
             -cost,
-            np.zeros(len(state), dtype=bool),
+            np.zeros(len(cost), dtype=bool),
         )
 
 

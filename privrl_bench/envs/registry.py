@@ -172,10 +172,10 @@ _NATIVE = {"CartPole-v1": 500, "Acrobot-v1": 500, "Pendulum-v1": 200}
 
 def _native(config: EnvConfig, count: int) -> Slots:
     """All slots of a `_NATIVE` task in one object; equal to stepping single environments."""
-    from privrl_bench.envs import classic, native
+    from privrl_bench.envs import classic
 
     made: dict[str, Callable[[int, int], Slots]] = {
-        "CartPole-v1": native.NativeCartPole,
+        "CartPole-v1": classic.CartPoleSlots,
         "Acrobot-v1": classic.AcrobotSlots,
         "Pendulum-v1": classic.PendulumSlots,
     }

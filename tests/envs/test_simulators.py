@@ -49,7 +49,7 @@ def test_cartpole_takes_the_known_steps() -> None:
 def test_cartpole_pushed_one_way_from_rest_falls_at_step_nine() -> None:
     slots = make_slots(shipped("cartpole"), 2)
     slots.reset(np.arange(2), [0, 1])
-    slots._env.state[:] = 0.0
+    slots._state[:] = 0.0
     for step in range(1, 10):
         result = slots.step(np.arange(2), np.array([0, 1]))
         assert result.terminated.tolist() == [step == 9] * 2

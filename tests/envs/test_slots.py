@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from helpers import changed, own, shipped
 
-from privrl_bench.envs.classic import AcrobotSlots, PendulumSlots
-from privrl_bench.envs.native import NativeCartPole
+from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, PendulumSlots
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.envs.workers import WorkerSlots
@@ -48,7 +47,7 @@ def push(rng, count):
 def test_native_cartpole_equals_single_environments_bit_for_bit() -> None:
     config = changed(shipped("cartpole"), max_episode_steps=25)
     native = make_slots(config, 7)
-    assert isinstance(native, NativeCartPole)
+    assert isinstance(native, CartPoleSlots)
     loop = make_slots(changed(config, backend="loop"), 7)
     assert isinstance(loop, LoopSlots)
     assert_same_story(native, loop, push, 600, seed=1)
@@ -70,8 +69,8 @@ def test_native_acrobot_equals_single_environments_bit_for_bit() -> None:
     for _ in range(20):
         native.reset(everyone, [0] * 40)
         loop.reset(everyone, [0] * 40)
-        native._state[:] = rng.uniform(-1, 1, (40, 4)) * [3.1, 3.1, 12.0, 28.0]
-        for slot, state in zip(loop._envs, native._state, strict=True):
+        native._state[:] = (rng.uniform(-1, 1, (40, 4)) * [3.1, 3.1, 12.0, 28.0]).T
+        for slot, state in zip(loop._envs, native._state.T, strict=True):
             slot.unwrapped.state = state.copy()
         for _ in range(3):
             actions = torque(rng, 40)
