@@ -27,7 +27,9 @@ class EnvConfig:
     domain: str | None = None  # dm_control domain
     task: str | None = None  # dm_control task
     kwargs: dict[str, Any] = field(default_factory=dict)  # passed to gymnasium.make
-    backend: str = "auto"  # auto: native vector environment where one exists; loop: one by one
+    backend: str = (
+        "auto"  # auto: arrays where we have them | loop: one by one | rollout: mujoco.rollout
+    )
     user: str = "fresh"  # what one user is: fresh | episode | segment (leaks)
     user_steps: int | None = None  # T, environment steps of one user; unset: the episode limit
     max_episode_steps: int | None = None  # public length limit; unset: the environment's own
@@ -48,7 +50,7 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         require_choice("env.kind", self.kind, ("gym", "dmc"))
-        require_choice("env.backend", self.backend, ("auto", "loop"))
+        require_choice("env.backend", self.backend, ("auto", "loop", "rollout"))
         require_choice("env.user", self.user, USERS)
         require_choice("env.obs_scaling", self.obs_scaling, SCALINGS)
         require_choice("env.reward_scaling", self.reward_scaling, SCALINGS)

@@ -134,6 +134,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     Raises:
         ConfigError: see `make_env`; also when public constants have the wrong length.
     """
+    _check_backend(config)
     env = make_env(config)
     try:
         obs_dim = int(np.prod(env.observation_space.shape))
@@ -166,31 +167,64 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
-# Tasks with a vector environment of their own, and Gymnasium's time limit for them.
-_NATIVE = {"CartPole-v1": 500, "Acrobot-v1": 500, "Pendulum-v1": 200}
+# Tasks with slots of their own, and Gymnasium's time limit for them.
+_CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "Pendulum-v1": 200}
+_LOCOMOTION = {"Hopper-v5": 1000, "HalfCheetah-v5": 1000}
 
 
-def _native(config: EnvConfig, count: int) -> Slots:
-    """All slots of a `_NATIVE` task in one object; equal to stepping single environments."""
+def _classic(config: EnvConfig, count: int) -> Slots:
     from privrl_bench.envs import classic
 
+    task = str(config.id)
     made: dict[str, Callable[[int, int], Slots]] = {
         "CartPole-v1": classic.CartPoleSlots,
         "Acrobot-v1": classic.AcrobotSlots,
         "Pendulum-v1": classic.PendulumSlots,
     }
-    task = str(config.id)
-    return made[task](count, config.max_episode_steps or _NATIVE[task])
+    return made[task](count, config.max_episode_steps or _CLASSIC[task])
+
+
+def _locomotion(config: EnvConfig, count: int) -> Slots:
+    import torch
+
+    from privrl_bench.envs import locomotion
+
+    task, env = str(config.id), make_env(config)
+    model, skip = env.unwrapped.model, env.unwrapped.frame_skip
+    physics: locomotion.Physics
+    if config.backend == "rollout":
+        physics = locomotion.RolloutPhysics(model, skip, count, torch.get_num_threads())
+    else:
+        physics = locomotion.DirectPhysics(model, skip, count)
+    made = {"Hopper-v5": locomotion.HopperSlots, "HalfCheetah-v5": locomotion.HalfCheetahSlots}
+    return made[task](env, physics, count, config.max_episode_steps or _LOCOMOTION[task])
+
+
+def _check_backend(config: EnvConfig) -> None:
+    """Raises ConfigError if the task does not have the backend."""
+    if config.backend == "rollout" and (config.id not in _LOCOMOTION or config.kwargs):
+        raise ConfigError(
+            "env.backend",
+            f"rollout is for {', '.join(_LOCOMOTION)} without env.kwargs; "
+            f"{config.label} runs with auto or loop",
+        )
 
 
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
-    """`count` environments: in processes if asked, vectorised where Gymnasium can, else in a loop."""
+    """`count` environments: in processes if asked, over arrays where there is such a way, else in a loop.
+
+    Every way but `backend=rollout` gives the same numbers, bit for bit.
+    """
+    _check_backend(config)
     if workers > 0 and count > 1:
         from privrl_bench.envs.workers import WorkerSlots
 
         return WorkerSlots(config, count, workers)
-    if config.backend == "auto" and config.id in _NATIVE and not config.kwargs:
-        return _native(config, count)
+    if config.backend != "loop" and not config.kwargs:
+        if config.id in _CLASSIC:
+            return _classic(config, count)
+        if config.id in _LOCOMOTION:
+            return _locomotion(config, count)
     spec_env = make_env(config)
     obs_dim = int(np.prod(spec_env.observation_space.shape))
     spec_env.close()
