@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.envs.registry import make_slots
-from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.envs.remote import Remote
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.machine import cores
 from privrl_bench.nets.policy import Policy
 from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec
+
+# An evaluator's process takes about this long to start; a run that evaluates for less has no use for one.
+_WORTH_A_PROCESS = 3.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Evaluator:
         self._greedy = greedy
         self._slots = make_slots(config, len(streams) * episodes, workers)
 
-    def run(self, actor: Tensor, round_index: int, scaler: SignalScaler) -> list[Evaluation]:
+    def run(self, actor: Tensor, round_index: int, scaling: FrozenScaling) -> list[Evaluation]:
         """E episodes of every replica's policy `actor` [R, P], the same for the same round."""
         replicas, episodes = len(self._streams), self._episodes
         seeds = [
@@ -73,7 +81,7 @@ class Evaluator:
                     noise = torch.stack(
                         [self._policy.draw(g, block, episodes) for g in draws], dim=1
                     )
-                now.copy_(torch.from_numpy(scaler.frozen_obs(raw)))
+                now.copy_(torch.from_numpy(scaling.obs(raw)))
                 if self._greedy:
                     action = self._policy.greedy(actor, now)
                 else:
@@ -91,3 +99,68 @@ class Evaluator:
     def close(self) -> None:
         """Free the environments."""
         self._slots.close()
+
+
+class Evaluations:
+    """Evaluations that training does not wait for: begun with a policy, taken when they are there.
+
+    What they find does not depend on where they run.
+
+    Args:
+        arguments: of `Evaluator`.
+        aside: in a process of its own; None: from when evaluations have taken longer than a process
+            takes to start, if this program leaves a core idle.
+        busy: how many cores training uses.
+    """
+
+    def __init__(self, *arguments: Any, aside: bool | None, busy: int):
+        self._arguments = arguments
+        self._evaluator: Evaluator | None = None
+        self._remote: Remote | None = None
+        self._aside, self._busy = aside, busy
+        self._spent = 0.0
+        self._found: list[Evaluation] | None = None
+        self._begun = False
+
+    def begin(self, actor: Tensor, round_index: int, scaling: FrozenScaling) -> None:
+        """Start one; the one before must have been taken. Raises EnvironmentFailure."""
+        if self._begun:
+            raise RuntimeError("an evaluation was begun before the last one was taken")
+        if self._leaves():
+            if self._remote is None:
+                self._remote = Remote(Evaluator, *self._arguments)
+            self._remote.send("run", actor.clone(), round_index, scaling)
+        else:
+            start = time.perf_counter()
+            if self._evaluator is None:
+                self._evaluator = Evaluator(*self._arguments)
+            self._found = self._evaluator.run(actor, round_index, scaling)
+            self._spent += time.perf_counter() - start
+        self._begun = True
+
+    def take(self, wait: bool = True) -> list[Evaluation] | None:
+        """The evaluation that was begun; None: not done yet, or none was begun.
+
+        Raises: EnvironmentFailure.
+        """
+        if not self._begun:
+            return None
+        if self._found is None and self._remote is not None:
+            if not wait and not self._remote.ready():
+                return None
+            self._found = self._remote.answer()
+        found, self._found, self._begun = self._found, None, False
+        return found
+
+    def _leaves(self) -> bool:
+        if self._aside is not None or self._remote is not None:
+            return bool(self._aside) or self._remote is not None
+        alone = multiprocessing.parent_process() is None  # not one of a sweep's processes
+        return alone and self._spent > _WORTH_A_PROCESS and cores() > self._busy
+
+    def close(self) -> None:
+        """Free the environments."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+        if self._remote is not None:
+            self._remote.close()

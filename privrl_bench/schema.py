@@ -242,8 +242,11 @@ class HardwareConfig:
     device: str = "cpu"  # cpu | cuda
     threads: int = 1  # torch threads; small networks run fastest on one
     env_workers: int = 0  # processes that step environments; 0 steps them in this one
+    eval_process: bool | None = None  # evaluate in a process of its own; unset: when it pays
     max_replicas: int = 8  # jobs of a sweep that are trained together at most
-    processes: int = 1  # processes that train a sweep's groups side by side
+    processes: int | None = (
+        None  # that train a sweep's groups side by side; unset: one for each core
+    )
 
     def __post_init__(self) -> None:
         require_choice("hardware.device", self.device, ("cpu", "cuda"))
@@ -251,7 +254,8 @@ class HardwareConfig:
         require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
         for key in ("max_replicas", "processes"):
             value = getattr(self, key)
-            require(f"hardware.{key}", value >= 1, "a whole number >= 1", value)
+            ok = value is None or value >= 1
+            require(f"hardware.{key}", ok, "a whole number >= 1", value)
 
 
 @dataclass

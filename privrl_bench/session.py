@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.assemble import Parts
-from privrl_bench.evaluate import Evaluation, Evaluator
+from privrl_bench.evaluate import Evaluation, Evaluations
 from privrl_bench.rollout import Rollout
 from privrl_bench.types import State
 
@@ -38,14 +38,17 @@ class Session:
             config.algo.gamma,
             config.hardware.env_workers,
         )
-        self._evaluator = Evaluator(
+        hardware = config.hardware
+        self._evaluations = Evaluations(
             config.env,
             parts.spec,
             parts.algo.policy,
             parts.streams,
             config.eval.episodes,
             config.eval.policy == "greedy",
-            config.hardware.env_workers,
+            hardware.env_workers,
+            aside=hardware.eval_process,
+            busy=hardware.threads + hardware.env_workers,
         )
 
     @property
@@ -104,9 +107,20 @@ class Session:
 
     def evaluate(self) -> list[Evaluation]:
         """Evaluation episodes of the current policies."""
-        actor = self.parts.algo.actor(self.state)
+        self.begin_evaluation()
+        found = self.take_evaluation()
+        assert found is not None
+        return found
+
+    def begin_evaluation(self) -> None:
+        """Start evaluation episodes of the current policies, beside training where that pays."""
         self.rollout.scaler.use(self.parts.algo.scaling(self.state))
-        return self._evaluator.run(actor, self.state.round, self.rollout.scaler)
+        actor, scaling = self.parts.algo.actor(self.state), self.rollout.scaler.frozen()
+        self._evaluations.begin(actor, self.state.round, scaling)
+
+    def take_evaluation(self, wait: bool = True) -> list[Evaluation] | None:
+        """What `begin_evaluation` began, once it is there; None if it is not, or nothing was begun."""
+        return self._evaluations.take(wait)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything a resumed session needs, of all replicas. Holds no noise."""
@@ -127,7 +141,7 @@ class Session:
     def close(self) -> None:
         """Free the environments."""
         self.rollout.close()
-        self._evaluator.close()
+        self._evaluations.close()
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:

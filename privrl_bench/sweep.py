@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 
 from privrl_bench.jobs import Job, Outcome, interruption, record, train
+from privrl_bench.machine import cores
 from privrl_bench.schema import RunConfig
 
 Group = list[Job]
@@ -37,7 +38,7 @@ def run_jobs(jobs: Sequence[Job]) -> int:
         return 0
     from privrl_bench.run import supports_replicas
 
-    processes = max(job.config.hardware.processes for job in jobs)
+    processes = max(job.config.hardware.processes or cores() for job in jobs)
     waves = schedule(jobs, supports_replicas, processes)
     groups = [group for wave in waves for group in wave]
     if len(jobs) > 1:

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
 
 CHECKPOINT_SECONDS = 10.0
+TIMING = ("wall_seconds", "steps_per_second")
 
 
 @dataclass
@@ -95,6 +96,8 @@ class Training:
         self.alive = list(range(len(dirs)))  # replicas that are still training
         self.last_eval: list[Evaluation] = []
         self.last_eval_round = 0
+        self._evaluating = 0  # the round whose evaluation is under way; 0: none
+        self._waiting: list[dict[int, dict[str, float]]] = []  # rows after it, by replica
         self._ended: dict[int, RunResult] = {}
         self._earlier = [0.0] * len(dirs)
         self._started = time.perf_counter()
@@ -124,7 +127,8 @@ class Training:
                     self._after_round(progress)
             if stop.signal is None or not self.alive:
                 if self.alive and self.last_eval_round < session.round:  # resumed after the last
-                    self._evaluate()
+                    self._begin_evaluation()
+                self._write_rows()
                 self._trained = time.perf_counter()
                 for r in list(self.alive):
                     self._finish(r)
@@ -135,7 +139,7 @@ class Training:
                 "interrupted", f"{name}; run the same command to go on", 128 + stop.signal
             )
         except KeyboardInterrupt:
-            self._save(snapshot)
+            self._save_if_written(snapshot)
             return self._end(
                 "interrupted", "stopped within a round; run the same command to go on", 130
             )
@@ -143,7 +147,9 @@ class Training:
             raise
         except Exception as error:
             if "snapshot" in locals():
-                self._save(snapshot)
+                with suppress(EnvironmentFailure):
+                    self._write_rows()
+                self._save_if_written(snapshot)
             if not isinstance(error, EnvironmentFailure):
                 traceback.print_exc()
             return self._end("failed", f"{type(error).__name__}: {error}", 1)
@@ -174,6 +180,7 @@ class Training:
         """End replicas with non-finite parameters as failed, at their last good state."""
         for r, diverged in enumerate(self.session.diverged()):
             if diverged:
+                self._write_rows()
                 self.session.freeze(r, snapshot)
                 self.dirs[r].save_checkpoint(one_replica(snapshot, r))
                 reason = (
@@ -190,41 +197,66 @@ class Training:
         due = every > 0 and steps // every > (steps - parts.round_steps) // every
         evaluated = due or last
         if evaluated:
-            self._evaluate()
+            self._begin_evaluation()
         if evaluated or session.round % max(1, parts.rounds // self.config.log.lines) == 0:
-            self._log_lines(steps, evaluated)
-        if evaluated or time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
-            self._checkpoint()
+            self._waiting.append({r: self._row(r, steps) for r in self.alive})
+        seen = self.last_eval_round
+        self._write_rows(wait=last)
         mean = epsilon = None
-        if evaluated:
+        if self.last_eval_round > seen:
+            self._checkpoint()
             mean = float(np.mean([self.last_eval[r].returns.mean() for r in self.alive]))
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
+        elif time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
+            self._checkpoint()
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
 
-    def _evaluate(self) -> None:
-        self.last_eval = self.session.evaluate()
-        self.last_eval_round = self.session.round
+    # -- rows -------------------------------------------------------------------------------
 
-    def _log_lines(self, steps: int, evaluated: bool) -> None:
+    def _begin_evaluation(self) -> None:
+        self._write_rows()  # one at a time
+        self.session.begin_evaluation()
+        self._evaluating = self.session.round
+
+    def _row(self, r: int, steps: int) -> dict[str, float]:
+        """Metrics of replica r after this round, and the clock; an evaluation may follow."""
         lr = getattr(self.parts.algo, "learning_rate", None)
-        for r in self.alive:
-            rundir = self.dirs[r]
-            row: dict[str, float] = {
-                "round": self.session.round,
-                "steps": steps,
-                "privacy/epsilon": self.parts.plan.spent_epsilon(r, self.session.round),
-                **self.session.diagnostics[r],
-            }
-            if lr is not None:
-                row["lr"] = lr(self.session.round - 1)
-            if evaluated:
-                row |= _eval_row(self.last_eval[r])
-            check_declared(row)
-            timing = self._timing(r, steps)
-            rundir.append("metrics.jsonl", row)
-            rundir.append("timing.jsonl", {"round": self.session.round, **timing})
-            self.mirrors[r].log({**row, **timing})
+        row: dict[str, float] = {
+            "round": self.session.round,
+            "steps": steps,
+            "privacy/epsilon": self.parts.plan.spent_epsilon(r, self.session.round),
+            **self.session.diagnostics[r],
+            **self._timing(r, steps),
+        }
+        if lr is not None:
+            row["lr"] = lr(self.session.round - 1)
+        return row
+
+    def _write_rows(self, wait: bool = True) -> None:
+        """Write the rows so far, in order: those from an evaluation under way on wait for it.
+
+        Raises: EnvironmentFailure of the evaluation.
+        """
+        if self._evaluating:
+            found = self.session.take_evaluation(wait)
+            if found is None:
+                return
+            self.last_eval, self.last_eval_round = found, self._evaluating
+            self._evaluating = 0
+        rows, self._waiting = self._waiting, []
+        for row in rows:
+            for r, metrics in row.items():
+                if metrics["round"] == self.last_eval_round:
+                    metrics |= _eval_row(self.last_eval[r])
+                self._write(r, metrics)
+
+    def _write(self, r: int, row: dict[str, float]) -> None:
+        timing = {name: row.pop(name) for name in TIMING}
+        check_declared(row)
+        self.dirs[r].append("metrics.jsonl", row)
+        self.dirs[r].append("timing.jsonl", {"round": row["round"], **timing})
+        self.mirrors[r].log({**row, **timing})
 
     def _timing(self, r: int, steps: int) -> dict[str, float]:
         here = min(time.perf_counter(), self._trained) - self._started
@@ -242,7 +274,14 @@ class Training:
         self._saved_at = time.perf_counter()
 
     def _checkpoint(self) -> None:
+        """Rows first: what comes before a checkpoint is not computed again."""
+        self._write_rows()
         self._save(self.session.snapshot())
+
+    def _save_if_written(self, snapshot: dict[str, Any]) -> None:
+        """With rows still waiting, the checkpoint before them stays, so that they are computed again."""
+        if not self._evaluating and not self._waiting:
+            self._save(snapshot)
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """`summary.json` of replica r, which is at round `rounds` (as the session is)."""

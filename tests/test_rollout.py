@@ -350,7 +350,7 @@ def evaluate(actor_of, episodes, *, greedy, round_index=0, seeds=(1, 2)):
     streams = [Streams(s) for s in seeds]
     rollout, _ = rollout_of(config, list(seeds), 1, 4)
     evaluator = Evaluator(config, spec, policy, streams, episodes, greedy)
-    return evaluator.run(actor_of(policy), round_index, rollout.scaler)
+    return evaluator.run(actor_of(policy), round_index, rollout.scaler.frozen())
 
 
 def always_right(policy) -> torch.Tensor:

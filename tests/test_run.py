@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from privrl_bench.errors import ConfigError
+from privrl_bench import evaluate, training
+from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.run import run, run_each
 from privrl_bench.rundir import read_lines
 from privrl_bench.schema import (
@@ -383,6 +384,101 @@ def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, 
     saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert saved["round"] == 3
     assert torch.isfinite(saved["state"]["actor"]).all()
+
+
+class Late:
+    """Stands for an evaluator's process: answers come `after` questions whether they are there."""
+
+    def __init__(self, after, fails=False):
+        self.asked, self.after, self.fails = 0, after, fails
+
+    def __call__(self, make, *arguments):
+        self.evaluator = make(*arguments)
+        return self
+
+    def send(self, name, *arguments):
+        self.asked = 0
+        self.found = getattr(self.evaluator, name)(*arguments)
+
+    def ready(self):
+        self.asked += 1
+        return self.asked > self.after
+
+    def answer(self):
+        if self.fails:
+            raise EnvironmentFailure("the pump is stuck")
+        return self.found
+
+    def close(self):
+        self.evaluator.close()
+
+
+def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path):
+    config = cartpole()
+    train(config, tmp_path / "here")
+    config = replace(config, hardware=HardwareConfig(eval_process=True))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 99])
+def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after):
+    train(cartpole(), tmp_path / "here")
+    late = Late(after)
+    monkeypatch.setattr(evaluate, "Remote", late)
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+@pytest.mark.parametrize("stop", ["signal", "failure"])
+def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(tmp_path, monkeypatch, stop):
+    train(cartpole(), tmp_path / "here")
+    monkeypatch.setattr(evaluate, "Remote", Late(99))
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    real = training.Session.step
+
+    def step(session):
+        if session.round == 6 and stop == "failure":
+            raise OSError("lost")  # evaluated after round 4: that evaluation is under way
+        real(session)
+        if session.round == 6 and stop == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(training.Session, "step", step)
+    cut = train(config, tmp_path / "aside")
+    assert cut.status == ("interrupted" if stop == "signal" else "failed")
+    monkeypatch.setattr(training.Session, "step", real)
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch):
+    train(cartpole(), tmp_path / "here")
+    monkeypatch.setattr(evaluate, "Remote", Late(2, fails=True))
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    failed = train(config, tmp_path / "aside")
+    assert failed.status == "failed"
+    assert "the pump is stuck" in failed.reason
+    monkeypatch.setattr(evaluate, "Remote", Late(2))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(evaluate, "Remote", lambda *a: made.append(a) or Late(0)(*a))
+    monkeypatch.setattr(evaluate, "cores", lambda: 2)
+    train(cartpole(), tmp_path / "short")
+    assert not made
+    monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", 0.0)
+    train(cartpole(), tmp_path / "long")
+    assert len(made) == 1
+    assert_same(essence(tmp_path / "short"), essence(tmp_path / "long"))
+    for changes in ({"threads": 2}, {"env_workers": 1}, {"eval_process": False}):
+        train(cartpole(hardware=HardwareConfig(**changes), total_steps=512 * 5), tmp_path / "busy")
+        (tmp_path / "busy").rename(tmp_path / f"busy {changes}")
+    assert len(made) == 1
 
 
 def test_environment_workers_do_not_change_the_result(tmp_path):

@@ -6,6 +6,8 @@ statistics of everything users saw, under a named caveat.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,6 +38,21 @@ class _Moments:
         self.mean = np.where(chosen, mean, self.mean)
         self.var = np.where(chosen, var, self.var)
         self.count = np.where(where, grown, self.count)
+
+
+@dataclass(frozen=True)
+class FrozenScaling:
+    """A scaling of observations that does not learn: [R, 1, D] means and deviations, or None."""
+
+    mean: np.ndarray | None
+    std: np.ndarray | None
+    clip: float
+
+    def obs(self, obs: np.ndarray) -> np.ndarray:
+        """Scaled [R, n, D] observations."""
+        if self.mean is None or self.std is None:
+            return obs
+        return np.clip((obs - self.mean) / self.std, -self.clip, self.clip)
 
 
 class SignalScaler:
@@ -110,14 +127,13 @@ class SignalScaler:
         cut = self._config.reward_clip
         return np.minimum(np.maximum(rewards * scale, -cut), cut)
 
-    def frozen_obs(self, obs: np.ndarray) -> np.ndarray:
-        """Scale evaluation observations [R, n, D] by the slots' average statistics."""
+    def frozen(self) -> FrozenScaling:
+        """The scaling of evaluation observations as it is now: the slots' average statistics."""
         if self._config.obs_scaling == "none":
-            return obs
+            return FrozenScaling(None, None, self._config.obs_clip)
         mean = self._obs.mean.mean(axis=1, keepdims=True)
         std = np.sqrt(self._obs.var.mean(axis=1, keepdims=True) + 1e-8)
-        cut = self._config.obs_clip
-        return np.clip((obs - mean) / std, -cut, cut)
+        return FrozenScaling(mean, std, self._config.obs_clip)
 
     def get_state(self) -> dict[str, Tensor]:
         """Tensors for the checkpoint."""

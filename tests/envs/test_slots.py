@@ -154,7 +154,7 @@ def test_worker_processes_equal_one_process() -> None:
     spread, together = WorkerSlots(config, 5, 2), make_slots(config, 5)
     assert_same_story(spread, together, lambda g, k: g.integers(3, size=k), 120, seed=2)
     spread.close()
-    assert not any(p.is_alive() for p in spread._processes)
+    assert not any(remote._process.is_alive() for remote in spread._remotes)
 
 
 def test_an_environment_of_a_package_on_the_path_is_used() -> None:
@@ -204,8 +204,8 @@ def test_an_environment_that_raises_is_reported_in_its_own_words(workers) -> Non
 
 def test_a_dead_worker_is_an_environment_failure_and_close_still_returns() -> None:
     slots = WorkerSlots(own("MyEnv"), 2, 1)
-    slots._processes[0].kill()
-    slots._processes[0].join()
+    slots._remotes[0]._process.kill()
+    slots._remotes[0]._process.join()
     with pytest.raises(EnvironmentFailure, match="worker process died"):
         slots.reset(np.arange(2), [0, 1])
     slots.close()
