@@ -25,6 +25,7 @@ def imports(path):
 ALLOWED = {
     "errors": set(),
     "schema": {"errors"},
+    "machine": set(),
     "metrics": set(),
     "types": set(),
     "streams": {"types"},
@@ -32,7 +33,7 @@ ALLOWED = {
     "nets": {"types"},
     "envs": {"types", "schema", "errors", "streams"},
     "rollout": {"types", "nets", "envs", "schema", "streams"},
-    "evaluate": {"types", "nets", "envs", "schema", "streams"},
+    "evaluate": {"machine", "types", "nets", "envs", "schema", "streams"},
     "privacy": {"types", "schema", "errors"},
     "algos": {"types", "maths", "nets", "privacy", "schema", "streams"},
     "assemble": {"algos", "envs", "errors", "privacy", "schema", "streams", "types"},
@@ -61,7 +62,7 @@ ALLOWED = {
     },
     "config": {"errors", "schema"},
     "jobs": {"errors", "run", "schema"},
-    "sweep": {"jobs", "run", "schema"},
+    "sweep": {"jobs", "machine", "run", "schema"},
     "cli": {"config", "errors", "jobs", "schema"},
 }
 

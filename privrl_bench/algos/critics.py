@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup, per_user
-from privrl_bench.algos.local import ValueObjective, train_in_ball
+from privrl_bench.algos.local import LocalTrainer, ValueObjective
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
 from privrl_bench.nets.mlp import Mlp
@@ -68,6 +68,7 @@ class SharedCritic:
         self._config = config
         self._setup = setup
         self._net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
+        self._train = LocalTrainer(ValueObjective(self._net), setup.device)
 
     def blocks(self) -> tuple[Block, ...]:
         """None: it bypasses the gate."""
@@ -104,16 +105,9 @@ class SharedCritic:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        change = train_in_ball(
-            start,
-            {"obs": per_user(users.obs), "target": per_user(targets)},
-            order,
-            ValueObjective(self._net),
-            lr,
-            self._config.critic_clip,
-            adam,
-            self._setup.device,
-        ).reshape(replicas, count, -1)
+        data = {"obs": per_user(users.obs), "target": per_user(targets)}
+        change = self._train(start, data, order, lr, self._config.critic_clip, adam)
+        change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
         return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.users}}

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
 from privrl_bench.algos.critics import make_critic
-from privrl_bench.algos.local import PolicyObjective, train_in_ball
+from privrl_bench.algos.local import LocalTrainer, PolicyObjective
 from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
@@ -41,6 +41,13 @@ class Dppg:
         self.policy = make_policy(setup.spec, config.hidden)
         self.critic = make_critic(config, setup)
         self.moments = PrivateMoments(config, setup)
+        objective = PolicyObjective(
+            self.policy,
+            config.ratio_clip,
+            config.entropy_coef,
+            config.normalize_advantage and config.advantage_scope == "minibatch",
+        )
+        self._train = LocalTrainer(objective, setup.device)
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
@@ -112,15 +119,7 @@ class Dppg:
             last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        objective = PolicyObjective(
-            self.policy,
-            config.ratio_clip,
-            config.entropy_coef,
-            config.normalize_advantage and config.advantage_scope == "minibatch",
-        )
-        change = train_in_ball(
-            start, data, order, objective, lr, self._setup.clip, adam, self._setup.device
-        )
+        change = self._train(start, data, order, lr, self._setup.clip, adam)
         critic_rows, bypass = self.critic.local(state, users, values, targets, order, lr)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
         rows |= self.moments.local(users)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos import fused
-from privrl_bench.maths.optim import Adam, adam_step, project
+from privrl_bench.algos.together import AllAtOnce
+from privrl_bench.maths.optim import Adam
 from privrl_bench.maths.returns import normalize
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import CategoricalPolicy, Policy, Surrogate
@@ -91,39 +92,51 @@ class ValueObjective:
         return fused.Head(fused.SQUARED)
 
 
-def train_in_ball(
-    start: Tensor,
-    data: dict[str, Tensor],
-    order: Tensor,
-    objective: Objective,
-    lr: float,
-    radius: float,
-    adam: Adam,
-    device: str = "cpu",
-) -> Tensor:
-    """Displacement of every user after E passes of Adam that never leave the clip ball.
+class LocalTrainer:
+    """Algorithm 3: every user's Adam on her own data, never leaving the clip ball.
 
     Users do not meet: every user has her own parameters, minibatch, gradient and moments. On the CPU in
     single precision users are trained one after the other in compiled code, spread over torch's threads;
     elsewhere all at once by tensor operations, equal up to rounding (tested).
 
     Args:
-        start: [N, P] parameters that all copies start from.
-        data: tensors [N, T, ...] of the users' own steps.
-        order: [E, N, M, B] from `step_order`.
-        objective: what to descend on; its columns are in `data`.
-        lr: step size of Adam.
-        radius: L2 bound of the displacement, enforced after every step.
-        adam: moments to start from.
+        objective: what every user descends on.
         device: where to compute.
-
-    Returns: [N, P] on the CPU.
 
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
-    if device == "cpu" and start.dtype == torch.float32:
-        return one_by_one(start, data, order, objective, lr, radius, adam)
-    return all_at_once(start, data, order, objective, lr, radius, adam, device)
+
+    def __init__(self, objective: Objective, device: str = "cpu"):
+        self.objective = objective
+        self._device = device
+        self._together: AllAtOnce | None = None
+
+    def __call__(
+        self,
+        start: Tensor,
+        data: dict[str, Tensor],
+        order: Tensor,
+        lr: float,
+        radius: float,
+        adam: Adam,
+    ) -> Tensor:
+        """Displacement of every user after E passes.
+
+        Args:
+            start: [N, P] parameters that all copies start from.
+            data: tensors [N, T, ...] of the users' own steps, with the objective's columns.
+            order: [E, N, M, B] from `step_order`.
+            lr: step size of Adam.
+            radius: L2 bound of the displacement, enforced after every step.
+            adam: moments to start from.
+
+        Returns: [N, P] on the CPU.
+        """
+        if self._device == "cpu" and start.dtype == torch.float32:
+            return one_by_one(start, data, order, self.objective, lr, radius, adam)
+        if self._together is None:
+            self._together = AllAtOnce(self.objective, self._device)
+        return self._together(start, data, order, lr, radius, adam)
 
 
 def one_by_one(
@@ -135,7 +148,7 @@ def one_by_one(
     radius: float,
     adam: Adam,
 ) -> Tensor:
-    """See `train_in_ball`; in compiled code."""
+    """See `LocalTrainer`; in compiled code."""
     columns = [data[name].float() for name in objective.columns]
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
     widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
@@ -149,7 +162,7 @@ def one_by_one(
             indices[:, part],
             widths,
             head,
-            adam.step,
+            int(adam.step),
             lr,
             radius,
             result[part],
@@ -164,34 +177,3 @@ def one_by_one(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(some, parts))
     return torch.from_numpy(result)
-
-
-def all_at_once(
-    start: Tensor,
-    data: dict[str, Tensor],
-    order: Tensor,
-    objective: Objective,
-    lr: float,
-    radius: float,
-    adam: Adam,
-    device: str = "cpu",
-) -> Tensor:
-    """See `train_in_ball`; by tensor operations on `device`."""
-    start = start.to(device)
-    data = {name: data[name].to(device) for name in objective.columns}
-    adam = Adam(adam.m.to(device), adam.v.to(device), adam.step)
-    params = start
-    with torch.inference_mode():
-        for epoch in order.to(device):
-            count, minibatches, size = epoch.shape
-            flat = epoch.reshape(count, -1)
-            shuffled = {
-                name: torch.take_along_dim(x, flat.view(*flat.shape, *[1] * (x.dim() - 2)), dim=1)
-                for name, x in data.items()
-            }
-            for m in range(minibatches):
-                piece = slice(m * size, (m + 1) * size)
-                batch = {name: x[:, piece] for name, x in shuffled.items()}
-                moved, adam = adam_step(params, objective.gradient(params, batch), adam, lr)
-                params = start + project(moved - start, radius)
-    return (params - start).cpu().clone()

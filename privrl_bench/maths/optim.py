@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Adam(NamedTuple):
-    """Adam's moments and its step count."""
+    """Adam's moments and its step count, a number or a tensor of one."""
 
     m: Tensor
     v: Tensor
-    step: int
+    step: int | Tensor
 
 
 def adam_start(like: Tensor) -> Adam:
@@ -25,7 +25,7 @@ def adam_step(
     params: Tensor,
     grad: Tensor,
     state: Adam,
-    lr: float,
+    lr: float | Tensor,
     eps: float = 1e-5,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -36,7 +36,7 @@ def adam_step(
     v = beta2 * state.v + (1.0 - beta2) * grad * grad
     size = lr / (1.0 - beta1**step)
     denominator = (v / (1.0 - beta2**step)).sqrt_().add_(eps)
-    return torch.addcdiv(params, m, denominator, value=-size), Adam(m, v, step)
+    return params - m.div(denominator).mul_(size), Adam(m, v, step)
 
 
 def rmsprop_step(
@@ -47,7 +47,7 @@ def rmsprop_step(
     return params - lr * grad / (square.sqrt() + eps), square
 
 
-def project(displacement: Tensor, radius: float) -> Tensor:
+def project(displacement: Tensor, radius: float | Tensor) -> Tensor:
     """Scale [..., P] displacements back into the L2 ball of `radius` where they left it."""
     norms = torch.linalg.vector_norm(displacement, dim=-1, keepdim=True)
     return displacement * torch.clamp(radius / norms.clamp_min(1e-30), max=1.0)

@@ -7,14 +7,8 @@ from helpers import BOX, CHOICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algos import fused
-from privrl_bench.algos.local import (
-    PolicyObjective,
-    ValueObjective,
-    all_at_once,
-    one_by_one,
-    train_in_ball,
-)
+from privrl_bench.algos import fused, together
+from privrl_bench.algos.local import LocalTrainer, PolicyObjective, ValueObjective, one_by_one
 from privrl_bench.maths.optim import Adam, adam_start
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import make_policy
@@ -27,6 +21,10 @@ OBJECTIVES = {
     "box, clipped ratio": PolicyObjective(make_policy(BOX, [4, 3, 5]), 0.05, 0.0, True),
     "value": ValueObjective(Mlp(3, (7, 5), 1)),
 }
+
+
+def all_at_once(start, data, order, objective, *rest):
+    return together.AllAtOnce(objective, "cpu")(start, data, order, *rest)
 
 
 def problem(objective, users=5, steps=12, minibatches=3, epochs=2, seed=0):
@@ -68,14 +66,15 @@ def test_one_by_one_equals_all_at_once(name, radius, seeded):
         assert not torch.allclose(got[0], got[1])
 
 
-def test_train_in_ball_takes_the_compiled_way_in_single_precision_only():
+def test_the_compiled_way_is_taken_in_single_precision_only():
     objective = OBJECTIVES["choice"]
+    train = LocalTrainer(objective)
     start, data, order = problem(objective)
-    rest = (objective, 1e-2, 0.5)
-    single = train_in_ball(start, data, order, *rest, adam_start(start))
-    assert torch.equal(single, one_by_one(start, data, order, *rest, adam_start(start)))
+    single = train(start, data, order, 1e-2, 0.5, adam_start(start))
+    adam = adam_start(start)
+    assert torch.equal(single, one_by_one(start, data, order, objective, 1e-2, 0.5, adam))
     data = {k: x.double() if x.is_floating_point() else x for k, x in data.items()}
-    double = train_in_ball(start.double(), data, order, *rest, adam_start(start.double()))
+    double = train(start.double(), data, order, 1e-2, 0.5, adam_start(start.double()))
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-5)
 
@@ -121,6 +120,55 @@ def test_one_users_infinities_stay_hers():
     assert not torch.isfinite(dirty[2]).all()
     others = [0, 1, 3, 4]
     assert torch.equal(dirty[others], clean[others])
+
+
+def test_tensors_that_keep_their_place_hold_nothing_of_an_earlier_round():
+    """Rounds of other data, shapes and step sizes through one object, as through fresh ones."""
+    objective = OBJECTIVES["box"]
+    train = together.AllAtOnce(objective, "cpu")
+    for seed, users in ((1, 5), (2, 5), (3, 4), (4, 5)):
+        start, data, order = problem(objective, users=users, seed=seed)
+        rest = (0.01 / seed, 0.1 * seed, adam_start(start))
+        kept = train._step
+        got = train(start, data, order, *rest)
+        assert torch.equal(got, all_at_once(start, data, order, objective, *rest))
+        assert (train._step is kept) == (seed == 2)
+        for x in (*train._step._data.values(), train._step.params, train._step._m):
+            assert not x.any()
+
+
+def test_a_captured_step_is_replayed(monkeypatch):
+    """The road of a GPU, with a graph that runs what it captured."""
+    captured = []
+
+    class Graph:
+        def replay(self):
+            captured.append("replayed")
+            self.step._run()
+
+    def capture(step):
+        for _ in range(3):
+            step._run()  # a capture leaves traces in the tensors
+        graph = Graph()
+        graph.step = step
+        captured.append("captured")
+        return graph
+
+    objective = OBJECTIVES["choice"]
+    start, data, order = problem(objective)
+    rest = (1e-2, 0.5, adam_start(start))
+    expected = all_at_once(start, data, order, objective, *rest)
+    real = together.LocalStep.__init__
+
+    def init(self, *arguments):
+        real(self, *arguments)
+        self._graph = capture(self)
+
+    monkeypatch.setattr(together.LocalStep, "__init__", init)
+    train = together.AllAtOnce(objective, "cpu")
+    for _ in range(2):
+        assert torch.equal(train(start, data, order, *rest), expected)
+    assert captured == ["captured"] + ["replayed"] * 2 * order.shape[0] * order.shape[2]
 
 
 def test_tanh():
