@@ -22,15 +22,43 @@ def call(monkeypatch, name, *arguments):
     load(name).main()
 
 
-def test_bench_speed_measures_both_loops(tmp_path, monkeypatch, capsys):
-    out = tmp_path / "speed.json"
-    options = ["--envs", "cartpole", "--repeats", 1, "--seconds", 0.2, "--out", out]
-    call(monkeypatch, "bench_speed", *options)
-    (row,) = json.loads(out.read_text())
-    assert row["environments_alone_steps_per_second"] > 0
-    assert row["dppg_steps_per_second"] > 0
-    assert sum(row["share"].values()) == pytest.approx(1.0)
-    assert "ratio" in capsys.readouterr().out
+def test_bench_speed_measures_speeds_shares_growth_and_a_sweep(tmp_path, monkeypatch, capsys):
+    words = ("--envs", "cartpole", "--repeats", 1, "--seconds", 0.05, "--out", tmp_path / "speed")
+    words += ("--replicas", 1, 2, "--users", 2)
+    real = load("bench_speed")
+    monkeypatch.setattr(real, "SWEEP", ("seed=0,1", "total_steps=8192", "log=none"))
+    monkeypatch.setattr(sys, "argv", ["bench_speed", *map(str, words)])
+    real.main()
+    found = json.loads((tmp_path / "speed" / "speed.json").read_text())
+    speeds = found["speeds"]["cartpole"]
+    assert {"gymnasium", "slots", "dppg", "dppg, 8 replicas"} <= set(speeds)
+    assert all(row["steps_per_second"] > 0 for row in speeds.values())
+    assert sum(found["shares"]["cartpole"].values()) == pytest.approx(1.0)
+    assert 0 < found["shares"]["cartpole"]["local updates"] < 1
+    assert [(row["replicas"], row["users"]) for row in found["scaling"]] == [(1, 2), (2, 2)]
+    assert found["sweep"]["steps"] == 2 * 8192
+    assert (tmp_path / "speed" / "speed.png").stat().st_size > 10_000
+    assert "times as fast" in capsys.readouterr().out
+
+
+def test_a_part_inside_another_is_counted_once():
+    """Shares add up because an inner part's time is taken off the outer one."""
+    import time
+
+    class Outer:
+        def work(self):
+            time.sleep(0.02)
+            self.inner()
+
+        def inner(self):
+            time.sleep(0.05)
+
+    with load("bench_speed").timed(
+        {"outer": [(Outer, "work")], "inner": [(Outer, "inner")]}
+    ) as spent:
+        Outer().work()
+    assert spent["inner"] >= 0.05
+    assert 0.02 <= spent["outer"] < spent["inner"]
 
 
 def test_calibration_prints_constants_of_the_right_length(monkeypatch, capsys):
