@@ -30,7 +30,6 @@ TINY = (
     *("privacy.users_per_round=4", "env.user_steps=16", f"total_steps={64 * ROUNDS}"),
     *("algo.hidden=[8]", "eval.episodes=2", "eval.every=256"),
     *("log=none", "log.plot=false", "log.progress=false"),
-    "hardware.processes=1",
 )
 BASE = config.compose([*TINY, "algo.epochs=1"])
 SEGMENTS = replace(BASE, env=replace(BASE.env, user="segment"))
