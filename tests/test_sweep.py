@@ -355,3 +355,19 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
     assert [RunDir(path.parent).status()["status"] for path in found] == ["interrupted"] * 4
     saved = [RunDir(path.parent).load_checkpoint() for path in found]
     assert all(one is not None and one["round"] > 0 for one in saved)
+
+
+def test_hydra_composes_every_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper composes each to see whether it can be; the launcher takes what is there."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    composed: list[list[str]] = []
+    real = ConfigLoaderImpl.load_sweep_config
+
+    def load(self: Any, master: Any, overrides: list[str]) -> Any:
+        composed.append(overrides)
+        return real(self, master, overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", load)
+    assert code_of("-m", "privacy.z=1,3", "seed=0,1", "plan_only=true", *TINY) == 0
+    assert len(composed) == 4
