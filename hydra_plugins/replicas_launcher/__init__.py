@@ -27,9 +27,10 @@ class ComposedJobs:
         self._load = load
         self._kept: dict[tuple[str, ...], DictConfig] = {}
 
-    def __call__(self, master: DictConfig, overrides: list[str]) -> DictConfig:
+    def __call__(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """The sweeper's call."""
-        job = self._kept[tuple(overrides)] = self._load(master, overrides)
+        job = self._load(master_config, sweep_overrides)
+        self._kept[tuple(sweep_overrides)] = job
         if len(self._kept) % 10 == 0:
             print(f"sweep   {len(self._kept)} jobs composed", file=sys.stderr, flush=True)
         return job
