@@ -51,7 +51,7 @@ class ReplicasLauncher(Launcher):
         self._context = hydra_context
         self._config = config
         self._jobs = ComposedJobs(hydra_context.config_loader.load_sweep_config)
-        hydra_context.config_loader.load_sweep_config = self._jobs  # type: ignore[method-assign, assignment]
+        hydra_context.config_loader.load_sweep_config = self._jobs  # type: ignore[method-assign]
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
