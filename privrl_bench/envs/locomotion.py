@@ -92,8 +92,19 @@ class RolloutPhysics:
 
     def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
         """See `Physics.advance`."""
-        held = np.repeat(controls.astype(np.float64)[:, None], self._frame_skip, axis=1)
-        states, _ = self._rollout.rollout(self._model, self._data, self._state[indices], held)
+        count, skip = len(indices), self._frame_skip
+        held = np.repeat(controls.astype(np.float64)[:, None], skip, axis=1)
+        states = np.empty((count, skip, self._state.shape[1]))
+        # Every shape is right here; the checks take as long as two steps of Hopper.
+        self._rollout.rollout(
+            [self._model] * count,
+            self._data,
+            self._state[indices],
+            held,
+            skip_checks=True,
+            nstep=skip,
+            state=states,
+        )
         self._state[indices] = states[:, -1]
 
     def close(self) -> None:
@@ -117,6 +128,7 @@ class LocomotionSlots(ABC):
         self._env = env.unwrapped
         self._physics = physics
         self._limit = limit
+        self._dt = self._env.dt
         self._elapsed = np.zeros(count, dtype=np.int64)
 
     @abstractmethod
@@ -140,7 +152,7 @@ class LocomotionSlots(ABC):
             qpos = env.init_qpos + rng.uniform(low=-scale, high=scale, size=env.model.nq)
             self._physics.begin(int(slot), qpos, env.init_qvel + self.first_velocity(rng))
         self._elapsed[indices] = 0
-        return self._observe(indices)
+        return self._observe(self._physics.qpos[indices], self._physics.qvel[indices])
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
         """See `Slots.step`."""
@@ -149,22 +161,21 @@ class LocomotionSlots(ABC):
         before = physics.qpos[indices, 0]
         physics.advance(indices, controls)
         qpos, qvel = physics.qpos[indices], physics.qvel[indices]
-        rewards = env._forward_reward_weight * ((qpos[:, 0] - before) / env.dt)
+        rewards = env._forward_reward_weight * ((qpos[:, 0] - before) / self._dt)
         terminated = np.zeros(len(indices), dtype=bool)
         healthy = self.healthy(qpos, qvel)
         if healthy is not None:
             rewards = rewards + healthy * env._healthy_reward
             terminated = ~healthy & env._terminate_when_unhealthy
         # In single precision, as Gymnasium computes it.
-        cost = env._ctrl_cost_weight * np.sum(np.square(controls), axis=-1)
+        cost = env._ctrl_cost_weight * np.square(controls).sum(axis=-1)
         self._elapsed[indices] += 1
         cut = self._elapsed[indices] >= self._limit
-        return StepResult(self._observe(indices), rewards - cost, terminated, cut)
+        return StepResult(self._observe(qpos, qvel), rewards - cost, terminated, cut)
 
-    def _observe(self, indices: np.ndarray) -> np.ndarray:
+    def _observe(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
         """[k, nq - 1 + nv] float64: all but the place along the track."""
-        qpos, qvel = self._physics.qpos[indices, 1:], self._physics.qvel[indices]
-        return np.concatenate((qpos, self.observed_velocity(qvel)), axis=-1)
+        return np.concatenate((qpos[:, 1:], self.observed_velocity(qvel)), axis=-1)
 
     def close(self) -> None:
         """See `Slots.close`."""
