@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.algos import ALGORITHMS
+from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
@@ -51,7 +51,7 @@ class Parts:
 
 def supports_replicas(config: RunConfig) -> bool:
     """Whether several runs of this algorithm that differ in seed and z can be trained together."""
-    return ALGORITHMS[config.algo.name].support.replicas
+    return algorithm(config.algo.name).support.replicas
 
 
 def user_steps(config: EnvConfig, spec: EnvSpec) -> int:
@@ -163,7 +163,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         config.env.obs_scaling == "private",
         config.env.reward_scaling == "private",
     )
-    algo = ALGORITHMS[config.algo.name](config.algo, setup)
+    algo = algorithm(config.algo.name)(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
     plan = PrivacyPlan(
         configs=[c.privacy for c in configs],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import importlib
 import re
 import textwrap
 import types
@@ -31,7 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.schema import ALGO_CONFIGS, EnvConfig, RunConfig
+from privrl_bench.schema import ALGO_CONFIGS, AlgoConfig, EnvConfig, RunConfig
 
 CONFIG_NAME = "config"
 VERSION_BASE = "1.3"
@@ -106,13 +107,26 @@ def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -
 # --- registration
 
 
+def algo_schemas() -> dict[str, type[AlgoConfig]]:
+    """The settings' dataclass of every algorithm.
+
+    Those in `schema.py` cost no import of torch, so that a mistyped word is answered at once; a new
+    algorithm may have its dataclass in its own module.
+    """
+    found = dict(ALGO_CONFIGS)
+    for name in choices("algo"):
+        if name not in found:
+            found[name] = importlib.import_module(f"privrl_bench.algos.{name}").CONFIG
+    return found
+
+
 def register() -> None:
     """Store the schemas and the resolvers that conf/ uses. Calling it again changes nothing."""
     store = ConfigStore.instance()
     run = OmegaConf.structured(RunConfig(env=EnvConfig(id="any")))  # an id, or its check refuses
     run.env.id = None
     store.store(group="schema", name="run", node=run, package="_global_")
-    for name, schema in ALGO_CONFIGS.items():
+    for name, schema in algo_schemas().items():
         store.store(group="schema/algo", name=name, node=schema)
     OmegaConf.register_new_resolver("privrl_bench.folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("privrl_bench.choices", _choices_in_help, replace=True)

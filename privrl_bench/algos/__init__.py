@@ -1,13 +1,15 @@
-"""The algorithms, by the name that `algo=` takes."""
+"""The algorithms: `algo=<name>` is the module `algos/<name>.py` and the group file `conf/algo/<name>.yaml`.
+
+The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol
 
-from privrl_bench.algos.a2c import A2c
-from privrl_bench.algos.base import Algorithm, Setup, Support
-from privrl_bench.algos.dppg import Dppg
-from privrl_bench.algos.ppo import Ppo
+if TYPE_CHECKING:
+    from privrl_bench.algos.base import Algorithm, Setup, Support
 
 
 class AlgorithmClass(Protocol):
@@ -23,4 +25,7 @@ class AlgorithmClass(Protocol):
         ...
 
 
-ALGORITHMS: dict[str, AlgorithmClass] = {"dppg": Dppg, "ppo": Ppo, "a2c": A2c}
+def algorithm(name: str) -> AlgorithmClass:
+    """The class behind `algo=<name>`."""
+    found: AlgorithmClass = importlib.import_module(f"privrl_bench.algos.{name}").ALGORITHM
+    return found

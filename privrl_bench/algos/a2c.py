@@ -12,6 +12,7 @@ from privrl_bench.algos.pooled import PooledActorCritic
 from privrl_bench.maths.losses import value_loss
 from privrl_bench.maths.optim import limit_norm, rmsprop_step
 from privrl_bench.maths.returns import normalize
+from privrl_bench.schema import A2cConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import State
 
@@ -49,3 +50,6 @@ class A2c(PooledActorCritic):
                     params[part].detach(), grad, state.tensors[f"square_{part}"], lr
                 )
         return new
+
+
+ALGORITHM, CONFIG = A2c, A2cConfig

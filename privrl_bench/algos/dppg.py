@@ -160,3 +160,6 @@ def _diagnostics(
             }
         )
     return found
+
+
+ALGORITHM, CONFIG = Dppg, DppgConfig

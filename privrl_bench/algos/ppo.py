@@ -15,6 +15,7 @@ from privrl_bench.maths.losses import value_slope
 from privrl_bench.maths.optim import Adam, adam_step, limit_norm
 from privrl_bench.maths.returns import normalize
 from privrl_bench.nets.policy import Surrogate
+from privrl_bench.schema import PpoConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import State
 
@@ -72,3 +73,6 @@ class Ppo(PooledActorCritic):
         slope = value_slope(layers[-1][..., 0], batch["target"], batch["value"], clip)
         critic = self.value_net.gradient(unpacked, layers, config.value_coef * slope.unsqueeze(-1))
         return [actor, critic]
+
+
+ALGORITHM, CONFIG = Ppo, PpoConfig

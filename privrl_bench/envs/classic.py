@@ -14,21 +14,24 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from privrl_bench.envs.slots import StepResult
+from privrl_bench.schema import EnvConfig
 
 
 class ClassicSlots(ABC):
     """`Slots` over a state array [S, count]; subclasses give the physics.
 
     Args:
+        config: the environment.
         count: number of slots.
-        limit: time limit in steps.
     """
 
+    backends = ("auto",)
     size: int  # S
+    limit: int  # Gymnasium's time limit in steps
 
-    def __init__(self, count: int, limit: int):
+    def __init__(self, config: EnvConfig, count: int):
         self.count = count
-        self._limit = limit
+        self._limit = config.max_episode_steps or self.limit
         self._state = np.zeros((self.size, count))
         self._elapsed = np.zeros(count, dtype=np.int64)
         self._everyone = np.arange(count)
@@ -79,10 +82,10 @@ class ClassicSlots(ABC):
 class CartPoleSlots(ClassicSlots):
     """CartPole-v1: cart position and speed, pole angle and rate [m, m/s, rad, rad/s]; push left, right."""
 
-    size = 4
+    size, limit = 4, 500
 
-    def __init__(self, count: int, limit: int):
-        super().__init__(count, limit)
+    def __init__(self, config: EnvConfig, count: int):
+        super().__init__(config, count)
         self._physics = CartPoleEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
@@ -117,10 +120,10 @@ class CartPoleSlots(ClassicSlots):
 class AcrobotSlots(ClassicSlots):
     """Acrobot-v1: angles and rates of two links [rad, rad/s], torque -1, 0 or 1 N m."""
 
-    size = 4
+    size, limit = 4, 500
 
-    def __init__(self, count: int, limit: int):
-        super().__init__(count, limit)
+    def __init__(self, config: EnvConfig, count: int):
+        super().__init__(config, count)
         self._physics = AcrobotEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
@@ -161,10 +164,10 @@ class AcrobotSlots(ClassicSlots):
 class PendulumSlots(ClassicSlots):
     """Pendulum-v1: angle and rate [rad, rad/s], torque within 2 N m."""
 
-    size = 2
+    size, limit = 2, 200
 
-    def __init__(self, count: int, limit: int):
-        super().__init__(count, limit)
+    def __init__(self, config: EnvConfig, count: int):
+        super().__init__(config, count)
         self._physics = PendulumEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:

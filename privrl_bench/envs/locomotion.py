@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 import mujoco
 import numpy as np
+import torch
 
-from privrl_bench.envs.slots import StepResult
+from privrl_bench.envs.slots import StepResult, tame_mujoco
+from privrl_bench.schema import EnvConfig
 
 
 class Physics(Protocol):
@@ -117,18 +119,31 @@ class LocomotionSlots(ABC):
     """`Slots` of a planar MuJoCo task.
 
     Args:
-        env: one Gymnasium environment of the task, for its model and constants.
-        physics: of all slots.
+        config: the environment; `backend` chooses the physics.
         count: number of slots.
-        limit: time limit in steps.
     """
 
-    def __init__(self, env: Any, physics: Physics, count: int, limit: int):
+    backends = ("auto", "rollout")
+
+    def __init__(self, config: EnvConfig, count: int):
+        import gymnasium as gym
+
+        tame_mujoco()
+        made = gym.make(
+            str(config.id), max_episode_steps=config.max_episode_steps, disable_env_checker=True
+        )
+        assert made.spec is not None
         self.count = count
-        self._env = env.unwrapped
-        self._physics = physics
-        self._limit = limit
-        self._dt = self._env.dt
+        env: Any = made.unwrapped
+        self._env = env
+        self._limit = made.spec.max_episode_steps
+        self._dt = env.dt
+        model, skip = env.model, env.frame_skip
+        self._physics: Physics
+        if config.backend == "rollout":
+            self._physics = RolloutPhysics(model, skip, count, torch.get_num_threads())
+        else:
+            self._physics = DirectPhysics(model, skip, count)
         self._elapsed = np.zeros(count, dtype=np.int64)
 
     @abstractmethod

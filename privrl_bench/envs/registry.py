@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.envs.slots import LoopSlots, Slots, tame_mujoco
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.schema import EnvConfig
 from privrl_bench.types import EnvSpec
-
-
-def _tame_mujoco() -> None:
-    """Send MuJoCo's warnings to Python instead of a MUJOCO_LOG.TXT in the user's folder."""
-    import mujoco
-
-    def forward(message: str) -> None:
-        logging.getLogger("mujoco").info(message)
-
-    mujoco.set_mju_user_warning(forward)
 
 
 def _make_gym(config: EnvConfig) -> Any:
@@ -40,7 +28,7 @@ def _make_gym(config: EnvConfig) -> Any:
             raise ConfigError("env.id", f"cannot import {module!r} ({error})") from None
     known = gym.registry.get(name.split(":")[-1])
     if known is not None and "mujoco" in str(known.entry_point):
-        _tame_mujoco()
+        tame_mujoco()
     try:
         return gym.make(
             name,
@@ -65,7 +53,7 @@ def _make_dmc(config: EnvConfig) -> Any:
         warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
         from dm_control import suite
 
-    _tame_mujoco()
+    tame_mujoco()
     domains = sorted({domain for domain, _ in suite.ALL_TASKS})
     domain, task = str(config.domain), str(config.task)
     if domain not in domains:
@@ -134,7 +122,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     Raises:
         ConfigError: see `make_env`; also when public constants have the wrong length.
     """
-    _check_backend(config)
+    _own_slots(config)
     env = make_env(config)
     try:
         obs_dim = int(np.prod(env.observation_space.shape))
@@ -167,47 +155,34 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
-# Tasks with slots of their own, and Gymnasium's time limit for them.
-_CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "Pendulum-v1": 200}
-_LOCOMOTION = {"Hopper-v5": 1000, "HalfCheetah-v5": 1000}
+# Gymnasium tasks with slots of our own, equal to stepping single environments: id -> module:class here.
+# The class takes (config, count); `backends` are those that it knows.
+SLOTS = {
+    "CartPole-v1": "classic:CartPoleSlots",
+    "Acrobot-v1": "classic:AcrobotSlots",
+    "Pendulum-v1": "classic:PendulumSlots",
+    "Hopper-v5": "locomotion:HopperSlots",
+    "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
+}
 
 
-def _classic(config: EnvConfig, count: int) -> Slots:
-    from privrl_bench.envs import classic
+def _own_slots(config: EnvConfig) -> Any:
+    """The class of `SLOTS` for this configuration, or None where environments are stepped in a loop.
 
-    task = str(config.id)
-    made: dict[str, Callable[[int, int], Slots]] = {
-        "CartPole-v1": classic.CartPoleSlots,
-        "Acrobot-v1": classic.AcrobotSlots,
-        "Pendulum-v1": classic.PendulumSlots,
-    }
-    return made[task](count, config.max_episode_steps or _CLASSIC[task])
-
-
-def _locomotion(config: EnvConfig, count: int) -> Slots:
-    import torch
-
-    from privrl_bench.envs import locomotion
-
-    task, env = str(config.id), make_env(config)
-    model, skip = env.unwrapped.model, env.unwrapped.frame_skip
-    physics: locomotion.Physics
-    if config.backend == "rollout":
-        physics = locomotion.RolloutPhysics(model, skip, count, torch.get_num_threads())
-    else:
-        physics = locomotion.DirectPhysics(model, skip, count)
-    made = {"Hopper-v5": locomotion.HopperSlots, "HalfCheetah-v5": locomotion.HalfCheetahSlots}
-    return made[task](env, physics, count, config.max_episode_steps or _LOCOMOTION[task])
-
-
-def _check_backend(config: EnvConfig) -> None:
-    """Raises ConfigError if the task does not have the backend."""
-    if config.backend == "rollout" and (config.id not in _LOCOMOTION or config.kwargs):
+    Raises:
+        ConfigError: the task does not have the backend.
+    """
+    found = None
+    if config.id in SLOTS and not config.kwargs and config.backend != "loop":
+        module, name = SLOTS[config.id].split(":")
+        found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
+    if config.backend not in (found.backends if found else ("auto", "loop")):
         raise ConfigError(
             "env.backend",
-            f"rollout is for {', '.join(_LOCOMOTION)} without env.kwargs; "
-            f"{config.label} runs with auto or loop",
+            f"{config.label} has no {config.backend!r}, or not with these env.kwargs; "
+            "allowed: auto, loop",
         )
+    return found
 
 
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
@@ -215,16 +190,14 @@ def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
 
     Every way but `backend=rollout` gives the same numbers, bit for bit.
     """
-    _check_backend(config)
     if workers > 0 and count > 1:
         from privrl_bench.envs.workers import WorkerSlots
 
         return WorkerSlots(config, count, workers)
-    if config.backend != "loop" and not config.kwargs:
-        if config.id in _CLASSIC:
-            return _classic(config, count)
-        if config.id in _LOCOMOTION:
-            return _locomotion(config, count)
+    own = _own_slots(config)
+    if own is not None:
+        made: Slots = own(config, count)
+        return made
     spec_env = make_env(config)
     obs_dim = int(np.prod(spec_env.observation_space.shape))
     spec_env.close()

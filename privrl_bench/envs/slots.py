@@ -7,6 +7,7 @@ is reset only when told, with an explicit seed. So a trajectory is exactly what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -100,3 +101,13 @@ class LoopSlots:
 
 def _failure(call: str, error: Exception) -> EnvironmentFailure:
     return EnvironmentFailure(f"the environment's {call} raised {type(error).__name__}: {error}")
+
+
+def tame_mujoco() -> None:
+    """Send MuJoCo's warnings to Python instead of a MUJOCO_LOG.TXT in the user's folder."""
+    import mujoco
+
+    def forward(message: str) -> None:
+        logging.getLogger("mujoco").info(message)
+
+    mujoco.set_mju_user_warning(forward)
