@@ -100,16 +100,10 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
 
 
 def notes_of(config: RunConfig) -> dict[str, str]:
-    """What the guarantee takes as public or given."""
+    """What the guarantee takes as public or given, the noise apart."""
     notes: dict[str, str] = {}
     if config.privacy.mechanism == "none":
         return notes
-    if config.privacy.noise == "seeded":
-        notes["seeded noise"] = (
-            "reproducible research on simulators: epsilon holds against who does not know the seed, and "
-            "for one run of these settings and seed; run again on other data, the noise is the same "
-            "(privacy.noise=secure for real data)"
-        )
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
@@ -208,7 +202,7 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "epsilon": plan.planned_epsilon(r),
         "epsilon_paper": plan.paper_epsilon(r),
         "delta": config.privacy.delta,
-        "guarantee": plan.guarantee(r, planned=True).to_dict(),
+        "guarantee": plan.guarantee(r).to_dict(),
         "rounds": parts.rounds,
         "releases": parts.rounds,
         "releases_per_user": plan.participation or parts.rounds,

@@ -171,7 +171,7 @@ def _run_group(
 
 def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     """Print what is about to happen, privacy first. In full for the first of a group only."""
-    config, guarantee = parts.configs[r], parts.plan.guarantee(r, planned=True)
+    config, guarantee = parts.configs[r], parts.plan.guarantee(r)
     z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
     first, *rest = guarantee.describe()
     if r:

@@ -68,7 +68,7 @@ class Session:
         del users  # raw data end here
         diagnostics = contribution.diagnostics
         released = parts.plan.release(contribution, index)
-        state = parts.algo.server(self.state, released.for_server())
+        state = parts.algo.server(self.state, released)
         state = parts.algo.improve(state, parts.streams)
         if state.round != index + 1:
             raise RuntimeError(f"round {index} left the state at round {state.round}")
@@ -81,9 +81,9 @@ class Session:
             {
                 "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
                 "policy/norm": float(torch.linalg.vector_norm(after[r])),
-                "train/clipped_fraction": released.clipped_fraction[r],
+                "train/clipped_fraction": parts.plan.diagnostics[r]["clipped_fraction"],
                 **stats[r],
-                "train/invalid_users": float(released.invalid_users[r])
+                "train/invalid_users": parts.plan.diagnostics[r]["invalid_users"]
                 + stats[r]["train/invalid_users"],
                 **(diagnostics[r] if diagnostics else {}),
             }

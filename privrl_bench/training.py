@@ -89,7 +89,7 @@ class Training:
                 run_name=rundir.path.name,
                 group=rundir.group(),
                 resolved_config=asdict(config),
-                guarantee=parts.plan.guarantee(r, planned=True).to_dict(),
+                guarantee=parts.plan.guarantee(r).to_dict(),
             )
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
@@ -286,8 +286,9 @@ class Training:
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """`summary.json` of replica r, which is at round `rounds` (as the session is)."""
         parts, plan = self.parts, self.parts.plan
-        steps = (self.session.round if rounds is None else rounds) * parts.round_steps
-        guarantee = plan.guarantee(r, planned=False)
+        done = self.session.round if rounds is None else rounds
+        steps = done * parts.round_steps
+        guarantee = plan.guarantee(r, done)
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
         if self.last_eval:
             row = _eval_row(self.last_eval[r])
@@ -358,7 +359,7 @@ class Training:
             "actor": self.parts.algo.actor(self.session.state)[r].clone(),
             "hidden": list(self.config.algo.hidden),
             "env": asdict(env),
-            "guarantee": self.parts.plan.guarantee(r, planned=False).to_dict(),
+            "guarantee": self.parts.plan.guarantee(r, self.session.round).to_dict(),
         }
         if env.obs_scaling == "running":
             saved = self.session.rollout.scaler.get_state()

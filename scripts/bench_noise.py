@@ -55,7 +55,7 @@ class Timed:
     """A source of noise that adds up its own time."""
 
     def __init__(self, source: NoiseSource):
-        self.name = source.name
+        self.name, self.note = source.name, source.note
         self._source = source
         self.seconds = 0.0
 

@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -48,7 +47,7 @@ from privrl_bench.session import Session
 from privrl_bench.training import Training
 
 FOREVER = "total_steps=1_000_000_000"
-SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=100_000", "log.progress=false")
+SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")
 
 
 # --- 1. speeds
@@ -235,15 +234,31 @@ def shares(env: str, seconds: float, speed: float, folder: Path) -> dict[str, fl
 # --- 3. scaling
 
 
+def memory_now() -> int:
+    """Resident bytes; the peak is counted from here (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def memory_peak() -> int:
+    """Largest resident size since `memory_now`."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
+    return 1024 * int(line.split()[1])
+
+
 def point(replicas: int, users: int, seconds: float) -> dict[str, float]:
     """In this process: speed and peak memory of `replicas` times `users`, above that of the imports."""
     words = ["algo=dppg", "env=cartpole", f"privacy.users_per_round={users}"]
     with tempfile.TemporaryDirectory() as folder:
         Rounds([*words[:2], "privacy.users_per_round=1"], Path(folder)).run(1)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = memory_now()
         rounds = Rounds(words, Path(folder), replicas)
         speeds = in_turn({"it": rounds}, 3, seconds)["it"]
-        memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        memory = memory_peak() - before
         user_steps = rounds.parts.round_steps * replicas
     return {
         "replicas": replicas,

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.privacy.accountant import Release, epsilon, epsilon_paper
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "claims.md"
@@ -35,7 +35,7 @@ COVERED, NOT_COVERED, UNDETERMINED = "covered", "not covered", "cannot be determ
 
 def gaussian(z: float, delta: float, adjacency: str, releases: int = 1) -> float:
     """Exact epsilon of Gaussian releases about one user."""
-    return epsilon([Release("gaussian", z, adjacency)] * releases, delta)
+    return epsilon([ReleaseEvent("gaussian", z, adjacency)] * releases, delta)
 
 
 def classical_z(value: float, delta: float) -> float:
@@ -46,14 +46,14 @@ def classical_z(value: float, delta: float) -> float:
 @cache
 def poisson_rdp(z: float, q: float, rounds: int, delta: float) -> float:
     """What a moments accountant prints: dp-accounting's RDP with default orders."""
-    return epsilon([Release("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
+    return epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
 
 
 @cache
 def poisson(z: float, q: float, rounds: int, delta: float, replace: bool = False) -> float:
     """The tight value: privacy loss distributions. For Poisson sampling, zero-out is add-or-remove."""
     if not replace:
-        return epsilon([Release("gaussian", z, "add_or_remove", q)] * rounds, delta)
+        return epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta)
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 

@@ -17,6 +17,8 @@ def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "privrl_bench":
+            yield from (f"privrl_bench.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
 
@@ -99,13 +101,41 @@ def calls(path):
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_only_the_gate_makes_releases_and_noise(path):
-    if "privacy" in path.parts:
+    inside = path.relative_to(ROOT).parts
+    if "privacy" in inside:
         return
     made = set(calls(path))
     assert "Released" not in made
     assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
-    if "nets" not in path.parts:  # initial weights and action noise are drawn in nets only
-        assert not made & {"randn", "normal_", "normal"}, "Gaussian draws belong to the gate"
+    # Initial weights and action noise are drawn in nets, first states of simulators in envs.
+    if "nets" not in inside and "envs" not in inside:
+        gaussian = {
+            "randn",
+            "randn_like",
+            "normal_",
+            "normal",
+            "standard_normal",
+            "gauss",
+            "rsample",
+        }
+        assert not made & gaussian, "Gaussian draws belong to the gate"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_nobody_reaches_into_the_gate(path):
+    if "privacy" in path.relative_to(ROOT).parts:
+        return
+    tree = ast.parse(path.read_text())
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "privacy" in (node.module or "")
+        for alias in node.names
+    }
+    assert "_GATE" not in names
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert not relative, "relative imports escape these tests"
 
 
 def test_importing_the_schema_is_light():
@@ -119,3 +149,20 @@ def test_importing_the_schema_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_picture_of_the_rooms_shows_the_imports_of_the_source():
+    import html
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(
+        "draw_architecture", ROOT.parent / "scripts" / "draw_architecture.py"
+    )
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found = script.imports()
+    assert set(found) <= set(script.ROOMS) | set(script.WORDS)
+    picture = html.unescape((ROOT.parent / "docs" / "architecture.svg").read_text())
+    assert script.listing(found) in picture, "run scripts/draw_architecture.py"
+    for a, b in script.drawn(found):
+        assert script.ROOMS[a] != script.ROOMS[b]

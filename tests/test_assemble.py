@@ -53,7 +53,7 @@ def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scalin
         privacy=replace(base.privacy, z=z),
         total_steps=100_000,
     )
-    guarantee = assemble([config], [None]).plan.guarantee(0, planned=True)
+    guarantee = assemble([config], [None]).plan.guarantee(0)
     caveats = expected_caveats(critic, user, scaling)
     assert set(guarantee.caveats) == caveats
     assert guarantee.status == ("none" if z == 0 else "heuristic" if caveats else "formal")
@@ -64,11 +64,11 @@ def test_poisson_users_may_come_in_every_round():
     plan = assemble([config], [None]).plan
     assert plan.participation is None
     assert "person" in plan.unit.text
-    assert plan.guarantee(0, planned=True).adjacency == "add-or-remove"
+    assert plan.guarantee(0).adjacency == "add-or-remove"
 
 
 def test_pooled_algorithms_say_that_nothing_is_private():
-    guarantee = assemble([compose(["algo=ppo"])], [None]).plan.guarantee(0, planned=True)
+    guarantee = assemble([compose(["algo=ppo"])], [None]).plan.guarantee(0)
     assert guarantee.status == "none"
     assert set(guarantee.caveats) == {"pooled training", "not private"}
     assert not guarantee.notes

@@ -32,7 +32,7 @@ from privrl_bench.assemble import Parts, assemble
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.accountant import Release, epsilon
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.plan import Contribution, block_multipliers
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
@@ -271,14 +271,14 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
     """(epsilon, of what) that this run's own ledger claims for one canary."""
     plan, config = run.parts.plan, run.parts.config.privacy
     if config.sampling == "poisson":
-        once = Release("gaussian", config.z, "zero_out")
+        once = ReleaseEvent("gaussian", config.z, "zero_out")
         return (
             epsilon([once], config.delta),
             "one release that the person is in (the Poisson sampling that lowers epsilon is not "
             "attacked; its cohort sizes are tested)",
         )
-    guarantee = plan.guarantee(0, planned=False)
-    return guarantee.epsilon, f"everything released about {guarantee.unit}"
+    # The number itself: what the guarantee would refuse, `contradictions` names.
+    return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"
 
 
 def contradictions(run: CanaryRun) -> list[str]:

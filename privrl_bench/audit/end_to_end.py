@@ -366,7 +366,7 @@ def attack(
     following = scores_of_later_rounds(config, full, hidden, say)
     ended = time.perf_counter()
 
-    guarantee = full.parts.plan.guarantee(_SHADOWS, planned=True)
+    guarantee = full.parts.plan.guarantee(_SHADOWS)
     formal = guarantee.status == "formal"
     everything = f"everything released about {guarantee.unit}"
     here = full.present[_SHADOWS:]

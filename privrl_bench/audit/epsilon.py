@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
     folder = Path(args.folder) if args.folder else default_folder(claimed)
-    guarantee = assemble([claimed], [None]).plan.guarantee(0, planned=True)
+    guarantee = assemble([claimed], [None]).plan.guarantee(0)
     _announce(claimed, guarantee, args.confidence)
 
     findings: list[Finding] = []

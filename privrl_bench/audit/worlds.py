@@ -33,6 +33,14 @@ _CARRIED = {
 
 
 @dataclass(frozen=True)
+class Forced:
+    """What a world is made to believe was released; only the gate makes a `Released`."""
+
+    values: dict[str, Tensor]
+    bypass: dict[str, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
 class Difference:
     """A tensor that depends on the user although nothing but the release may.
 
@@ -260,7 +268,7 @@ class World:
         kept = there.bypass if self._heal else released.bypass
         bypass = {name: {k: x.clone() for k, x in one.items()} for name, one in kept.items()}
         values = {name: x.clone() for name, x in there.values.items()}
-        return replace(released, values=values, bypass=bypass)
+        return cast(Released, Forced(values, bypass))
 
     def step(self) -> None:
         """One round, and what it leaves for later ones."""

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ _DISCRETIZATION = 1e-3
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseEvent:
     """One noised release, as one user's guarantee sees it.
 
     Attributes:
@@ -45,6 +45,17 @@ class Release:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
+def merged(releases: Iterable[ReleaseEvent]) -> list[ReleaseEvent]:
+    """Attempts at one subsampled round that met the same people, as one release: 1/z^2 adds up.
+
+    Gaussian mechanisms on one sample are together one Gaussian mechanism on it, which is then amplified once.
+    """
+    groups: dict[ReleaseEvent, list[float]] = {}
+    for release in releases:
+        groups.setdefault(replace(release, z=0.0), []).append(release.z)
+    return [replace(kind, z=joint_z(several)) for kind, several in groups.items()]
+
+
 def joint_z(multipliers: Iterable[float]) -> float:
     """Noise multiplier of blocks released together: 1/z^2 = sum of 1/z_b^2; 0 if any block is 0."""
     values = list(multipliers)
@@ -53,7 +64,7 @@ def joint_z(multipliers: Iterable[float]) -> float:
     return 1.0 / math.sqrt(sum(z**-2 for z in values))
 
 
-def epsilon(releases: Iterable[Release], delta: float, accountant: str = "pld") -> float:
+def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "pld") -> float:
     """Smallest epsilon for which everything in `releases`, all about one user, is (epsilon, delta)-DP.
 
     Args:
@@ -86,17 +97,21 @@ def epsilon(releases: Iterable[Release], delta: float, accountant: str = "pld") 
 
 
 @lru_cache(maxsize=256)
-def _exact(counts: tuple[tuple[Release, int], ...], delta: float) -> float:
+def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     """Composed Gaussians are one Gaussian with mu^2 = sum mu_i^2 (Dong, Roth and Su 2022)."""
     import dp_accounting
 
+    adjacency = counts[0][0].adjacency
+    if adjacency not in ("zero_out", "replace_one"):
+        raise PrivacyError(f"fixed cohorts have no analysis under {adjacency}")
     mu2 = sum(count / release.z**2 for release, count in counts)
-    distance = 2.0 if counts[0][0].adjacency == "replace_one" else 1.0
+    # The ledger holds z for one row against none; replacing a row moves the sum twice as far.
+    distance = 2.0 if adjacency == "replace_one" else 1.0
     return float(dp_accounting.get_epsilon_gaussian(1.0 / (distance * math.sqrt(mu2)), delta))
 
 
 @lru_cache(maxsize=256)
-def _numeric(counts: tuple[tuple[Release, int], ...], delta: float, accountant: str) -> float:
+def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, accountant: str) -> float:
     """dp-accounting's PLD or RDP on grouped events."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
@@ -114,12 +129,12 @@ def _numeric(counts: tuple[tuple[Release, int], ...], delta: float, accountant: 
         ledger = PLDAccountant(
             neighboring_relation=relation, value_discretization_interval=_DISCRETIZATION
         )
-    halve = 2.0 if (accountant == "rdp" and adjacency == "replace_one") else 1.0
+    distance = 2.0 if (accountant == "rdp" and adjacency == "replace_one") else 1.0
     with warnings.catch_warnings():
         # RDP drops orders that do not converge at small z; that only loosens the bound.
         warnings.simplefilter("ignore")
         for release, count in counts:
-            event: Any = dp_accounting.GaussianDpEvent(release.z / halve)
+            event: Any = dp_accounting.GaussianDpEvent(release.z / distance)
             if release.q < 1.0:
                 event = _poisson(release, accountant)
             if not ledger.supports(event):
@@ -128,7 +143,7 @@ def _numeric(counts: tuple[tuple[Release, int], ...], delta: float, accountant: 
         return float(ledger.get_epsilon(delta))
 
 
-def _poisson(release: Release, accountant: str) -> Any:
+def _poisson(release: ReleaseEvent, accountant: str) -> Any:
     """The event of one Poisson-sampled release; cohorts larger than `cap` are cut."""
     import dp_accounting
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from privrl_bench.errors import PrivacyError
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -13,11 +15,15 @@ class Unit:
 
     Attributes:
         text: the unit in words, for people.
-        participation: largest number of rounds one unit takes part in; None: every round.
+        participation: largest number of rounds one unit takes part in, >= 1; None: every round.
     """
 
     text: str
     participation: int | None
+
+    def __post_init__(self) -> None:
+        if self.participation is not None and self.participation < 1:
+            raise PrivacyError(f"a unit is in {self.participation} rounds; at least 1 is meant")
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Guarantee:
     @property
     def status(self) -> str:
         """formal | heuristic | none."""
-        if math.isinf(self.epsilon):
+        if not self.epsilon < math.inf:  # infinite, or no number at all
             return "none"
         return "heuristic" if self.caveats else "formal"
 

@@ -4,7 +4,9 @@ A line says what was about to be released, never what the data were. A crash bet
 noise counts a release that did not happen; the opposite cannot happen. A second line follows with a
 digest of what came out (a released value, so post-processing), before anything can leave the process.
 That is how a resumed run with seeded noise knows that it repeats the same release, which costs
-nothing, and not a second one under the same noise, which would give the data away.
+nothing, and not a second one under the same noise, which would give the data away. (Digests are not
+synced: after a power cut a seeded round may be repeated without that check. Secure noise does not need it,
+because each of its attempts has noise of its own and is counted.)
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from typing import Any
 
 from torch import Tensor
 
-from privrl_bench.privacy.accountant import Release
+from privrl_bench.privacy.accountant import ReleaseEvent, merged
 
-_RELEASE_KEYS = {f.name for f in fields(Release)}
+_RELEASE_KEYS = {f.name for f in fields(ReleaseEvent)}
 
 
 def digest(values: dict[str, Tensor]) -> str:
@@ -33,6 +35,21 @@ def digest(values: dict[str, Tensor]) -> str:
     return total.hexdigest()[:16]
 
 
+def _sync_folder(folder: Path) -> None:
+    """A new file survives a power cut once its folder is synced (where a folder can be)."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def event_of(line: dict[str, Any]) -> ReleaseEvent:
+    """What a line says was released."""
+    return ReleaseEvent(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
+
+
 class Ledger:
     """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests)."""
 
@@ -41,6 +58,7 @@ class Ledger:
         self.lines: list[dict[str, Any]] = []  # intents, one for every attempt at a release
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
+        self._broken = False
         if path is not None and path.exists():
             for line in self._recover(path):
                 self._remember(line)
@@ -73,17 +91,24 @@ class Ledger:
         return lines
 
     def _append(self, line: dict[str, Any], *, sync: bool) -> None:
+        """Write, then remember: what is remembered is on the disk. Raises OSError, and then for ever."""
+        if self._broken:
+            raise OSError("the ledger could not be written before; nothing more may be released")
+        if self._path is not None:
+            self._broken = True
+            new = not self._path.exists()
+            with self._path.open("ab") as file:
+                file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            if new:
+                _sync_folder(self._path.parent)
+            self._broken = False
         self._remember(line)
-        if self._path is None:
-            return
-        with self._path.open("ab") as file:
-            file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
 
     def intend(
-        self, round_index: int, release: Release, details: dict[str, Any], *, repeatable: bool
+        self, round_index: int, release: ReleaseEvent, details: dict[str, Any], *, repeatable: bool
     ) -> int:
         """Record a release that is about to happen; returns which attempt at this round it is.
 
@@ -133,29 +158,35 @@ class Ledger:
         """Rounds below `rounds` that have no line: a ledger that was lost or cut."""
         return [index for index in range(rounds) if not self._by_round.get(index)]
 
-    def releases(self, participation: int | None, before: int | None = None) -> list[Release]:
+    def releases(self, participation: int | None, before: int | None = None) -> list[ReleaseEvent]:
         """Every release that the data of one user can have entered, in the worst case.
 
         Args:
             participation: in how many rounds at most one user takes part; None: in all of them.
             before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
-        The worst user is in the rounds with the most noise-free (smallest z) and most repeated
-        releases, so these are the ones returned.
+        A round has the same users at every attempt (`rollout.py`: their random streams are functions of slot
+        and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
+        z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
         """
-        by_round: dict[int, list[Release]] = {}
+        by_round: dict[int, list[ReleaseEvent]] = {}
         for line in self.lines:
             if before is not None and int(line["round"]) >= before:
                 continue
-            release = Release(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
-            by_round.setdefault(int(line["round"]), []).append(release)
+            event = event_of(line)
+            by_round.setdefault(int(line["round"]), []).append(event)
 
-        def cost(group: list[Release]) -> float:
+        def cost(group: list[ReleaseEvent]) -> float:
             return sum(float("inf") if r.z <= 0 else r.z**-2 for r in group)
 
         worst = sorted(by_round.values(), key=cost, reverse=True)
         kept = worst if participation is None else worst[:participation]
         return [release for group in kept for release in group]
+
+    def releases_merged(self, before: int | None = None) -> list[ReleaseEvent]:
+        """All releases, the attempts at one round as one release to the same people."""
+        rounds = [index for index in self._by_round if before is None or index < before]
+        return [event for index in rounds for event in merged(map(event_of, self._by_round[index]))]
 
     def summary(self) -> dict[str, int]:
         """How many lines, rounds and repeated rounds the ledger holds."""

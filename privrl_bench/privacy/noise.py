@@ -43,6 +43,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.errors import PrivacyError
+
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 
@@ -51,6 +53,7 @@ class NoiseSource(Protocol):
     """Standard normal vectors, and the cohort draws that must be as secret as the noise."""
 
     name: str
+    note: str  # what the guarantee assumes of it; empty: nothing
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
         """One float64 N(0, I) vector for each size, for one release."""
@@ -73,6 +76,11 @@ class SeededNoise:
     """
 
     name = "seeded"
+    note = (
+        "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
+        "one run of these settings and seed; run again on other data, the noise is the same "
+        "(privacy.noise=secure for real data)"
+    )
 
     def __init__(self, seed: int, settings: int = 0):
         self._words = [seed, settings]
@@ -98,6 +106,7 @@ class SecureNoise:
     """
 
     name = "secure"
+    note = ""
     _SUMS = 4
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
@@ -138,5 +147,9 @@ def _uniform(stream: Callable[[int], bytes], count: int) -> np.ndarray:
 
 
 def noise_source(kind: str, seed: int, settings: int = 0) -> NoiseSource:
-    """`seeded` or `secure` (see `privacy.noise`); `settings` as in `SeededNoise`."""
-    return SecureNoise() if kind == "secure" else SeededNoise(seed, settings)
+    """`seeded` or `secure` (see `privacy.noise`); `settings` as in `SeededNoise`. Or PrivacyError."""
+    if kind == "seeded":
+        return SeededNoise(seed, settings)
+    if kind == "secure":
+        return SecureNoise()
+    raise PrivacyError(f"no source of noise is called {kind!r}")

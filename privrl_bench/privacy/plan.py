@@ -6,29 +6,52 @@ The plan is built from the privacy configuration alone, so the noise, the clip, 
 accounted event cannot disagree. Anything that passes beside it must be declared by name before
 the run; the name then stands in the guarantee as a caveat.
 
-Why N ledger lines of fixed cohorts cost one user only one release (adaptive parallel composition): a user
-is in one round (`Unit.participation`, held by `rollout.py`); her row is a function of her data and of what
-was released before (`algos/*.local`, held bit for bit by `privrl-audit leaks`); later rounds see her
-through the release alone. So, given everybody else's data, the whole transcript is one Gaussian mechanism
-on her row, followed by post-processing. A unit in m rounds is m of them, composed adaptively; Poisson
-persons may be in every round. The zero-out neighbour fills the same slot with a row of zeros, which is
-also what a user with invalid data sends.
+What is proven here, given what is assumed below:
+
+1. One release is a Gaussian mechanism with multiplier z on one user's row, jointly over its blocks
+   (`release`; sensitivity: `clip.py`; rounding: `noise.py`).
+2. The transcript of all rounds is, for one user and given everybody else's data, the composition of the
+   releases she is in; what comes after the gate is post-processing. A user who is in one round pays for one
+   release (adaptive parallel composition). A Poisson person may be in every round.
+3. Every release has a line in the ledger before its noise is drawn, and epsilon is computed from the
+   lines (`guarantee` refuses a ledger with gaps or with lines of other settings). A round that was attempted
+   again counts as often as it was attempted.
+
+What is assumed, and what holds it:
+
+a. A row, and whether it is valid, is a function of that user's data and of earlier releases only:
+   `algos/*.local`. Held bit for bit by `privrl-audit leaks` (tests/audit/test_leaks.py, every shipped algorithm
+   and option). What breaks it on purpose must be permitted here by name and stands in the guarantee.
+b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
+   at every attempt: `rollout.py` (tests/test_rollout.py).
+c. Poisson: the number of people is drawn here; which of them is theirs to be, independently in every round,
+   since they are simulated. A deployment must draw them uniformly, afresh and in secret.
+d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration, and the plan
+   takes nothing else. Nothing stops early on private numbers; a replica that diverges ends on its parameters,
+   which are released.
+e. Nothing private leaves by another door: metrics have an audience (`metrics.py`), only those `released`
+   are sent, checkpoints stay, `policy.pt` holds released values. Timing is not protected.
+f. The adversary sees every intermediate release, the ledger and the configuration. With seeded noise she
+   does not know the seed (a note says so).
+g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
+   says so).
+h. A resumed run has the same configuration, alone in its folder: `run.py`, `rundir.py` (lock, comparison).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accountant import Release, epsilon, epsilon_paper, joint_z
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.guarantee import Guarantee, Unit
-from privrl_bench.privacy.ledger import Ledger, digest
+from privrl_bench.privacy.ledger import Ledger, digest, event_of
 from privrl_bench.privacy.noise import NoiseSource
 from privrl_bench.schema import PrivacyConfig
 
@@ -105,23 +128,14 @@ _GATE = object()
 
 @dataclass(frozen=True)
 class Released:
-    """What everybody may see: the noised mean of every block, [R, P_b]. Only the gate makes one.
-
-    The two diagnostics are exact and private; `for_server` hands on what an algorithm may use.
-    """
+    """What everybody may see: the noised mean of every block, [R, P_b]. Only the gate makes one."""
 
     values: dict[str, Tensor]
     bypass: dict[str, dict[str, Tensor]]  # un-noised, outside epsilon, named in the caveats
-    clipped_fraction: list[float] = field(default_factory=list)  # private diagnostic, per replica
-    invalid_users: list[int] = field(default_factory=list)  # private diagnostic, per replica
-    key: object = None
+    key: InitVar[object]  # the gate's; not kept, so that no copy can be made with other values
 
-    def for_server(self) -> Released:
-        """A copy without the private diagnostics."""
-        return replace(self, clipped_fraction=[], invalid_users=[])
-
-    def __post_init__(self) -> None:
-        if self.key is not _GATE:
+    def __post_init__(self, key: object) -> None:
+        if key is not _GATE:
             raise PrivacyError("only PrivacyPlan.release may construct Released")
 
 
@@ -136,9 +150,17 @@ class PrivacyPlan:
         noises: noise source of each replica.
         ledgers: ledger of each replica.
         caveats: everything outside the guarantee, name -> reason.
-        notes: what the guarantee assumes, name -> reason.
-        notion: central | joint | local.
+        notes: what the guarantee assumes, name -> reason; that of the noise is added.
+
+    Raises:
+        PrivacyError: configurations differ in more than z, an unknown mechanism, or a ledger of other
+            settings.
+
+    `diagnostics` are exact, private numbers about the last release, for the local log: for each replica the
+    share of users at the clip bound and the number whose rows were not finite.
     """
+
+    notion = "central"
 
     def __init__(
         self,
@@ -150,10 +172,13 @@ class PrivacyPlan:
         ledgers: list[Ledger],
         caveats: dict[str, str] | None = None,
         notes: dict[str, str] | None = None,
-        notion: str = "central",
     ):
         if not len(configs) == len(noises) == len(ledgers):
             raise ValueError("one config, noise source and ledger for each replica")
+        if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
+            raise PrivacyError("replicas may differ in z only")
+        if configs[0].mechanism not in ("gaussian", "none"):
+            raise PrivacyError(f"no mechanism is called {configs[0].mechanism!r}")
         if len({block.name for block in blocks}) != len(blocks):
             raise ValueError("block names must differ")
         self.configs = configs
@@ -164,9 +189,20 @@ class PrivacyPlan:
         self.ledgers = ledgers
         self.caveats = dict(caveats or {})
         self.notes = dict(notes or {})
-        self.notion = notion
+        for noise in noises:
+            if noise.note and self.config.mechanism == "gaussian":
+                self.notes[f"{noise.name} noise"] = noise.note
+        self.diagnostics: list[dict[str, float]] = []
         self._noises = noises
         self._ended: set[int] = set()
+        self._last_round = -1
+        for r, ledger in enumerate(ledgers):
+            for line in ledger.lines:
+                if event_of(line) != self.event(r):
+                    raise PrivacyError(
+                        f"the ledger's line of round {line['round']} is of other settings: "
+                        f"{event_of(line)}, not {self.event(r)}"
+                    )
 
     # -- sampling ---------------------------------------------------------------------------
 
@@ -211,17 +247,21 @@ class PrivacyPlan:
 
         Returns: [R, P_b] noised mean of each block.
 
-        Guarantee: for one user, this is a Gaussian mechanism with multiplier z jointly over all
-        blocks under zero-out adjacency (z/2 under replace-one).
+        Guarantee: for one user in one slot, one attempt is a Gaussian mechanism with multiplier z jointly
+        over all blocks under zero-out adjacency (z/2 under replace-one: `accountant._exact` doubles the
+        distance). `bypass` and `diagnostics` are outside.
 
         Raises:
             PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, a contribution
-                used twice, or more rounds than planned.
+                used twice, a round out of order, or more rounds than planned.
         """
         if round_index >= self.rounds:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
         rows, valid, bypass = contribution.take()
         self._check(rows, valid, bypass)
+        if round_index <= self._last_round:
+            raise PrivacyError(f"round {round_index} after round {self._last_round}: out of order")
+        self._last_round = round_index
         private = self.config.mechanism != "none"
         clipped: dict[str, Tensor] = {}
         at_bound = torch.zeros(valid.shape, dtype=torch.bool)
@@ -238,12 +278,19 @@ class PrivacyPlan:
         # Double precision until the noise is in: rounding a sum must not depend on one user.
         sums = {name: one.sum(dim=1) for name, one in clipped.items()}
         replicas = [self._release_replica(r, round_index, sums) for r in range(len(self.configs))]
-        taking_part = valid.sum(dim=1).clamp_min(1)
+        for r in self._ended:
+            for leaked in bypass.values():
+                for x in leaked.values():
+                    x[r] = 0.0
+        share = (at_bound & finite).sum(dim=1) / valid.sum(dim=1).clamp_min(1)
+        invalid = (valid & ~finite).sum(dim=1)
+        self.diagnostics = [
+            {"clipped_fraction": float(share[r]), "invalid_users": float(invalid[r])}
+            for r in range(len(self.configs))
+        ]
         return Released(
             values={b.name: torch.stack([one[b.name] for one in replicas]) for b in self.blocks},
             bypass=bypass,
-            clipped_fraction=((at_bound & finite).sum(dim=1) / taking_part).tolist(),
-            invalid_users=(valid & ~finite).sum(dim=1).tolist(),
             key=_GATE,
         )
 
@@ -288,6 +335,8 @@ class PrivacyPlan:
     ) -> None:
         for name in bypass:
             self.permit(name)
+        if valid.dtype != torch.bool:
+            raise PrivacyError(f"valid must be bool, got {valid.dtype}")
         expected = {block.name: block.size for block in self.blocks}
         got = {name: x.shape[-1] for name, x in rows.items()}
         if got != expected:
@@ -302,20 +351,20 @@ class PrivacyPlan:
 
     # -- accounting -------------------------------------------------------------------------
 
-    def event(self, r: int) -> Release:
+    def event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the accountant."""
         config = self.configs[r]
         if config.mechanism == "none":
-            return Release("none", 0.0, config.adjacency)
+            return ReleaseEvent("none", 0.0, config.adjacency)
         z = joint_z(block_multipliers(config.z, self.blocks).values())
         if config.sampling == "fixed":
             # The blocks' multipliers are built from z; reporting z itself avoids rounding.
             if not math.isclose(z, config.z, rel_tol=1e-9):
                 raise PrivacyError(f"blocks give joint z {z}, the plan says {config.z}")
-            return Release("gaussian", config.z, config.adjacency)
+            return ReleaseEvent("gaussian", config.z, config.adjacency)
         people = int(config.population or 0)
         q = config.users_per_round / people
-        return Release("gaussian", config.z, config.adjacency, q, people, self.slots)
+        return ReleaseEvent("gaussian", config.z, config.adjacency, q, people, self.slots)
 
     @property
     def participation(self) -> int | None:
@@ -328,19 +377,38 @@ class PrivacyPlan:
         spent = [self.event(r)] * min(count, self.rounds)
         return epsilon(spent, self.configs[r].delta, self.configs[r].accountant)
 
-    def spent_epsilon(self, r: int, before: int | None = None) -> float:
-        """Epsilon of what the ledger of replica r says was released (in rounds below `before`)."""
-        spent = self.ledgers[r].releases(self.participation, before)
-        return epsilon(spent, self.configs[r].delta, self.configs[r].accountant)
+    def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
+        """Epsilon of what the ledger of replica r says was released.
+
+        `below_round` leaves out what came later: for a curve of a resumed run, which repeats rounds that it
+        knows, never for a guarantee.
+        """
+        ledger, config = self.ledgers[r], self.configs[r]
+        spent = ledger.releases(self.participation, below_round)
+        found = epsilon(spent, config.delta, config.accountant)
+        if config.sampling == "poisson" and ledger.summary()["repeated"]:
+            # A repeated round met the same people or others; neither is the worse in all cases.
+            together = ledger.releases_merged(below_round)
+            found = max(found, epsilon(together, config.delta, config.accountant))
+        return found
 
     def paper_epsilon(self, r: int) -> float:
         """The number that DPPG prints for this z, whatever the run really released."""
         config = self.configs[r]
         return math.inf if config.mechanism == "none" else epsilon_paper(config.z, config.delta)
 
-    def guarantee(self, r: int, *, planned: bool) -> Guarantee:
-        """The guarantee of replica r, planned or from its ledger."""
-        value = self.planned_epsilon(r) if planned else self.spent_epsilon(r)
+    def guarantee(self, r: int, done: int | None = None) -> Guarantee:
+        """The guarantee of replica r: as planned, or of its ledger after `done` rounds.
+
+        Raises PrivacyError if the ledger lacks one of these rounds: then nothing true can be said.
+        """
+        if done is None:
+            value = self.planned_epsilon(r)
+        else:
+            gaps = self.ledgers[r].missing(done)
+            if gaps:
+                raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
+            value = self.spent_epsilon(r)
         config = self.configs[r]
         return Guarantee(
             epsilon=value,

@@ -213,8 +213,8 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
     """A critic that says formal and learns from everybody without noise."""
     real = PrivateCritic.local
 
-    def leaky(self, state, users, targets, order, lr):
-        rows, bypass = real(self, state, users, targets, order, lr)
+    def leaky(self, state, users, values, targets, order, lr):
+        rows, bypass = real(self, state, users, values, targets, order, lr)
         seen = torch.where(users.valid[..., None], rows["critic"], 0.0).mean(1)
         state.tensors["critic"] = state.tensors["critic"] + 10 * seen
         return rows, bypass

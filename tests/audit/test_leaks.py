@@ -52,7 +52,7 @@ def assert_as_declared(config, user=0):
     plan = assemble([config], [None]).plan
     assert not report.powerless
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
-    assert report.status == plan.guarantee(0, planned=True).status
+    assert report.status == plan.guarantee(0).status
     assert bool(report.reached) == bool(report.found)
     assert report.ok
     assert report.compared > 100

@@ -11,7 +11,7 @@ from privrl_bench import assemble as assembling
 from privrl_bench.audit import bounds, canary
 from privrl_bench.config import compose
 from privrl_bench.privacy import plan as gate
-from privrl_bench.privacy.accountant import Release, epsilon
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
@@ -168,7 +168,9 @@ def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     once = lambda env, limit, steps, poisson: Unit("an episode", 1)  # noqa: E731
     monkeypatch.setattr(assembling, "unit_of", once)
     finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
-    assert honest.claim == pytest.approx(epsilon([Release("gaussian", 1.0, "zero_out")] * 2, 1e-5))
+    assert honest.claim == pytest.approx(
+        epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
+    )
     assert finding.claim == pytest.approx(4.377178, abs=1e-5)
     assert contradicted(finding)
     assert any("can enter 2 rounds, the plan counts 1" in line for line in finding.problems)
@@ -255,5 +257,5 @@ def test_a_repeated_round_is_spent_twice():
     for scale in (1.0, 0.0):
         plan = small_plan(ledger=ledger)
         send(plan, [scale, 1.0, 1.0, 1.0])
-    twice = epsilon([Release("gaussian", 1.0, "zero_out")] * 2, 1e-5)
+    twice = epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
     assert plan.spent_epsilon(0) == pytest.approx(twice)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accountant import Release, epsilon, epsilon_paper, joint_z
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
 
 
 def gaussian(z, adjacency="zero_out"):
-    return Release("gaussian", z, adjacency)
+    return ReleaseEvent("gaussian", z, adjacency)
 
 
 # z, exact zero-out, exact replace-one, the paper's second bound, the classical bound
@@ -76,19 +76,19 @@ def test_several_releases_about_one_episode(z, segments, zero_out, replace):
     ("z", "count", "pld"), [(0.25, 1000, 32.1971), (0.38, 2000, 9.7531), (0.45, 5000, 6.573)]
 )
 def test_poisson_sampling_matches_the_regression_grid(z, count, pld):
-    release = Release("gaussian", z, "add_or_remove", q=1e-3)
+    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
     assert epsilon([release] * count, 1e-5) == pytest.approx(pld, rel=2e-3)
 
 
 @pytest.mark.parametrize(("z", "count", "rdp"), [(0.25, 1000, 38.4467), (0.45, 5000, 8.102)])
 def test_poisson_sampling_by_rdp(z, count, rdp):
-    release = Release("gaussian", z, "add_or_remove", q=1e-3)
+    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
     assert epsilon([release] * count, 1e-5, "rdp") == pytest.approx(rdp, rel=1e-4)
 
 
 def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
-    plain = Release("gaussian", 1.0, "add_or_remove", q=0.01)
-    capped = Release("gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25)
+    plain = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01)
+    capped = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25)
     uncapped_epsilon = epsilon([plain] * 100, 1e-5)
     capped_epsilon = epsilon([capped] * 100, 1e-5)
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
@@ -130,18 +130,18 @@ def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
     )
     assert not PLDAccountant(neighboring_relation=relation("REPLACE_SPECIAL")).supports(event)
     with pytest.raises(PrivacyError):
-        epsilon([Release("gaussian", 1.0, "zero_out", q=0.1)], 1e-5)
+        epsilon([ReleaseEvent("gaussian", 1.0, "zero_out", q=0.1)], 1e-5)
 
 
 def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():
     assert epsilon([gaussian(0.0)], 1e-5) == math.inf
-    assert epsilon([gaussian(1.0), Release("none", 0.0, "zero_out")], 1e-5) == math.inf
+    assert epsilon([gaussian(1.0), ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
     assert epsilon([], 1e-5) == 0.0
 
 
 def test_exact_accountant_refuses_sampling():
     with pytest.raises(ConfigError, match="accountant"):
-        epsilon([Release("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
+        epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
 
 
 def test_mixed_adjacencies_have_no_analysis():
@@ -169,3 +169,8 @@ def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
 def test_composed_gaussians_are_one_gaussian(z, count):
     one = epsilon([gaussian(z / math.sqrt(count))], 1e-5)
     assert epsilon([gaussian(z)] * count, 1e-5) == pytest.approx(one, rel=1e-9)
+
+
+def test_fixed_cohorts_have_no_add_or_remove():
+    with pytest.raises(PrivacyError, match="fixed cohorts"):
+        epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove")], 1e-5)

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.privacy.accountant import Release, epsilon
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.ledger import Ledger, digest
 
-EVENT = Release("gaussian", 1.0, "zero_out")
+EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
 
 
 def intend(ledger, index, repeatable=True, event=EVENT):
@@ -95,10 +95,12 @@ def test_a_damaged_line_in_the_middle_is_refused(tmp_path):
 def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participation):
     ledger = Ledger(None)
     for index, z in enumerate(multipliers):
-        intend(ledger, index, event=Release("gaussian", z, "zero_out"))
+        intend(ledger, index, event=ReleaseEvent("gaussian", z, "zero_out"))
     got = epsilon(ledger.releases(participation), 1e-5)
     worst = sorted(multipliers)[:participation]
-    assert got == pytest.approx(epsilon([Release("gaussian", z, "zero_out") for z in worst], 1e-5))
+    assert got == pytest.approx(
+        epsilon([ReleaseEvent("gaussian", z, "zero_out") for z in worst], 1e-5)
+    )
 
 
 def test_digest_sees_every_bit():
@@ -107,3 +109,35 @@ def test_digest_sees_every_bit():
     assert digest(one) == digest(other)
     other["actor"][3] = 1e-38
     assert digest(one) != digest(other)
+
+
+def test_a_line_that_could_not_be_written_is_not_remembered_and_ends_the_ledger(
+    tmp_path, monkeypatch
+):
+    """Or a second try with seeded noise would find the line in memory and release without one."""
+    import os
+
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    event = ReleaseEvent("gaussian", 1.0, "zero_out")
+    ledger.intend(0, event, {}, repeatable=True)
+
+    def full(_descriptor):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            ledger.intend(1, event, {}, repeatable=True)
+    assert [line["round"] for line in ledger.lines] == [0]
+    with pytest.raises(OSError, match="nothing more may be released"):
+        ledger.intend(1, event, {}, repeatable=True)
+
+
+def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
+    event = ReleaseEvent("gaussian", 2.0, "add_or_remove", 0.1, 100, 20)
+    ledger = Ledger(None)
+    for index, attempts in ((0, 1), (1, 4)):
+        for _ in range(attempts):
+            ledger.intend(index, event, {}, repeatable=False)
+    assert [round(one.z, 9) for one in ledger.releases_merged()] == [2.0, 1.0]
+    assert ledger.releases_merged(1) == [event]

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 
 from privrl_bench.config import compose
+from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy import noise
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
@@ -286,3 +287,8 @@ def test_other_settings_have_other_noise() -> None:
     assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.1
     again = SeededNoise(3, 1).normal([2000], 0, 0)[0]
     assert torch.equal(a, again)
+
+
+def test_a_mistyped_source_of_noise_is_refused_and_not_seeded():
+    with pytest.raises(PrivacyError, match="'Secure'"):
+        noise_source("Secure", 0)

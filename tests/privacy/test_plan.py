@@ -1,13 +1,15 @@
 """The gate: what a user can change, how much noise there is, and what it refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.errors import PrivacyError
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accountant import ReleaseEvent
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
@@ -97,9 +99,10 @@ def test_the_released_value_is_the_clipped_sum_over_the_public_number_of_users()
 def test_a_bad_number_in_one_block_voids_the_users_whole_row():
     rows = {b.name: torch.full((1, USERS, b.size), 0.01) for b in TWO}
     rows["critic"][0, 2, 0] = float("inf")
-    released = send(make_plan(TWO, z=0.0), rows)
+    plan = make_plan(TWO, z=0.0)
+    released = send(plan, rows)
     assert torch.allclose(released.values["actor"], torch.full((1, SIZE), 0.01 * 3 / USERS))
-    assert released.invalid_users == [1]
+    assert plan.diagnostics[0]["invalid_users"] == 1
 
 
 def test_a_contribution_is_released_once():
@@ -112,7 +115,55 @@ def test_a_contribution_is_released_once():
 
 def test_only_the_gate_makes_released():
     with pytest.raises(PrivacyError):
-        Released({"actor": torch.zeros(1, SIZE)}, {})
+        Released({"actor": torch.zeros(1, SIZE)}, {}, key=object())
+    real = send(make_plan(), rows_for(ONE))
+    assert not hasattr(real, "key")
+    with pytest.raises((ValueError, TypeError)):
+        replace(real, values={"actor": torch.zeros(1, SIZE)})
+
+
+def test_rounds_are_released_in_order():
+    plan = make_plan()
+    everyone = torch.ones(1, USERS, dtype=torch.bool)
+    plan.release(Contribution(rows_for(ONE), everyone), 1)
+    for index in (1, 0, -1):
+        with pytest.raises(PrivacyError, match="out of order"):
+            plan.release(Contribution(rows_for(ONE), everyone), index)
+
+
+def test_replicas_differ_in_z_only_and_the_mechanism_is_known():
+    good = PrivacyConfig(users_per_round=USERS, clip=0.5)
+    unit = Unit("u", 1)
+
+    def build(*configs):
+        noises = [SeededNoise(0)] * len(configs)
+        return PrivacyPlan(list(configs), ONE, unit, 5, noises, [Ledger(None)] * len(configs))
+
+    build(good, replace(good, z=7.0))
+    with pytest.raises(PrivacyError, match="differ in z only"):
+        build(good, replace(good, clip=0.6))
+    unknown = replace(good)
+    unknown.mechanism = "laplace"
+    with pytest.raises((PrivacyError, ConfigError), match="laplace"):
+        build(unknown)
+
+
+def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
+    plan = make_plan()
+    send(plan, rows_for(ONE))
+    assert plan.guarantee(0, 1).status == "formal"
+    with pytest.raises(PrivacyError, match="no line of round 1"):
+        plan.guarantee(0, 2)
+    ledger = Ledger(None)
+    ledger.intend(0, ReleaseEvent("gaussian", 9.0, "zero_out"), {}, repeatable=True)
+    config = PrivacyConfig(users_per_round=USERS, clip=0.5)
+    with pytest.raises(PrivacyError, match="other settings"):
+        PrivacyPlan([config], ONE, Unit("u", 1), 5, [SeededNoise(0)], [ledger])
+
+
+def test_valid_must_be_bool():
+    with pytest.raises(PrivacyError, match="must be bool"):
+        make_plan().release(Contribution(rows_for(ONE), torch.ones(1, USERS)), 0)
 
 
 def test_undeclared_bypasses_and_wrong_shapes_are_refused():
@@ -213,19 +264,20 @@ def test_poisson_cohorts_are_drawn_capped_and_accounted_over_all_rounds():
 
 def test_status_says_what_the_number_covers():
     plan = make_plan()
-    assert plan.guarantee(0, planned=True).status == "formal"
+    assert plan.guarantee(0).status == "formal"
     leaky = make_plan(caveats={"shared critic": "no noise"})
-    assert leaky.guarantee(0, planned=True).status == "heuristic"
-    assert make_plan(z=0.0).guarantee(0, planned=True).status == "none"
+    assert leaky.guarantee(0).status == "heuristic"
+    assert make_plan(z=0.0).guarantee(0).status == "none"
     pooled = make_plan(mechanism="none")
-    assert pooled.guarantee(0, planned=True).status == "none"
+    assert pooled.guarantee(0).status == "none"
     assert pooled.planned_epsilon(0) == math.inf
 
 
 def test_without_noise_rows_are_still_clipped():
-    released = send(make_plan(z=0.0), {"actor": torch.full((1, USERS, SIZE), 1e6)})
+    plan = make_plan(z=0.0)
+    released = send(plan, {"actor": torch.full((1, USERS, SIZE), 1e6)})
     assert float(released.values["actor"].norm()) == pytest.approx(0.5, rel=1e-4)
-    assert released.clipped_fraction == [1.0]
+    assert plan.diagnostics[0]["clipped_fraction"] == 1.0
 
 
 def test_a_zero_noise_block_cannot_hide_behind_a_noisy_one():
