@@ -61,6 +61,7 @@ class Session:
         parts = self.parts
         index = self.state.round
         before = parts.algo.actor(self.state)
+        parts.plan.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
         users = self.rollout.collect(before, index, parts.plan.cohort(index))
         stats = users.stats

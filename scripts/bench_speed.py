@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -216,6 +217,7 @@ def shares(env: str, seconds: float, speed: float, folder: Path) -> dict[str, fl
 
     def begin(self: Training, *args: Any) -> Any:
         started[0] = time.perf_counter()
+        spent.update(dict.fromkeys(spent, 0.0))  # what set-up took
         return real(self, *args)
 
     Training.run = begin  # type: ignore[method-assign, assignment]
@@ -341,7 +343,7 @@ def picture(found: dict[str, Any], folder: Path) -> None:
             widths = np.array([100 * row[part] for row in found["shares"].values()])
             bars.barh(list(found["shares"]), widths, left=left, label=part, color=f"C{colour}")
             left = left + widths
-        bars.set(xlabel="share of a run's wall time [%]", title="one run, one core")
+        bars.set(xlabel="share of a run's wall time [%]", title="one run, one core", xlim=(0, 100))
         bars.invert_yaxis()
         bars.grid(visible=False)
         bars.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18))
@@ -350,7 +352,8 @@ def picture(found: dict[str, Any], folder: Path) -> None:
             r = [row["replicas"] for row in rows]
             speed.plot(r, [row["steps_per_second"] / 1e3 for row in rows], marker="o", label=f"{u}")
             size = [row["replicas"] * row["users"] * row["steps"] for row in rows]
-            memory.plot(size, [row["bytes"] / 2**20 for row in rows], marker="o", label=f"{u}")
+            used = [row["bytes"] / 2**20 or math.nan for row in rows]
+            memory.plot(size, used, marker="o", label=f"{u}")
         speed.set(xlabel="replicas R", xscale="log", title="CartPole, one core, all replicas")
         speed.set(ylabel="1,000 environment steps/s", ylim=0)
         memory.set(xlabel="R x U x T", ylabel="peak memory above imports [MiB]", title="memory")

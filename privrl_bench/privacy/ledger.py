@@ -1,7 +1,8 @@
 """The ledger: one line for every release, on the disk before its noise is drawn.
 
 A line says what was about to be released, never what the data were. A crash between the line and the
-noise counts a release that did not happen; the opposite cannot happen. A second line follows with a
+noise counts a release that did not happen; the opposite cannot happen. (The line is written while users act,
+so that nobody waits for the disk.) A second line follows with a
 digest of what came out (a released value, so post-processing), before anything can leave the process.
 That is how a resumed run with seeded noise knows that it repeats the same release, which costs
 nothing, and not a second one under the same noise, which would give the data away. (Digests are not

@@ -41,6 +41,7 @@ h. A resumed run has the same configuration, alone in its folder: `run.py`, `run
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
@@ -196,6 +197,8 @@ class PrivacyPlan:
         self._noises = noises
         self._ended: set[int] = set()
         self._last_round = -1
+        self._writer: ThreadPoolExecutor | None = None
+        self._announced: tuple[int, Future[dict[int, int]]] | None = None
         for r, ledger in enumerate(ledgers):
             for line in ledger.lines:
                 if event_of(line) != self.event(r):
@@ -238,6 +241,16 @@ class PrivacyPlan:
         """From now on nothing of replica r is released: its values are 0, its ledger stays as it is."""
         self._ended.add(r)
 
+    def announce(self, round_index: int) -> None:
+        """Begin to write this round's lines, while users act; `release` waits until they are on the disk.
+
+        A round that is cut off after this counts as released. Optional: `release` writes them itself.
+        """
+        if round_index < self.rounds:
+            if self._writer is None:
+                self._writer = ThreadPoolExecutor(1, "ledger")
+            self._announced = (round_index, self._writer.submit(self._intend, round_index))
+
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """Clip, sum, write the ledger line, add noise, divide by the public U.
 
@@ -277,7 +290,15 @@ class PrivacyPlan:
                 one[~finite] = 0.0
         # Double precision until the noise is in: rounding a sum must not depend on one user.
         sums = {name: one.sum(dim=1) for name, one in clipped.items()}
-        replicas = [self._release_replica(r, round_index, sums) for r in range(len(self.configs))]
+        announced, self._announced = self._announced, None
+        if announced is not None and announced[0] == round_index:
+            attempts = announced[1].result()
+        else:
+            attempts = self._intend(round_index)
+        replicas = [
+            self._release_replica(r, round_index, attempts.get(r, 0), sums)
+            for r in range(len(self.configs))
+        ]
         for r in self._ended:
             for leaked in bypass.values():
                 for x in leaked.values():
@@ -295,23 +316,14 @@ class PrivacyPlan:
         )
 
     def _release_replica(
-        self, r: int, round_index: int, sums: dict[str, Tensor]
+        self, r: int, round_index: int, attempt: int, sums: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Ledger line, noise, public divisor, digest: [P_b] of every block of replica r."""
+        """Noise, public divisor, digest: [P_b] of every block of replica r, whose line is on the disk."""
         if r in self._ended:
             return {block.name: torch.zeros(block.size) for block in self.blocks}
         config, ledger, noise = self.configs[r], self.ledgers[r], self._noises[r]
         multipliers = block_multipliers(config.z, self.blocks)
         private = config.mechanism == "gaussian"
-        details: dict[str, Any] = {"noise": noise.name}
-        if private:
-            details["users"] = config.users_per_round
-            details["blocks"] = {
-                block.name: {"clip": block.clip, "z": multipliers[block.name]}
-                for block in self.blocks
-            }
-        event = self.event(r)
-        attempt = ledger.intend(round_index, event, details, repeatable=noise.name == "seeded")
         while True:
             values = {block.name: sums[block.name][r].clone() for block in self.blocks}
             if private and config.z > 0:
@@ -323,12 +335,32 @@ class PrivacyPlan:
             values = {name: (x / divisor).float() for name, x in values.items()}
             if ledger.came_out(round_index, attempt, digest(values)):
                 return values
-            if event.q < 1.0:
+            if config.sampling == "poisson":
                 raise PrivacyError(
                     f"round {round_index} was released before from other data; a repeated Poisson "
                     "round has no analysis (another machine or version? start a new folder)"
                 )
             attempt = ledger.again(round_index)
+
+    def _intend(self, round_index: int) -> dict[int, int]:
+        """Lines of this round on the disk, for every replica that goes on: replica -> attempt."""
+        attempts = {}
+        for r, (config, ledger) in enumerate(zip(self.configs, self.ledgers, strict=True)):
+            if r in self._ended:
+                continue
+            name = self._noises[r].name
+            details: dict[str, Any] = {"noise": name}
+            if config.mechanism == "gaussian":
+                multipliers = block_multipliers(config.z, self.blocks)
+                details["users"] = config.users_per_round
+                details["blocks"] = {
+                    block.name: {"clip": block.clip, "z": multipliers[block.name]}
+                    for block in self.blocks
+                }
+            attempts[r] = ledger.intend(
+                round_index, self.event(r), details, repeatable=name == "seeded"
+            )
+        return attempts
 
     def _check(
         self, rows: dict[str, Tensor], valid: Tensor, bypass: dict[str, dict[str, Tensor]]
