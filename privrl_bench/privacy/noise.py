@@ -53,7 +53,7 @@ class NoiseSource(Protocol):
     """Standard normal vectors, and the cohort draws that must be as secret as the noise."""
 
     name: str
-    note: str  # what the guarantee assumes of it; empty: nothing
+    note: tuple[str, str] | None  # what the guarantee assumes of it: (name, why)
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
         """One float64 N(0, I) vector for each size, for one release."""
@@ -77,9 +77,10 @@ class SeededNoise:
 
     name = "seeded"
     note = (
+        "seeded noise",
         "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
         "one run of these settings and seed; run again on other data, the noise is the same "
-        "(privacy.noise=secure for real data)"
+        "(privacy.noise=secure for real data)",
     )
 
     def __init__(self, seed: int, settings: int = 0):
@@ -106,7 +107,7 @@ class SecureNoise:
     """
 
     name = "secure"
-    note = ""
+    note = None
     _SUMS = 4
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:

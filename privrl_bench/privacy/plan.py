@@ -192,7 +192,8 @@ class PrivacyPlan:
         self.notes = dict(notes or {})
         for noise in noises:
             if noise.note and self.config.mechanism == "gaussian":
-                self.notes[f"{noise.name} noise"] = noise.note
+                name, why = noise.note
+                self.notes[name] = why
         self.diagnostics: list[dict[str, float]] = []
         self._noises = noises
         self._ended: set[int] = set()
