@@ -76,7 +76,7 @@ class SeededNoise:
     """
 
     name = "seeded"
-    note = (
+    note: tuple[str, str] | None = (
         "seeded noise",
         "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
         "one run of these settings and seed; run again on other data, the noise is the same "
@@ -107,7 +107,7 @@ class SecureNoise:
     """
 
     name = "secure"
-    note = None
+    note: tuple[str, str] | None = None
     _SUMS = 4
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
