@@ -18,7 +18,8 @@ from privrl_bench.assemble import Parts, assemble, describe_plan, supports_repli
 from privrl_bench.errors import ConfigError
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
-from privrl_bench.training import RunResult, Training, catching_signals
+from privrl_bench.signals import catching_signals
+from privrl_bench.training import RunResult, Training
 
 __all__ = ["RunResult", "run", "run_each", "supports_replicas"]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +17,14 @@ import torch
 
 from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.evaluate import Evaluation
 from privrl_bench.log.progress import Progress
 from privrl_bench.log.wandb_mirror import WandbMirror
-from privrl_bench.metrics import check_declared
-from privrl_bench.report.stats import mean_ci
+from privrl_bench.rows import Rows, eval_row
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
+from privrl_bench.signals import Stop
 
 CHECKPOINT_SECONDS = 10.0
-TIMING = ("wall_seconds", "steps_per_second")
 
 
 @dataclass
@@ -44,34 +40,6 @@ class RunResult:
     summary: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
     apart: bool = False
-
-
-class Stop:
-    """Remembers a signal, so that the round in progress can be finished."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def __call__(self, number: int, _frame: object) -> None:
-        """First signal: finish the round. Second: stop at once."""
-        if self.signal is not None:
-            raise KeyboardInterrupt
-        self.signal = number
-
-
-@contextmanager
-def catching_signals() -> Iterator[Stop]:
-    """SIGINT and SIGTERM set a flag while the block runs (main thread only)."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 class Training:
@@ -94,10 +62,7 @@ class Training:
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
         self.alive = list(range(len(dirs)))  # replicas that are still training
-        self.last_eval: list[Evaluation] = []
-        self.last_eval_round = 0
-        self._evaluating = 0  # the round whose evaluation is under way; 0: none
-        self._waiting: list[dict[int, dict[str, float]]] = []  # rows after it, by replica
+        self.rows = Rows(self.session, dirs, self.mirrors)
         self._ended: dict[int, RunResult] = {}
         self._earlier = [0.0] * len(dirs)
         self._started = time.perf_counter()
@@ -126,9 +91,9 @@ class Training:
                 if self.alive:
                     self._after_round(progress)
             if stop.signal is None or not self.alive:
-                if self.alive and self.last_eval_round < session.round:  # resumed after the last
-                    self._begin_evaluation()
-                self._write_rows()
+                if self.alive and self.rows.evaluated < session.round:  # resumed after the last
+                    self.rows.begin_evaluation()
+                self.rows.write()
                 self._trained = time.perf_counter()
                 for r in list(self.alive):
                     self._finish(r)
@@ -148,7 +113,7 @@ class Training:
         except Exception as error:
             if "snapshot" in locals():
                 with suppress(EnvironmentFailure):
-                    self._write_rows()
+                    self.rows.write()
                 self._save_if_written(snapshot)
             if not isinstance(error, EnvironmentFailure):
                 traceback.print_exc()
@@ -180,7 +145,7 @@ class Training:
         """End replicas with non-finite parameters as failed, at their last good state."""
         for r, diverged in enumerate(self.session.diverged()):
             if diverged:
-                self._write_rows()
+                self.rows.write()
                 self.session.freeze(r, snapshot)
                 self.dirs[r].save_checkpoint(one_replica(snapshot, r))
                 reason = (
@@ -197,27 +162,20 @@ class Training:
         due = every > 0 and steps // every > (steps - parts.round_steps) // every
         evaluated = due or last
         if evaluated:
-            self._begin_evaluation()
+            self.rows.begin_evaluation()
         if evaluated or session.round % max(1, parts.rounds // self.config.log.lines) == 0:
-            self._waiting.append({r: self._row(r, steps) for r in self.alive})
-        seen = self.last_eval_round
-        self._write_rows(wait=last)
+            self.rows.add({r: self._row(r, steps) for r in self.alive})
+        seen = self.rows.evaluated
+        self.rows.write(wait=last)
         mean = epsilon = None
-        if self.last_eval_round > seen:
+        if self.rows.evaluated > seen:
             self._checkpoint()
-            mean = float(np.mean([self.last_eval[r].returns.mean() for r in self.alive]))
+            mean = float(np.mean([self.rows.evaluations[r].returns.mean() for r in self.alive]))
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
             self._checkpoint()
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
-
-    # -- rows -------------------------------------------------------------------------------
-
-    def _begin_evaluation(self) -> None:
-        self._write_rows()  # one at a time
-        self.session.begin_evaluation()
-        self._evaluating = self.session.round
 
     def _row(self, r: int, steps: int) -> dict[str, float]:
         """Metrics of replica r after this round, and the clock; an evaluation may follow."""
@@ -232,31 +190,6 @@ class Training:
         if lr is not None:
             row["lr"] = lr(self.session.round - 1)
         return row
-
-    def _write_rows(self, wait: bool = True) -> None:
-        """Write the rows so far, in order: those from an evaluation under way on wait for it.
-
-        Raises: EnvironmentFailure of the evaluation.
-        """
-        if self._evaluating:
-            found = self.session.take_evaluation(wait)
-            if found is None:
-                return
-            self.last_eval, self.last_eval_round = found, self._evaluating
-            self._evaluating = 0
-        rows, self._waiting = self._waiting, []
-        for row in rows:
-            for r, metrics in row.items():
-                if metrics["round"] == self.last_eval_round:
-                    metrics |= _eval_row(self.last_eval[r])
-                self._write(r, metrics)
-
-    def _write(self, r: int, row: dict[str, float]) -> None:
-        timing = {name: row.pop(name) for name in TIMING}
-        check_declared(row)
-        self.dirs[r].append("metrics.jsonl", row)
-        self.dirs[r].append("timing.jsonl", {"round": row["round"], **timing})
-        self.mirrors[r].log({**row, **timing})
 
     def _timing(self, r: int, steps: int) -> dict[str, float]:
         here = min(time.perf_counter(), self._trained) - self._started
@@ -275,12 +208,12 @@ class Training:
 
     def _checkpoint(self) -> None:
         """Rows first: what comes before a checkpoint is not computed again."""
-        self._write_rows()
+        self.rows.write()
         self._save(self.session.snapshot())
 
     def _save_if_written(self, snapshot: dict[str, Any]) -> None:
         """With rows still waiting, the checkpoint before them stays, so that they are computed again."""
-        if not self._evaluating and not self._waiting:
+        if not self.rows.waiting:
             self._save(snapshot)
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
@@ -290,14 +223,14 @@ class Training:
         steps = done * parts.round_steps
         guarantee = plan.guarantee(r, done)
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
-        if self.last_eval:
-            row = _eval_row(self.last_eval[r])
+        if self.rows.evaluations:
+            row = eval_row(self.rows.evaluations[r])
             config = self.config.eval
             result = {
                 "mean": row["eval/return_mean"],
                 "ci95": row["eval/return_ci95"],
                 "definition": f"mean undiscounted return of {config.episodes} fresh {config.policy} "
-                f"evaluation episodes of the policy after round {self.last_eval_round}; ci95 is the "
+                f"evaluation episodes of the policy after round {self.rows.evaluated}; ci95 is the "
                 "half width of the t interval over episodes",
                 "last_fifth": self._last_fifth(r),
             }
@@ -404,15 +337,3 @@ class Training:
     def _results(self) -> list[RunResult]:
         """How each replica ended, in order."""
         return [self._ended[r] for r in range(len(self.dirs))]
-
-
-def _eval_row(evaluation: Evaluation) -> dict[str, float]:
-    """Metrics of one evaluation."""
-    mean, half = mean_ci(evaluation.returns)
-    return {
-        "eval/return_mean": mean,
-        "eval/return_std": float(evaluation.returns.std()),
-        "eval/return_ci95": half,
-        "eval/length_mean": float(evaluation.lengths.mean()),
-        "eval/episodes": len(evaluation.returns),
-    }

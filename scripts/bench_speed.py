@@ -43,6 +43,7 @@ from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluate import Evaluations
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
+from privrl_bench.rows import Rows
 from privrl_bench.run import run
 from privrl_bench.session import Session
 from privrl_bench.training import Training
@@ -169,7 +170,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "gate and ledger": [(PrivacyPlan, "release")],
     "accounting": [(PrivacyPlan, "spent_epsilon"), (PrivacyPlan, "planned_epsilon")],
     "evaluation": [(Evaluations, "begin"), (Evaluations, "take")],
-    "logging": [(Training, "_write_rows"), (Training, "_row"), (Training, "_checkpoint")],
+    "logging": [(Rows, "write"), (Training, "_row"), (Training, "_checkpoint")],
     "end of run": [(Training, "_finish")],
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
 # Words that every room may use; arrows to them would say nothing.
-WORDS = ("errors", "schema", "types", "streams", "metrics", "machine")
+WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals")
 # room -> (x, y, what it is for)
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
@@ -25,10 +25,11 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "sweep": (1, 1, "groups, processes"),
     "run": (2, 0, "folders in,\nresults out"),
     "training": (3, 0, "files, screen,\nclock"),
-    "rundir": (3, 1, "run folder"),
-    "log": (4, 1, "W&B, progress"),
-    "report": (5, 1, "tables, pictures"),
-    "assemble": (2, 1, "config to parts"),
+    "rundir": (2, 1, "run folder"),
+    "rows": (3, 1, "metrics in order"),
+    "log": (5, 1, "W&B, progress"),
+    "report": (5, 2, "tables, pictures"),
+    "assemble": (4, 1, "config to parts"),
     "session": (4, 0, "one round"),
     "audit": (5, 0, "leaks, epsilon"),
     "envs": (0, 2, "slots"),
@@ -122,7 +123,14 @@ def draw(path: Path) -> None:
                 axes, a, b, color="C3", linewidth=2.4, rad=0.35 if back or b == "evaluate" else 0.0
             )
             x, y = (ROOMS[a][0] + ROOMS[b][0]) / 2, (ROOMS[a][1] + ROOMS[b][1]) / 2
-            axes.text(x, y + (0.3 if back else -0.27), what, color="C3", ha="center", va="center")
+            axes.text(
+                x,
+                y + (0.3 if b == "privacy" else -0.27),
+                what,
+                color="C3",
+                ha="center",
+                va="center",
+            )
         for name, (x, y, text) in ROOMS.items():
             gate = name == "privacy"
             axes.text(

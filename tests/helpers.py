@@ -12,7 +12,7 @@ import torch
 from privrl_bench.config import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.nets.policy import make_policy
-from privrl_bench.privacy.plan import Contribution
+from privrl_bench.privacy.rows import Contribution
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.nets.policy import Policy
-from privrl_bench.privacy.plan import Block, Contribution, Released
+from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, Scaling, State, UserBatch
 

@@ -12,7 +12,7 @@ from privrl_bench.algos.local import LocalTrainer, ValueObjective
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
 from privrl_bench.nets.mlp import Mlp
-from privrl_bench.privacy.plan import Block, Released
+from privrl_bench.privacy.rows import Block, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import State, UserBatch, generator

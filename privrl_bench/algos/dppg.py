@@ -25,7 +25,7 @@ from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
 from privrl_bench.nets.policy import make_policy
-from privrl_bench.privacy.plan import Block, Contribution, Released
+from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import Scaling, State, UserBatch

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup
-from privrl_bench.privacy.plan import Block, Released
+from privrl_bench.privacy.rows import Block, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.types import Scaling, State, UserBatch
 

@@ -11,7 +11,7 @@ from privrl_bench.algos.base import Setup, Support, annealed
 from privrl_bench.maths.returns import gae
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import make_policy
-from privrl_bench.privacy.plan import Block, Contribution, Released
+from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import A2cConfig, PpoConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import Scaling, State, UserBatch

@@ -39,7 +39,7 @@ from privrl_bench.audit.bounds import Bound
 from privrl_bench.audit.canary import Finding, Say, Wrapped, refuse_unauditable
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.privacy.plan import Contribution, block_multipliers
+from privrl_bench.privacy.rows import Contribution, block_multipliers
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.types import State, UserBatch, generator

@@ -17,7 +17,8 @@ from torch import Tensor
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
 from privrl_bench.audit.people import NULL, OtherPerson
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.plan import Contribution, PrivacyPlan, Released
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Contribution, Released
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.types import UserBatch

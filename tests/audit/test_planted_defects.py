@@ -15,7 +15,8 @@ from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import Block, Contribution, PrivacyPlan
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Block, Contribution
 from privrl_bench.schema import PrivacyConfig
 
 SMALL = (

@@ -14,7 +14,8 @@ from privrl_bench.audit.people import CRAFTED, OtherPerson
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.clip import clip_rows
-from privrl_bench.privacy.plan import Contribution, PrivacyPlan
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Contribution
 from privrl_bench.rollout import Rollout
 from privrl_bench.types import State
 

@@ -20,7 +20,8 @@ from privrl_bench.privacy import noise
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise, noise_source
-from privrl_bench.privacy.plan import Block, Contribution, PrivacyPlan
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Block, Contribution
 from privrl_bench.run import run
 from privrl_bench.schema import LogConfig, PrivacyConfig
 

@@ -13,14 +13,8 @@ from privrl_bench.privacy.accountant import ReleaseEvent
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import (
-    Block,
-    Contribution,
-    PrivacyPlan,
-    Released,
-    block_multipliers,
-    on_grid,
-)
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Block, Contribution, Released, block_multipliers, on_grid
 from privrl_bench.schema import PrivacyConfig
 
 USERS, SIZE = 4, 6

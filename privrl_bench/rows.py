@@ -1,0 +1,79 @@
+"""Metrics on their way to the disk and to W&B: in order, though an evaluation may come late."""
+
+from __future__ import annotations
+
+from privrl_bench.evaluate import Evaluation
+from privrl_bench.log.wandb_mirror import WandbMirror
+from privrl_bench.metrics import check_declared
+from privrl_bench.report.stats import mean_ci
+from privrl_bench.rundir import RunDir
+from privrl_bench.session import Session
+
+TIMING = ("wall_seconds", "steps_per_second")
+
+
+class Rows:
+    """Rows of all replicas. Those from an evaluation under way on wait for it.
+
+    `evaluations` are the last that came, of the policies after round `evaluated` (0: none yet).
+    """
+
+    def __init__(self, session: Session, dirs: list[RunDir], mirrors: list[WandbMirror]):
+        self.evaluations: list[Evaluation] = []
+        self.evaluated = 0
+        self._session, self._dirs, self._mirrors = session, dirs, mirrors
+        self._evaluating = 0  # the round whose evaluation is under way; 0: none
+        self._waiting: list[dict[int, dict[str, float]]] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is not on the disk yet."""
+        return bool(self._evaluating or self._waiting)
+
+    def begin_evaluation(self) -> None:
+        """Evaluate the present policies. Raises EnvironmentFailure, also of the evaluation before."""
+        self.write()  # one at a time
+        self._session.begin_evaluation()
+        self._evaluating = self._session.round
+
+    def add(self, rows: dict[int, dict[str, float]]) -> None:
+        """One row for each replica that is training, by replica, with the clock's `TIMING`."""
+        self._waiting.append(rows)
+
+    def write(self, wait: bool = True) -> None:
+        """Write what there is. Raises EnvironmentFailure of an evaluation.
+
+        Args:
+            wait: for the evaluation under way; else the rows from it on stay.
+        """
+        if self._evaluating:
+            found = self._session.take_evaluation(wait)
+            if found is None:
+                return
+            self.evaluations, self.evaluated = found, self._evaluating
+            self._evaluating = 0
+        waiting, self._waiting = self._waiting, []
+        for rows in waiting:
+            for r, row in rows.items():
+                if row["round"] == self.evaluated:
+                    row |= eval_row(self.evaluations[r])
+                self._write(r, row)
+
+    def _write(self, r: int, row: dict[str, float]) -> None:
+        timing = {name: row.pop(name) for name in TIMING}
+        check_declared(row)
+        self._dirs[r].append("metrics.jsonl", row)
+        self._dirs[r].append("timing.jsonl", {"round": row["round"], **timing})
+        self._mirrors[r].log({**row, **timing})
+
+
+def eval_row(evaluation: Evaluation) -> dict[str, float]:
+    """Metrics of one evaluation."""
+    mean, half = mean_ci(evaluation.returns)
+    return {
+        "eval/return_mean": mean,
+        "eval/return_std": float(evaluation.returns.std()),
+        "eval/return_ci95": half,
+        "eval/length_mean": float(evaluation.lengths.mean()),
+        "eval/episodes": len(evaluation.returns),
+    }

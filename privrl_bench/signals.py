@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM finish the round."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stop:
+    """Remembers a signal, so that the round in progress can be finished."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self, number: int, _frame: object) -> None:
+        """First signal: finish the round. Second: stop at once."""
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+@contextmanager
+def catching_signals() -> Iterator[Stop]:
+    """SIGINT and SIGTERM set a flag while the block runs (main thread only)."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
