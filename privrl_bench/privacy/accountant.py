@@ -40,6 +40,11 @@ class ReleaseEvent:
     population: int | None = None
     cap: int | None = None
 
+    @property
+    def cost(self) -> float:
+        """z^-2, which adds up over releases about one user; infinity without noise."""
+        return math.inf if self.mechanism != "gaussian" or self.z <= 0 else self.z**-2
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the ledger."""
         return {key: value for key, value in asdict(self).items() if value is not None}

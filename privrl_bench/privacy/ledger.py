@@ -13,9 +13,11 @@ because each of its attempts has noise of its own and is counted.)
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,8 @@ class Ledger:
         self.lines: list[dict[str, Any]] = []  # intents, one for every attempt at a release
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
+        self._events: dict[int, list[ReleaseEvent]] = {}  # what the lines of a round say
+        self._costs: dict[int, float] = {}  # and what they cost together
         self._broken = False
         if path is not None and path.exists():
             for line in self._recover(path):
@@ -69,8 +73,11 @@ class Ledger:
         if "digest" in line:
             self._digests[int(line["round"]), int(line["attempt"])] = line["digest"]
         else:
+            index, event = int(line["round"]), event_of(line)
             self.lines.append(line)
-            self._by_round.setdefault(int(line["round"]), []).append(line)
+            self._by_round.setdefault(index, []).append(line)
+            self._events.setdefault(index, []).append(event)
+            self._costs[index] = self._costs.get(index, 0.0) + event.cost
 
     @staticmethod
     def _recover(path: Path) -> list[dict[str, Any]]:
@@ -170,24 +177,17 @@ class Ledger:
         and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
         z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
         """
-        by_round: dict[int, list[ReleaseEvent]] = {}
-        for line in self.lines:
-            if before is not None and int(line["round"]) >= before:
-                continue
-            event = event_of(line)
-            by_round.setdefault(int(line["round"]), []).append(event)
-
-        def cost(group: list[ReleaseEvent]) -> float:
-            return sum(float("inf") if r.z <= 0 else r.z**-2 for r in group)
-
-        worst = sorted(by_round.values(), key=cost, reverse=True)
-        kept = worst if participation is None else worst[:participation]
-        return [release for group in kept for release in group]
+        rounds: Iterable[int] = self._events
+        if before is not None:
+            rounds = [index for index in rounds if index < before]
+        if participation is not None:
+            rounds = heapq.nlargest(participation, rounds, key=self._costs.__getitem__)
+        return [event for index in rounds for event in self._events[index]]
 
     def releases_merged(self, before: int | None = None) -> list[ReleaseEvent]:
         """All releases, the attempts at one round as one release to the same people."""
-        rounds = [index for index in self._by_round if before is None or index < before]
-        return [event for index in rounds for event in merged(map(event_of, self._by_round[index]))]
+        rounds = [index for index in self._events if before is None or index < before]
+        return [event for index in rounds for event in merged(self._events[index])]
 
     def summary(self) -> dict[str, int]:
         """How many lines, rounds and repeated rounds the ledger holds."""
