@@ -34,6 +34,44 @@ def _all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
     return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
 
 
+class _Record:
+    """What users did in one round. Time comes first: every step writes one contiguous piece."""
+
+    def __init__(self, shape: tuple[int, int, int], spec: EnvSpec):
+        replicas, users, steps = shape
+        first = (steps, replicas, users)
+        self.obs = torch.zeros(*first, spec.obs_dim)
+        self.next_obs = torch.zeros_like(self.obs)
+        self.actions = torch.zeros(*first, dtype=torch.long)
+        if not spec.discrete:
+            self.actions = torch.zeros(*first, spec.actions)
+        self.rewards = np.zeros(first, dtype=np.float32)
+        self.terminated, self.ended, self.mask = (np.zeros(first, dtype=bool) for _ in range(3))
+
+    def users(self, valid: np.ndarray, stats: list[dict[str, float]]) -> UserBatch:
+        """The same by user: [R, U, T, ...]. Steps that did not happen hold nothing of anybody."""
+        if not self.mask.all():
+            idle = torch.from_numpy(~self.mask)
+            for x in (self.obs, self.next_obs, self.actions):
+                x[idle] = 0
+
+        def by_user(x: Tensor | np.ndarray) -> Tensor:
+            tensor = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+            return tensor.movedim(0, 2).contiguous()
+
+        return UserBatch(
+            obs=by_user(self.obs),
+            next_obs=by_user(self.next_obs),
+            actions=by_user(self.actions),
+            rewards=by_user(self.rewards),
+            terminated=by_user(self.terminated),
+            ended=by_user(self.ended),
+            mask=by_user(self.mask),
+            valid=torch.from_numpy(valid),
+            stats=stats,
+        )
+
+
 class Rollout:
     """Collects one round of users.
 
@@ -107,7 +145,6 @@ class Rollout:
             EnvironmentFailure: an environment raised.
         """
         replicas, users, steps = self.shape
-        spec = self._spec
         whole_episode = self._config.user == "episode"
         active = np.arange(users)[None, :] < np.asarray(cohort)[:, None]
         begins = self._config.user != "segment" or not self._started
@@ -123,18 +160,7 @@ class Rollout:
             ],
             dim=1,
         )  # [T, R, U, ...]
-        # Time comes first while collecting: every step writes one contiguous piece.
-        shape = (steps, replicas, users)
-        obs = torch.zeros(*shape, spec.obs_dim)
-        next_obs = torch.zeros_like(obs)
-        actions = torch.zeros(*shape, dtype=torch.long)
-        if not spec.discrete:
-            actions = torch.zeros(*shape, spec.actions)
-        rewards = np.zeros(shape, dtype=np.float32)
-        terminated = np.zeros(shape, dtype=bool)
-        ended = np.zeros(shape, dtype=bool)
-        mask = np.zeros(shape, dtype=bool)
-        valid = active.copy()
+        told = _Record(self.shape, self._spec)
         finished: list[list[float]] = [[] for _ in range(replicas)]
         bad_users = active & ~_finite(self._raw).all(axis=-1)
         self._raw[bad_users] = 0.0
@@ -148,10 +174,10 @@ class Rollout:
             for t in range(steps):
                 if not going.any():
                     break
-                obs[t] = torch.from_numpy(scaled)
-                action = sample(obs[t], noise[t])
-                actions[t] = action
-                mask[t] = going
+                now = told.obs[t].copy_(torch.from_numpy(scaled))
+                action = sample(now, noise[t])
+                told.actions[t] = action
+                told.mask[t] = going
                 reward, over, cut = self._step(going, action.numpy())
                 fine = going
                 if not _all_finite(self._raw, reward):
@@ -164,11 +190,11 @@ class Rollout:
                     fine = going & ~broken
                 stop = over | cut
                 self._return += reward
-                terminated[t] = over
-                ended[t] = stop
-                rewards[t] = self.scaler.reward(reward, fine)
+                told.terminated[t] = over
+                told.ended[t] = stop
+                told.rewards[t] = self.scaler.reward(reward, fine)
                 scaled = self.scaler.obs(self._raw, update=fine)
-                next_obs[t] = torch.from_numpy(scaled)
+                told.next_obs[t] = torch.from_numpy(scaled)
                 if stop.any():
                     for r, u in zip(*np.nonzero(stop & fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
@@ -182,17 +208,6 @@ class Rollout:
                             self._raw[lost] = 0.0
                         begun = self.scaler.obs(self._raw, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
-        valid &= ~bad_users
-        if not mask.all():  # steps that did not happen hold nothing of anybody
-            idle = torch.from_numpy(~mask)
-            for x in (obs, next_obs, actions):
-                x[idle] = 0
-
-        def by_user(x: Tensor | np.ndarray) -> Tensor:
-            """[T, R, U, ...] -> [R, U, T, ...]."""
-            tensor = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
-            return tensor.movedim(0, 2).contiguous()
-
         stats = [
             {
                 "train/return_mean": float(np.mean(done)) if done else float("nan"),
@@ -201,17 +216,7 @@ class Rollout:
             }
             for r, done in enumerate(finished)
         ]
-        return UserBatch(
-            obs=by_user(obs),
-            next_obs=by_user(next_obs),
-            actions=by_user(actions),
-            rewards=by_user(rewards),
-            terminated=by_user(terminated),
-            ended=by_user(ended),
-            mask=by_user(mask),
-            valid=torch.from_numpy(valid),
-            stats=stats,
-        )
+        return told.users(active & ~bad_users, stats)
 
     def _step(
         self, going: np.ndarray, actions: np.ndarray
