@@ -51,7 +51,7 @@ class Parts:
 
 def supports_replicas(config: RunConfig) -> bool:
     """Whether several runs of this algorithm that differ in seed and z can be trained together."""
-    return algorithm(config.algo.name).support.replicas
+    return algorithm(config.algo.name).replicas
 
 
 def user_steps(config: EnvConfig, spec: EnvSpec) -> int:
@@ -157,7 +157,8 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         config.env.obs_scaling == "private",
         config.env.reward_scaling == "private",
     )
-    algo = algorithm(config.algo.name)(config.algo, setup)
+    build: Any = algorithm(config.algo.name)
+    algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
     plan = PrivacyPlan(
         configs=[c.privacy for c in configs],

@@ -54,6 +54,7 @@ def _main(words: list[str]) -> int:
     if args.hydra_help or args.info is not None or args.shell_completion:
         return _enter_hydra(words)
     overrides = list(args.overrides)
+    config.register_algo(overrides)
     if args.cfg is not None:
         config.compose_raw(overrides, args.config_dir)
         return _enter_hydra(words)

@@ -57,8 +57,8 @@ def conf_dir() -> Path:
 def choices(group: str) -> list[str]:
     """The names of a group's own YAML files.
 
-    >>> choices("algo")
-    ['a2c', 'dppg', 'ppo']
+    >>> choices("log")
+    ['none', 'offline', 'online']
     """
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
@@ -107,17 +107,31 @@ def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -
 # --- registration
 
 
-def algo_schemas() -> dict[str, type[AlgoConfig]]:
-    """The settings' dataclass of every algorithm.
+def algo_schema(name: str) -> type[AlgoConfig]:
+    """The settings' dataclass of an algorithm.
 
     Those in `schema.py` cost no import of torch, so that a mistyped word is answered at once; a new
-    algorithm may have its dataclass in its own module.
+    algorithm may have its dataclass in its own module. Raises `ConfigError` if that cannot be imported.
     """
-    found = dict(ALGO_CONFIGS)
-    for name in choices("algo"):
-        if name not in found:
-            found[name] = importlib.import_module(f"privrl_bench.algos.{name}").CONFIG
+    if name in ALGO_CONFIGS:
+        return ALGO_CONFIGS[name]
+    try:
+        found: type[AlgoConfig] = importlib.import_module(f"privrl_bench.algos.{name}").CONFIG
+    except (ImportError, AttributeError, SyntaxError) as error:
+        where = f"privrl_bench/algos/{name}.py"
+        raise ConfigError("algo", f"{where} gives no CONFIG: {first_line(error)}") from error
     return found
+
+
+def register_algo(words: Iterable[str]) -> None:
+    """Store the schemas of the algorithms that the words choose, if they are not stored yet."""
+    for word in words:
+        for name in (
+            re.findall(r"\w+", word.removeprefix("algo=")) if word.startswith("algo=") else ()
+        ):
+            if name in choices("algo") and name not in ALGO_CONFIGS:
+                store = ConfigStore.instance()
+                store.store(group="schema/algo", name=name, node=algo_schema(name))
 
 
 def register() -> None:
@@ -126,7 +140,7 @@ def register() -> None:
     run = OmegaConf.structured(RunConfig(env=EnvConfig(id="any")))  # an id, or its check refuses
     run.env.id = None
     store.store(group="schema", name="run", node=run, package="_global_")
-    for name, schema in algo_schemas().items():
+    for name, schema in ALGO_CONFIGS.items():
         store.store(group="schema/algo", name=name, node=schema)
     OmegaConf.register_new_resolver("privrl_bench.folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("privrl_bench.choices", _choices_in_help, replace=True)
@@ -154,6 +168,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
     words = plain_groups(overrides)
+    register_algo(words)
     if config_dir is not None:
         folder = Path(config_dir).resolve()
         if not folder.is_dir():

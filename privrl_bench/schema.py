@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from privrl_bench.errors import ConfigError, require, require_choice
 
@@ -141,7 +141,14 @@ class PrivacyConfig:
 
 @dataclass
 class AlgoConfig:
-    """What every policy-gradient algorithm shares."""
+    """What every policy-gradient algorithm shares.
+
+    `private`: users' rows go through the gate; else data are pooled, and privacy=none is needed.
+    `learns_scaling`: env.obs_scaling=private and env.reward_scaling=private mean something.
+    """
+
+    private: ClassVar[bool] = True
+    learns_scaling: ClassVar[bool] = False
 
     name: str = ""
     hidden: list[int] = field(default_factory=lambda: [64, 64])  # tanh layers
@@ -157,13 +164,15 @@ class AlgoConfig:
         require("algo.gae_lambda", 0 <= self.gae_lambda <= 1, "in [0, 1]", self.gae_lambda)
         require("algo.lr", math.isfinite(self.lr) and self.lr > 0, "> 0", self.lr)
         require("algo.entropy_coef", self.entropy_coef >= 0, ">= 0", self.entropy_coef)
-        ok = len(self.hidden) >= 1 and all(h >= 1 for h in self.hidden)
-        require("algo.hidden", ok, "a list of layer widths >= 1", self.hidden)
+        ok = all(h >= 1 for h in self.hidden)
+        require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", self.hidden)
 
 
 @dataclass
 class DppgConfig(AlgoConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
+
+    learns_scaling: ClassVar[bool] = True
 
     name: str = "dppg"
     epochs: int = 8  # E, local passes over one user's data
@@ -205,6 +214,8 @@ class DppgConfig(AlgoConfig):
 class PpoConfig(AlgoConfig):
     """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
 
+    private: ClassVar[bool] = False
+
     name: str = "ppo"
     epochs: int = 10
     minibatches: int = 32
@@ -224,6 +235,8 @@ class PpoConfig(AlgoConfig):
 @dataclass
 class A2cConfig(AlgoConfig):
     """Pooled synchronous advantage actor-critic (Mnih et al. 2016); not private."""
+
+    private: ClassVar[bool] = False
 
     name: str = "a2c"
     value_coef: float = 0.5
@@ -313,17 +326,17 @@ class RunConfig:
 
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
-        pooled = isinstance(self.algo, PpoConfig | A2cConfig)
+        pooled = not self.algo.private
         if pooled and self.privacy.mechanism != "none":
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
                 "use privacy=none, or algo=dppg for a private run",
             )
-        if isinstance(self.algo, DppgConfig) and self.privacy.mechanism == "none":
+        if self.algo.private and self.privacy.mechanism == "none":
             raise ConfigError(
                 "privacy",
-                "algo=dppg is private by construction; for a run without noise use privacy.z=0, "
+                f"algo={self.algo.name} is private by construction; for a run without noise use privacy.z=0, "
                 "for a non-private baseline algo=ppo or algo=a2c",
             )
         if self.privacy.mechanism == "none" and self.privacy.z != 0:
@@ -331,11 +344,11 @@ class RunConfig:
                 "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
             )
         for key in ("obs_scaling", "reward_scaling"):
-            if pooled and getattr(self.env, key) == "private":
+            if not self.algo.learns_scaling and getattr(self.env, key) == "private":
                 raise ConfigError(
                     f"env.{key}",
-                    "private is a block of a private release, which pooled algorithms do not make; "
-                    "use public, running or none",
+                    f"private is a block of a private release, which algo={self.algo.name} does not "
+                    "make; use public, running or none",
                 )
         if pooled and self.env.user == "episode":
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")

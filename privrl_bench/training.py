@@ -179,7 +179,7 @@ class Training:
 
     def _row(self, r: int, steps: int) -> dict[str, float]:
         """Metrics of replica r after this round, and the clock; an evaluation may follow."""
-        lr = getattr(self.parts.algo, "learning_rate", None)
+        lr = self.parts.algo.learning_rate(self.session.round - 1)
         row: dict[str, float] = {
             "round": self.session.round,
             "steps": steps,
@@ -188,7 +188,7 @@ class Training:
             **self._timing(r, steps),
         }
         if lr is not None:
-            row["lr"] = lr(self.session.round - 1)
+            row["lr"] = lr
         return row
 
     def _timing(self, r: int, steps: int) -> dict[str, float]:
@@ -274,8 +274,9 @@ class Training:
         rundir.set_status("done")
         self.mirrors[r].finish(summary, exit_code=0)
         shown, guarantee = summary["return"], summary["guarantee"]
+        spread = "" if math.isnan(shown["ci95"]) else f" ± {shown['ci95']:.1f}"
         print(
-            f"done  return {shown['mean']:.1f} ± {shown['ci95']:.1f}  "
+            f"done  return {shown['mean']:.1f}{spread}  "
             f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g} "
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from privrl_bench import cli, jobs
+from privrl_bench import cli, config, jobs
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import RunConfig
 
@@ -209,7 +209,7 @@ def test_help_names_groups_keys_and_examples_without_heavy_imports(
     assert done.returncode == 0
     assert done.stdout.count("  privrl-bench ") == 5
     for word in (
-        "a2c, dppg, ppo",
+        ", ".join(config.choices("algo")),
         "mountain_car",
         "poisson",
         "privacy.users_per_round",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privrl_bench import config
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import ALGO_CONFIGS, DppgConfig
+from privrl_bench.schema import DppgConfig
 
 NEEDED = {  # what a user has to say besides the choice itself
     "gym": ["env.id=my_pkg:MyEnv-v0"],
@@ -20,13 +20,12 @@ NEEDED = {  # what a user has to say besides the choice itself
 
 
 def test_every_algorithm_composes_with_every_environment() -> None:
-    assert config.choices("algo") == sorted(ALGO_CONFIGS)
     for algo in config.choices("algo"):
         for env in config.choices("env"):
             run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
             assert (run.algo.name, run.env.name) == (algo, env)
-            assert type(run.algo) is ALGO_CONFIGS[algo]
-            assert run.privacy.mechanism == ("gaussian" if algo == "dppg" else "none")
+            assert type(run.algo) is config.algo_schema(algo)
+            assert run.privacy.mechanism == ("gaussian" if run.algo.private else "none")
             assert run.env.user_steps
             steps_in_round = run.env.user_steps * run.privacy.users_per_round
             assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
@@ -176,7 +175,8 @@ def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no
 ERRORS = [
     (
         "algo=dpgp",
-        "algo: no such choice 'dpgp' (did you mean dppg?); allowed: a2c, dppg, ppo",
+        "algo: no such choice 'dpgp' (did you mean dppg?); allowed: "
+        + ", ".join(config.choices("algo")),
     ),
     (
         "hydra/launcher=bsic",
@@ -298,3 +298,19 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
 def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
     with pytest.raises(ConfigError, match=r"privacy\.z: privacy=none adds no noise"):
         config.compose(["algo=ppo", "privacy.z=1"])
+
+
+def test_an_algorithms_settings_may_be_in_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is wrong with that module is told in one line, to who asked for it only."""
+    import sys
+    import types
+
+    monkeypatch.setattr(config, "choices", lambda group: ["dppg", "mine"])
+    with pytest.raises(ConfigError, match=r"algos/mine.py gives no CONFIG: No module named"):
+        config.register_algo(["env=hopper", "algo=dppg,mine"])
+    module = types.ModuleType("privrl_bench.algos.mine")
+    monkeypatch.setitem(sys.modules, "privrl_bench.algos.mine", module)
+    with pytest.raises(ConfigError, match="has no attribute 'CONFIG'"):
+        config.algo_schema("mine")
+    module.CONFIG = DppgConfig  # type: ignore[attr-defined]
+    assert config.algo_schema("mine") is DppgConfig

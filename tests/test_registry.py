@@ -4,7 +4,8 @@ import importlib
 from pathlib import Path
 
 from privrl_bench.algos import algorithm
-from privrl_bench.config import algo_schemas
+from privrl_bench.config import algo_schema
+from privrl_bench.schema import ALGO_CONFIGS
 
 ROOT = Path(__file__).parent.parent
 
@@ -14,21 +15,22 @@ def stems(folder, pattern="*.yaml"):
 
 
 def test_algorithms_have_a_module_a_schema_a_yaml_and_a_test():
-    names, schemas = stems("conf/algo"), algo_schemas()
-    assert set(schemas) == names
+    names = stems("conf/algo")
+    assert set(ALGO_CONFIGS) <= names
     tests = stems("tests/algos", "test_*.py")
     for name in names:
         module = importlib.import_module(f"privrl_bench.algos.{name}")
         assert f"test_{name}" in tests
-        assert module.CONFIG is schemas[name]
+        assert module.CONFIG is algo_schema(name)
         assert module.CONFIG.__dataclass_fields__["name"].default == name
 
 
-def test_every_algorithm_declares_what_it_supports():
+def test_every_algorithm_declares_what_it_is():
     for name in stems("conf/algo"):
-        support = algorithm(name).support
-        assert isinstance(support.private, bool), name
-        assert isinstance(support.replicas, bool), name
+        assert isinstance(algorithm(name).replicas, bool), name
+        schema = algo_schema(name)
+        assert isinstance(schema.private, bool), name
+        assert isinstance(schema.learns_scaling, bool), name
 
 
 def test_tuned_files_name_an_algorithm_and_an_environment():

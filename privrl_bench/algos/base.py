@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,16 +13,6 @@ from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, Scaling, State, UserBatch
-
-
-@dataclass(frozen=True)
-class Support:
-    """What an algorithm can be combined with."""
-
-    private: bool  # has a clipped row per user; otherwise it pools data and needs privacy=none
-    replicas: bool  # trains several seeds and z in one program
-    discrete: bool = True
-    continuous: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,43 +28,50 @@ class Setup:
     private_reward: bool = False  # learn the scaling of rewards under privacy
 
 
-class Algorithm(Protocol):
-    """One training algorithm. Everything it remembers is in the `State` that it is given."""
+class Algorithm(ABC):
+    """One training algorithm. Everything it remembers is in the `State` that it is given.
 
-    support: Support
+    Five functions over the state (`init`, `local`, `server`, `improve`, `scaling`), and what it declares.
+    """
+
+    replicas: ClassVar[bool] = True  # trains several seeds and z in one program
     policy: Policy
 
+    @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
         """The parts of a user's row."""
-        ...
 
     def caveats(self) -> dict[str, str]:
-        """What this configuration lets past the gate: name -> reason."""
-        ...
+        """What this configuration lets past the gate: name -> reason. Default: nothing."""
+        return {}
 
+    @abstractmethod
     def init(self, streams: list[Streams]) -> State:
-        """Parameters before any data, one set for each replica."""
-        ...
+        """Parameters before any data, one set for each replica; the policy's are `actor` [R, P]."""
 
     def actor(self, state: State) -> Tensor:
         """[R, P] policy parameters, which are what a run releases."""
-        ...
+        return state.tensors["actor"]
 
     def scaling(self, state: State) -> Scaling | None:
         """How the next users' observations and rewards are scaled, if that is learned."""
-        ...
+        return None
 
+    def learning_rate(self, round_index: int) -> float | None:
+        """Step size of a round, for the log; None: there is none."""
+        return None
+
+    @abstractmethod
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per user from her own data and released parameters."""
-        ...
 
+    @abstractmethod
     def server(self, state: State, released: Released) -> State:
         """The next state, from the last one and what was released."""
-        ...
 
     def improve(self, state: State, streams: list[Streams]) -> State:
-        """Further work on released things and public simulators only."""
-        ...
+        """Further work on released things and public simulators only. Default: none."""
+        return state
 
 
 def step_order(

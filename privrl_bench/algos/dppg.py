@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.base import Setup, Support, annealed, per_user, step_order
+from privrl_bench.algos.base import Algorithm, Setup, annealed, per_user, step_order
 from privrl_bench.algos.critics import make_critic
 from privrl_bench.algos.local import LocalTrainer, PolicyObjective
 from privrl_bench.algos.moments import PrivateMoments
@@ -31,10 +31,8 @@ from privrl_bench.streams import Streams
 from privrl_bench.types import Scaling, State, UserBatch
 
 
-class Dppg:
+class Dppg(Algorithm):
     """See the module's text. `local` reads one user's data only; rows never mix users."""
-
-    support = Support(private=True, replicas=True)
 
     def __init__(self, config: DppgConfig, setup: Setup):
         self.config = config
@@ -66,10 +64,6 @@ class Dppg:
         if self.config.local_adam == "seeded":
             tensors["last_actor"] = torch.zeros_like(actors)
         return State(0, tensors)
-
-    def actor(self, state: State) -> Tensor:
-        """[R, P] policy parameters."""
-        return state.tensors["actor"]
 
     def scaling(self, state: State) -> Scaling | None:
         """See `Algorithm.scaling`."""
@@ -135,10 +129,6 @@ class Dppg:
         if "last_actor" in tensors:
             tensors["last_actor"] = released.values["actor"]
         return State(state.round + 1, tensors)
-
-    def improve(self, state: State, streams: list[Streams]) -> State:
-        """Nothing further."""
-        return state
 
 
 def _diagnostics(

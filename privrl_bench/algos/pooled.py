@@ -7,26 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.base import Setup, Support, annealed
+from privrl_bench.algos.base import Algorithm, Setup, annealed
 from privrl_bench.maths.returns import gae
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import make_policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import A2cConfig, PpoConfig
 from privrl_bench.streams import Streams
-from privrl_bench.types import Scaling, State, UserBatch
+from privrl_bench.types import State, UserBatch
 
 POOLED = "pooled training"
 
 
-class PooledActorCritic:
+class PooledActorCritic(Algorithm):
     """The frame of a pooled actor-critic; `update` is what a subclass adds.
 
     It runs through the same loop and gate as private algorithms: one row for each replica, released with
     `privacy=none`, which is neither clipped nor noised and counts as no privacy.
     """
 
-    support = Support(private=False, replicas=True)
     optimizer_tensors: tuple[str, ...] = ()
 
     def __init__(self, config: PpoConfig | A2cConfig, setup: Setup):
@@ -53,14 +52,6 @@ class PooledActorCritic:
             for name in self.optimizer_tensors:
                 tensors[f"{name}_{part}"] = torch.zeros_like(tensors[part])
         return State(0, tensors)
-
-    def actor(self, state: State) -> Tensor:
-        """[R, P] policy parameters."""
-        return state.tensors["actor"]
-
-    def scaling(self, state: State) -> Scaling | None:
-        """None: nothing is learned about scales."""
-        return None
 
     def learning_rate(self, round_index: int) -> float:
         """Step size of a round."""
@@ -120,7 +111,3 @@ class PooledActorCritic:
         tensors = dict(state.tensors) | released.bypass[POOLED]
         tensors["actor"] = state.tensors["actor"] + released.values["actor"]
         return State(state.round + 1, tensors)
-
-    def improve(self, state: State, streams: list[Streams]) -> State:
-        """Nothing further."""
-        return state

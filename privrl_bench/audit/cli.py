@@ -54,3 +54,7 @@ def _main(words: list[str]) -> int:
     from privrl_bench.audit import epsilon
 
     return epsilon.main(rest)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,7 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -193,7 +193,7 @@ def train(
     parts = _parts(config, places)
     record = Record(parts, shadows, np.arange(len(places)) % 2 == 0, [], [])
     planted = Crafted(record, signs, through_gate, _scale(config, parts))
-    session = Session(replace(parts, algo=planted))
+    session = Session(replace(parts, algo=cast(Any, planted)))
     # The first parameters are public: the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
     session.state = State(0, same)

@@ -283,7 +283,7 @@ class World:
         parts, seen = self.parts, len(self.differences)
         lines = [(x["round"], x["attempt"], x["z"]) for x in parts.plan.ledgers[0].lines]
         at = [self.session.round, parts.rounds - 1]
-        rate = getattr(parts.algo, "learning_rate", lambda _round: 0.0)
+        rate = parts.algo.learning_rate
         self._meet("schedule", {
             "rounds": torch.tensor([parts.rounds, parts.plan.rounds, self.session.round]),
             "learning rate": torch.tensor([rate(index) for index in at], dtype=torch.float64),

@@ -109,7 +109,7 @@ def test_a_replica_is_the_same_alone_and_in_company() -> None:
 
 def test_what_it_declares() -> None:
     algo, _ = made(Ppo, PpoConfig(), CHOICE)
-    assert not algo.support.private
+    assert not algo.config.private
     assert list(algo.caveats()) == [POOLED]
 
 
