@@ -134,7 +134,7 @@ def test_a_run_with_private_scaling_is_formal_resumes_and_exports_it(tmp_path) -
 
 
 def test_pooled_algorithms_refuse_it() -> None:
-    with pytest.raises(ConfigError, match="algo=(ppo|a2c) does not make"):
+    with pytest.raises(ConfigError, match=r"algo=(ppo|a2c) does not make"):
         compose(["algo=ppo", "env.obs_scaling=private"])
 
 
