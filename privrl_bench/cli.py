@@ -24,7 +24,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from privrl_bench import config, jobs
+from privrl_bench import config, jobs, mistakes
 from privrl_bench.errors import ConfigError
 from privrl_bench.jobs import Outcome, check_hardware, one_line
 
@@ -79,7 +79,7 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
     when its turn comes.
     """
     columns: dict[str, list[str]] = {}
-    for override in config.parse(overrides):
+    for override in mistakes.parse(overrides):
         key = override.get_key_element()
         if not override.is_sweep_override():
             columns[key] = [override.input_line or ""]
@@ -151,7 +151,7 @@ def _enter_hydra(words: list[str]) -> int:
     decorate = hydra.main(
         version_base=config.VERSION_BASE,
         config_path=str(config.conf_dir()),
-        config_name=config.CONFIG_NAME,
+        config_name=mistakes.CONFIG_NAME,
     )
     saved = sys.argv
     sys.argv = ["privrl-bench", *words]
@@ -163,8 +163,8 @@ def _enter_hydra(words: list[str]) -> int:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except KeyboardInterrupt:
         return 130
-    except config.HYDRA_ERRORS as error:
-        raise ConfigError("", config.first_line(error)) from error
+    except mistakes.HYDRA_ERRORS as error:
+        raise ConfigError("", mistakes.first_line(error)) from error
     finally:
         sys.argv = saved
     return 0

@@ -1,47 +1,46 @@
-"""From words on the command line to a checked `RunConfig`. Owns all contact with Hydra's errors.
+"""From words on the command line to a checked `RunConfig`.
 
 Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only.
-When composing fails, `explain` tries the overrides one at a time, which does not depend on the
-wording of Hydra's messages, and says in one line which one is wrong and what is allowed.
+What Hydra refuses is explained by `mistakes`.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import importlib
 import re
 import textwrap
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError
+from privrl_bench.mistakes import (
+    COMPOSE_ERRORS,
+    CONFIG_NAME,
+    explain,
+    field_types,
+    first_line,
+    no_such_key,
+    parse,
+    sections,
+)
 from privrl_bench.schema import ALGO_CONFIGS, AlgoConfig, EnvConfig, RunConfig
 
-CONFIG_NAME = "config"
 VERSION_BASE = "1.3"
 LEAF_LENGTH = 120  # characters
 # Not in a folder's last part: named elsewhere in the path, or without influence on the result.
 OUTSIDE_FOLDER = ("algo", "env", "seed", "plan_only", "resume")
 OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
-COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 
 
 @cache
@@ -197,11 +196,11 @@ def plain_groups(words: Iterable[str]) -> list[str]:
 
 def to_run_config(cfg: DictConfig) -> RunConfig:
     """Turn a composed config into checked dataclasses. Raises `ConfigError`."""
-    for prefix, section in _sections(cfg):
-        fields = _field_types(section)
+    for prefix, section in sections(cfg):
+        fields = field_types(section)
         for name in map(str, section):
             if name not in fields:
-                raise _no_such_key(f"{prefix}{name}", cfg)
+                raise no_such_key(f"{prefix}{name}", cfg)
         for name in fields:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
@@ -234,179 +233,3 @@ def help_text() -> str:
     """The text of `privrl-bench --help`, written in conf/hydra/help/privrl_bench.yaml."""
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         return str(hydra_compose(CONFIG_NAME, return_hydra_config=True).hydra.help.template)
-
-
-def parse(overrides: Iterable[str]) -> list[Override]:
-    """Parse override words. Raises `ConfigError` naming the word that cannot be read."""
-    parser = OverridesParser.create()
-    parsed = []
-    for word in overrides:
-        key, equals, value = word.partition("=")
-        if not re.fullmatch(r"[+~]*[\w./@-]+", key) or not (equals or key.startswith("~")):
-            raise ConfigError("", f"cannot read {word!r}; write key=value")
-        try:
-            parsed += parser.parse_overrides([word])
-        except HydraException as error:
-            raise ConfigError(key, f"cannot read the value {value!r}; quote it") from error
-    return parsed
-
-
-# --- finding the mistake
-
-
-def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
-    """Find the override that composing failed on. Needs an initialised Hydra.
-
-    Args:
-        overrides: the words of one run, without sweeps.
-        error: what Hydra raised; its first line is the answer when no single override is guilty.
-    """
-    try:
-        parsed = parse(overrides)
-        searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
-        groups = set(_loader().list_groups("")) - {"schema", "hydra"}
-        chosen: dict[str, str] = {}
-        for override in parsed:
-            group = override.key_or_group
-            if override.is_sweep_override():
-                raise ConfigError(group, "several values need -m; for one list write [a,b]")
-            known = group in groups or group.startswith("hydra/")
-            if known and not isinstance(override.value(), dict):
-                options = _loader().get_group_options(
-                    group, config_name=CONFIG_NAME, overrides=searchpath
-                )
-                _check_choice(override, sorted(options))
-                chosen[group] = override.input_line or ""
-        base = hydra_compose(CONFIG_NAME, searchpath + list(chosen.values()), True)
-        for override in parsed:
-            if override.key_or_group not in chosen:
-                _check_key(override, base, groups)
-    except ConfigError as found:
-        return found
-    except COMPOSE_ERRORS as broken:
-        error = broken
-    if "'paper/" in str(error):  # its keys are those of one algorithm
-        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
-    return ConfigError("", first_line(error))
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type's name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _loader() -> ConfigLoader:
-    hydra = GlobalHydra.instance().hydra
-    assert hydra is not None
-    return hydra.config_loader
-
-
-def _check_choice(override: Override, options: list[str]) -> None:
-    """Raise `ConfigError` when a group gets a name that no YAML file has."""
-    group, value = override.key_or_group, override.value()
-    if override.is_delete() or isinstance(value, list):
-        raise ConfigError(group, f"takes one choice; allowed: {', '.join(options)}")
-    if str(value) not in options:
-        raise ConfigError(
-            group,
-            f"no such choice {str(value)!r}{suggest(str(value), options)}; "
-            f"allowed: {', '.join(options)}",
-        )
-
-
-def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> None:
-    """Raise `ConfigError` when a key does not exist or its value has the wrong type."""
-    key, value = override.key_or_group, override.value()
-    parent, _, name = key.rpartition(".")
-    section = OmegaConf.select(base, parent) if parent else base
-    if override.is_add() and isinstance(section, DictConfig) and name in section:
-        raise ConfigError(key, f"exists already; write it without +, {key}=<value>")
-    if override.is_add() or override.is_force_add() or override.is_delete():
-        return  # `to_run_config` finds what they break
-    if not isinstance(section, DictConfig) or name not in section:
-        raise _no_such_key(key, base, groups)
-    wanted = _field_types(section).get(name)
-    try:
-        OmegaConf.update(base, key, value, merge=True)
-    except OmegaConfBaseException as error:
-        if dataclasses.is_dataclass(wanted):
-            raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
-        raise ConfigError(key, _wrong_type(wanted, value)) from error
-
-
-def _no_such_key(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
-    """The error for an unknown key, with the nearest name and the names beside it."""
-    names = [
-        f"{prefix}{name}"
-        for prefix, section in _sections(cfg)
-        for name in _field_types(section)
-        if key.startswith("hydra") or not prefix.startswith("hydra")
-    ]
-    parent, _, name = key.rpartition(".")
-    section = OmegaConf.select(cfg, parent) if parent else None
-    if isinstance(section, DictConfig):
-        if not _field_types(section):
-            return ConfigError(key, f"no such key; add it with +{key}=<value>")
-        beside = [f"{parent}.{n}" for n in _field_types(section)]
-    else:
-        beside = [n for n in names if "." not in n]
-        names += groups
-    endings = {n.rpartition(".")[2]: n for n in reversed(names)}
-    near = f" (did you mean {endings[name]}?)" if name in endings else suggest(key, names)
-    return ConfigError(key, f"no such key{near}; allowed: {', '.join(beside)}")
-
-
-def _wrong_type(wanted: Any, value: Any) -> str:
-    """Words for a value of the wrong type.
-
-    >>> _wrong_type(int, 1e6)
-    'must be a whole number, got 1000000.0; write 1000000'
-    """
-    got = "null" if value is None else repr(str(value) if isinstance(value, str) else value)
-    text = f"must be {_kind(wanted)}, got {got}"
-    if wanted is int and isinstance(value, float) and value.is_integer():
-        text += f"; write {int(value)}"
-    return text
-
-
-def _kind(wanted: Any) -> str:
-    """A type in words.
-
-    >>> _kind(list[float] | None)
-    'null or a list of numbers'
-    """
-    if isinstance(wanted, types.UnionType) or typing.get_origin(wanted) is typing.Union:
-        kinds = [_kind(t) for t in typing.get_args(wanted) if t is not type(None)]
-        return f"null or {' or '.join(kinds)}"
-    if typing.get_origin(wanted) is list:
-        of = {int: "whole numbers", float: "numbers", str: "texts"}
-        return f"a list of {of.get(typing.get_args(wanted)[0], 'values')}"
-    if typing.get_origin(wanted) is dict:
-        return "a mapping {name: value}"
-    words = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "text",
-    }
-    return words.get(wanted, "of another type")
-
-
-def _sections(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
-    """The config and every typed section below it, with key prefix (`""`, `algo.`, ...)."""
-    yield prefix, cfg
-    for name in map(str, cfg):
-        if OmegaConf.is_missing(cfg, name) or OmegaConf.is_interpolation(cfg, name):
-            continue
-        node = cfg[name]
-        if isinstance(node, DictConfig) and _field_types(node):
-            yield from _sections(node, f"{prefix}{name}.")
-
-
-def _field_types(section: DictConfig) -> dict[str, Any]:
-    """Names and types of a typed section's keys, in order; empty for a free mapping."""
-    schema = OmegaConf.get_type(section)
-    if schema is None or not dataclasses.is_dataclass(schema):
-        return {}
-    hints = typing.get_type_hints(schema)
-    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}

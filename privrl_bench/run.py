@@ -183,6 +183,7 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
         f"steps = {parts.rounds * parts.round_steps} steps"
     )
+    print(f"  values  {config.values_from}")
     paper = parts.plan.paper_epsilon(r)
     formula = "" if math.isinf(paper) else f" (the DPPG paper's formula: {paper:.4g})"
     print(f"  privacy {first}{formula}")

@@ -30,7 +30,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.schema import RunConfig
 
 # Where a run computes and what it prints does not make it another run.
-_NOT_IDENTITY = ("log", "hardware", "plan_only", "resume")
+_NOT_IDENTITY = ("log", "hardware", "plan_only", "resume", "values_from")
 _SEED = re.compile(r"seed=\d+")
 _PACKAGES = (
     "torch",

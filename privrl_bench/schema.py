@@ -315,6 +315,7 @@ class RunConfig:
     eval: EvalConfig = field(default_factory=EvalConfig)
     total_steps: int = 1_000_000  # environment steps, counted from the public U and T
     seed: int = 0
+    values_from: str = ""  # the file of conf/ that was tuned, and on what; printed with the plan
     plan_only: bool = False  # print and write the plan, train nothing
     resume: str = "auto"  # auto: go on where the folder stands | restart: move it aside first
 

@@ -21,6 +21,7 @@ WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals"
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
     "config": (0, 1, "YAML to RunConfig"),
+    "mistakes": (0.6, 1.45, "one clear line"),
     "jobs": (1, 0, "a job, its outcome"),
     "sweep": (1, 1, "groups, processes"),
     "run": (2, 0, "folders in,\nresults out"),

@@ -34,10 +34,17 @@ def own(name: str, **changes: object) -> EnvConfig:
     return EnvConfig(**{**plain, "id": f"my_pkg:{name}-v0", **changes})
 
 
-def rollout_of(config: EnvConfig, seeds: list[int], users: int, steps: int, **more: object):
+def rollout_of(
+    config: EnvConfig,
+    seeds: list[int],
+    users: int,
+    steps: int,
+    hidden: tuple[int, ...] = (8,),
+    **more: object,
+):
     """(rollout, [R, P] actor): one random policy per seed, far enough from uniform to matter."""
     spec = env_spec(config)
-    policy = make_policy(spec, [8])
+    policy = make_policy(spec, list(hidden))
     streams = [Streams(s) for s in seeds]
     actor = torch.stack([policy.init(s.torch("init", 0)) for s in streams])
     return Rollout(config, spec, policy, streams, users, steps, 0.99, **more), 3.0 * actor
@@ -134,6 +141,27 @@ class TorchPolicy(torch.nn.Module):
         """The parameters as one vector."""
         own = vector_of(self.net)
         return own if self.discrete else torch.cat([own, self.log_std.detach()])
+
+
+def policy_loss(
+    log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    ratio_clip: float | None,
+) -> torch.Tensor:
+    """Negative surrogate objective, mean over the last axis.
+
+    Args:
+        log_probs, old_log_probs, advantages: [..., B].
+        ratio_clip: PPO's clip of the probability ratio; None leaves the ratio alone, as DPPG does.
+
+    Source: Schulman et al. 2017, equations 6 and 7.
+    """
+    ratio = (log_probs - old_log_probs).exp()
+    gain = ratio * advantages
+    if ratio_clip is not None:
+        gain = torch.minimum(gain, ratio.clamp(1 - ratio_clip, 1 + ratio_clip) * advantages)
+    return -gain.mean(-1)
 
 
 def slow_gae(rewards, values, next_values, terminated, ended, gamma, lam) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench import config
+from privrl_bench import config, mistakes
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import DppgConfig
 
@@ -287,8 +287,8 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
         changed = dict(values)
         key = data.draw(st.sampled_from(sorted(values)))
         changed[key] = data.draw(VALUES)
-        same = config.parse([f"{key}={changed[key]}"])[0].value() == (
-            config.parse([f"{key}={values[key]}"])[0].value()
+        same = mistakes.parse([f"{key}={changed[key]}"])[0].value() == (
+            mistakes.parse([f"{key}={values[key]}"])[0].value()
         )
         assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
         del changed[key]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup, per_user
-from privrl_bench.algos.local import LocalTrainer, ValueObjective
+from privrl_bench.algos.local import Descent, LocalTrainer, ValueObjective
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
 from privrl_bench.nets.mlp import Mlp
@@ -20,6 +20,19 @@ from privrl_bench.types import State, UserBatch, generator
 SHARED_CRITIC = "shared critic"
 # The features are public and the same for every run, so that they cannot depend on anybody's data.
 _FEATURE_WORDS = (20250117, 7)
+
+
+# A user's part of the rows, and what bypasses the gate: caveat -> tensors.
+Rows = tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]
+
+
+class Lesson(NamedTuple):
+    """What a critic learns from in one round."""
+
+    values: Tensor  # [R, U, T] of the critic as it is
+    targets: Tensor  # [R, U, T] lambda-returns
+    order: Tensor  # [E, R * U, M, B] from `base.step_order`
+    lr: float
 
 
 class Critic(Protocol):
@@ -39,16 +52,8 @@ class Critic(Protocol):
         """[R, U, T, D] observations -> [R, U, T] values."""
         ...
 
-    def local(
-        self,
-        state: State,
-        users: UserBatch,
-        values: Tensor,
-        targets: Tensor,
-        order: Tensor,
-        lr: float,
-    ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        """(rows, bypass) of a contribution; `values` and `targets` (lambda-returns) [R, U, T]."""
+    def local(self, state: State, users: UserBatch, lesson: Lesson) -> Rows:
+        """Its part of a contribution."""
         ...
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
@@ -88,25 +93,19 @@ class SharedCritic:
             flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
             return self._net.forward(state.tensors["critic"], flat).reshape(obs.shape[:-1])
 
-    def local(
-        self,
-        state: State,
-        users: UserBatch,
-        values: Tensor,
-        targets: Tensor,
-        order: Tensor,
-        lr: float,
-    ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    def local(self, state: State, users: UserBatch, lesson: Lesson) -> Rows:
         """Local Adam on a quarter of the squared error, in a ball of `critic_clip`."""
         replicas, count = users.valid.shape
         start = state.tensors["critic"].repeat_interleave(count, dim=0)
         adam = adam_start(start)
         if "last_critic" in state.tensors and state.round > 0:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
-            adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
+            done = state.round * lesson.order[:, 0, :, 0].numel()
+            adam = adam._replace(m=last, v=last**2, step=done)
 
-        data = {"obs": per_user(users.obs), "target": per_user(targets)}
-        change = self._train(start, data, order, lr, self._config.critic_clip, adam)
+        data = {"obs": per_user(users.obs), "target": per_user(lesson.targets)}
+        descent = Descent(lesson.order, lesson.lr, self._config.critic_clip, adam)
+        change = self._train(start, data, descent)
         change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
@@ -153,19 +152,11 @@ class PrivateCritic:
         """See `Critic.values`."""
         return torch.einsum("rutf,rf->rut", self._features(obs), state.tensors["critic"])
 
-    def local(
-        self,
-        state: State,
-        users: UserBatch,
-        values: Tensor,
-        targets: Tensor,
-        order: Tensor,
-        lr: float,
-    ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    def local(self, state: State, users: UserBatch, lesson: Lesson) -> Rows:
         """Ridge solution on the user's residuals: (Phi' Phi / n + ridge I)^-1 Phi' residual / n."""
         weight = users.mask.to(users.obs.dtype)
         phi = self._features(users.obs) * weight[..., None]
-        residual = (targets - values) * weight
+        residual = (lesson.targets - lesson.values) * weight
         count = weight.sum(-1).clamp_min(1.0)[..., None]
         gram = torch.einsum("rutf,rutg->rufg", phi, phi) / count[..., None]
         gram = gram + self._config.critic_ridge * torch.eye(phi.shape[-1])
@@ -195,15 +186,7 @@ class NoCritic:
         """Zero everywhere."""
         return torch.zeros(obs.shape[:-1])
 
-    def local(
-        self,
-        state: State,
-        users: UserBatch,
-        values: Tensor,
-        targets: Tensor,
-        order: Tensor,
-        lr: float,
-    ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    def local(self, state: State, users: UserBatch, lesson: Lesson) -> Rows:
         """Nothing."""
         return {}, {}
 

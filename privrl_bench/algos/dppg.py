@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Algorithm, Setup, annealed, per_user, step_order
-from privrl_bench.algos.critics import make_critic
-from privrl_bench.algos.local import LocalTrainer, PolicyObjective
+from privrl_bench.algos.critics import Lesson, make_critic
+from privrl_bench.algos.local import Descent, LocalTrainer, PolicyObjective
 from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
@@ -38,7 +38,7 @@ class Dppg(Algorithm):
         self.config = config
         self.policy = make_policy(setup.spec, config.hidden)
         self.critic = make_critic(config, setup)
-        self.moments = PrivateMoments(config, setup)
+        self.moments = PrivateMoments(setup, config.moments_clip, config.moments_noise_ratio)
         objective = PolicyObjective(
             self.policy,
             config.ratio_clip,
@@ -113,8 +113,9 @@ class Dppg(Algorithm):
             last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        change = self._train(start, data, order, lr, self._setup.clip, adam)
-        critic_rows, bypass = self.critic.local(state, users, values, targets, order, lr)
+        change = self._train(start, data, Descent(order, lr, self._setup.clip, adam))
+        lesson = Lesson(values, targets, order, lr)
+        critic_rows, bypass = self.critic.local(state, users, lesson)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
         rows |= self.moments.local(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos import fused
-from privrl_bench.algos.together import AllAtOnce
-from privrl_bench.maths.optim import Adam
+from privrl_bench.algos.together import AllAtOnce, Descent
 from privrl_bench.maths.returns import normalize
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import CategoricalPolicy, Policy, Surrogate
@@ -111,49 +110,32 @@ class LocalTrainer:
         self._device = device
         self._together: AllAtOnce | None = None
 
-    def __call__(
-        self,
-        start: Tensor,
-        data: dict[str, Tensor],
-        order: Tensor,
-        lr: float,
-        radius: float,
-        adam: Adam,
-    ) -> Tensor:
+    def __call__(self, start: Tensor, data: dict[str, Tensor], descent: Descent) -> Tensor:
         """Displacement of every user after E passes.
 
         Args:
             start: [N, P] parameters that all copies start from.
             data: tensors [N, T, ...] of the users' own steps, with the objective's columns.
-            order: [E, N, M, B] from `step_order`.
-            lr: step size of Adam.
-            radius: L2 bound of the displacement, enforced after every step.
-            adam: moments to start from.
+            descent: how.
 
         Returns: [N, P] on the CPU.
         """
         if self._device == "cpu" and start.dtype == torch.float32:
-            return one_by_one(start, data, order, self.objective, lr, radius, adam)
+            return one_by_one(start, data, descent, self.objective)
         if self._together is None:
             self._together = AllAtOnce(self.objective, self._device)
-        return self._together(start, data, order, lr, radius, adam)
+        return self._together(start, data, descent)
 
 
 def one_by_one(
-    start: Tensor,
-    data: dict[str, Tensor],
-    order: Tensor,
-    objective: Objective,
-    lr: float,
-    radius: float,
-    adam: Adam,
+    start: Tensor, data: dict[str, Tensor], descent: Descent, objective: Objective
 ) -> Tensor:
     """See `LocalTrainer`; in compiled code."""
     columns = [data[name].float() for name in objective.columns]
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
     widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
-    arrays = [x.contiguous().numpy() for x in (start, adam.m, adam.v)]
-    indices, result, head = order.numpy(), np.empty_like(arrays[0]), tuple(objective.head())
+    arrays = [x.contiguous().numpy() for x in (start, descent.adam.m, descent.adam.v)]
+    indices, result, head = descent.order.numpy(), np.empty_like(arrays[0]), tuple(objective.head())
 
     def some(part: slice) -> None:
         fused.train_users(
@@ -162,9 +144,9 @@ def one_by_one(
             indices[:, part],
             widths,
             head,
-            int(adam.step),
-            lr,
-            radius,
+            int(descent.adam.step),
+            descent.lr,
+            descent.radius,
             result[part],
         )
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from privrl_bench.algos.base import Setup
 from privrl_bench.privacy.rows import Block, Released
-from privrl_bench.schema import DppgConfig
 from privrl_bench.types import Scaling, State, UserBatch
 
 _LARGEST_STEP = 1.0  # bound of each number: a user asks for at most one std, or a factor e
@@ -28,10 +27,15 @@ class PrivateMoments:
 
     State tensors: `obs_mean`, `obs_log_std` [R, D] in units of the starting point
     (`env.obs_mean`, `env.obs_std`), `reward_log_scale` [R, 1].
+
+    Args:
+        setup: says what is learned.
+        clip: L2 bound of one user's wish.
+        noise_ratio: its noise multiplier / the run's z.
     """
 
-    def __init__(self, config: DppgConfig, setup: Setup):
-        self._config = config
+    def __init__(self, setup: Setup, clip: float, noise_ratio: float):
+        self._clip, self._noise_ratio = clip, noise_ratio
         self._dim = setup.spec.obs_dim if setup.private_obs else 0
         self._reward = setup.private_reward
 
@@ -40,8 +44,7 @@ class PrivateMoments:
         size = 2 * self._dim + int(self._reward)
         if size == 0:
             return ()
-        config = self._config
-        return (Block("moments", size, config.moments_clip, config.moments_noise_ratio),)
+        return (Block("moments", size, self._clip, self._noise_ratio),)
 
     def init(self, replicas: int) -> dict[str, Tensor]:
         """The starting point."""

@@ -7,7 +7,7 @@ their place, and replayed for every minibatch of every round.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 _WARM_UP = 3  # steps before a capture, so that libraries have their workspaces
 
 
+class Descent(NamedTuple):
+    """How every user descends on her own data."""
+
+    order: Tensor  # [E, N, M, B] from `base.step_order`
+    lr: float  # step size of Adam
+    radius: float  # L2 bound of the displacement, enforced after every step
+    adam: Adam  # moments to start from
+
+
 class AllAtOnce:
     """Trains users with the same shapes round after round. Arguments and result as `LocalTrainer`."""
 
@@ -28,23 +37,15 @@ class AllAtOnce:
         self._device = torch.device(device)
         self._step: LocalStep | None = None
 
-    def __call__(
-        self,
-        start: Tensor,
-        data: dict[str, Tensor],
-        order: Tensor,
-        lr: float,
-        radius: float,
-        adam: Adam,
-    ) -> Tensor:
+    def __call__(self, start: Tensor, data: dict[str, Tensor], descent: Descent) -> Tensor:
         """See `LocalTrainer`."""
         data = {name: data[name] for name in self._objective.columns}
-        order = order.to(self._device)
+        order = descent.order.to(self._device)
         with torch.inference_mode():
             if self._step is None or not self._step.fits(start, data, order.shape[-1]):
                 self._step = LocalStep(self._objective, start, data, order.shape[-1], self._device)
             step = self._step
-            step.load(start, data, lr, radius, adam)
+            step.load(start, data, descent)
             for epoch in order:
                 for minibatch in epoch.unbind(1):
                     step(minibatch)
@@ -89,17 +90,15 @@ class LocalStep:
         alike = (self.start.shape, self.start.dtype) == (start.shape, start.dtype)
         return same and alike and self._index.shape[1] == size
 
-    def load(
-        self, start: Tensor, data: dict[str, Tensor], lr: float, radius: float, adam: Adam
-    ) -> None:
+    def load(self, start: Tensor, data: dict[str, Tensor], descent: Descent) -> None:
         """Begin anew from `start`."""
         for mine, given in ((self.start, start), (self.params, start)):
             mine.copy_(given)
-        self._m.copy_(adam.m)
-        self._v.copy_(adam.v)
-        self._count.fill_(adam.step)
-        self._lr.fill_(lr)
-        self._radius.fill_(radius)
+        self._m.copy_(descent.adam.m)
+        self._v.copy_(descent.adam.v)
+        self._count.fill_(descent.adam.step)
+        self._lr.fill_(descent.lr)
+        self._radius.fill_(descent.radius)
         for name, x in data.items():
             self._data[name].copy_(x)
 

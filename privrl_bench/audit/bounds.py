@@ -59,16 +59,6 @@ def upper_limit(hits: int, trials: int, alpha: float) -> float:
     return 1.0 if hits == trials else float(beta.ppf(1.0 - alpha, hits + 1, trials - hits))
 
 
-def lower_limit(hits: int, trials: int, alpha: float) -> float:
-    """Clopper-Pearson lower limit of a probability.
-
-    >>> round(lower_limit(100, 100, 0.05), 5)
-    0.97049
-    """
-    _check_counts(hits, trials)
-    return 0.0 if hits == 0 else float(beta.ppf(alpha, hits, trials - hits + 1))
-
-
 def _check_counts(hits: int, trials: int) -> None:
     if trials < 1 or not 0 <= hits <= trials:
         raise ValueError(f"need 0 <= hits <= trials and trials >= 1, got {hits} of {trials}")

@@ -21,8 +21,9 @@ import torch
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
-from privrl_bench.config import compose, parse
+from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.schema import RunConfig
 

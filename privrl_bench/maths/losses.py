@@ -6,24 +6,6 @@ import torch
 from torch import Tensor
 
 
-def policy_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, ratio_clip: float | None
-) -> Tensor:
-    """Negative surrogate objective, mean over the last axis.
-
-    Args:
-        log_probs, old_log_probs, advantages: [..., B].
-        ratio_clip: PPO's clip of the probability ratio; None leaves the ratio alone, as DPPG does.
-
-    Source: Schulman et al. 2017, equations 6 and 7.
-    """
-    ratio = (log_probs - old_log_probs).exp()
-    gain = ratio * advantages
-    if ratio_clip is not None:
-        gain = torch.minimum(gain, ratio.clamp(1 - ratio_clip, 1 + ratio_clip) * advantages)
-    return -gain.mean(-1)
-
-
 def value_loss(
     values: Tensor, targets: Tensor, old_values: Tensor | None = None, clip: float | None = None
 ) -> Tensor:

@@ -38,12 +38,6 @@ def gae(
     return advantages
 
 
-def rewards_to_go(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
-    """Discounted sum of the rewards from each step to the end of its episode, [..., T]."""
-    zeros = torch.zeros_like(rewards)
-    return gae(rewards, zeros, zeros, ended, ended, gamma, 1.0)
-
-
 def normalize(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
     """Subtract the mean and divide by the standard deviation over the last axis, where `mask` holds.
 

@@ -30,15 +30,11 @@ class Policy(Protocol):
         ...
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """Random numbers for `act`, drawn ahead so that each replica has its own stream."""
+        """Random numbers for `sampler`, drawn ahead so that each replica has its own stream."""
         ...
 
     def sampler(self, params: Tensor) -> Sampler:
         """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions."""
-        ...
-
-    def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """Sample actions once: params [N, P], obs [N, B, D] -> [N, B] or [N, B, A]."""
         ...
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
@@ -69,7 +65,7 @@ class Surrogate(NamedTuple):
     advantages: Tensor
 
     def slope(self, log_probs: Tensor, ratio_clip: float | None) -> Tensor:
-        """[N, B] derivative of `maths.losses.policy_loss` with respect to the log probabilities."""
+        """[N, B] derivative of the policy loss -mean(min(ratio A, clipped ratio A)) by log probability."""
         ratio = (log_probs - self.old_log_probs).exp()
         slope = ratio * self.advantages * (-1.0 / log_probs.shape[-1])
         if ratio_clip is not None:
@@ -100,10 +96,6 @@ class CategoricalPolicy:
         """See `Policy.sampler`."""
         unpacked = self.net.unpack(params)
         return lambda obs, noise: (self.net.layers(unpacked, obs)[-1] + noise).argmax(-1)
-
-    def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """[N, B] sampled choices."""
-        return self.sampler(params)(obs, noise)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B] most likely choices."""
@@ -177,10 +169,6 @@ class GaussianPolicy:
         weights, log_std = self._split(params)
         unpacked, std = self.net.unpack(weights), log_std.exp().unsqueeze(1)
         return lambda obs, noise: torch.addcmul(self.net.layers(unpacked, obs)[-1], noise, std)
-
-    def act(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """[N, B, A] sampled actions, before the cut."""
-        return self.sampler(params)(obs, noise)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B, A] means."""

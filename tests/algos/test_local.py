@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.algos import fused, together
-from privrl_bench.algos.local import LocalTrainer, PolicyObjective, ValueObjective, one_by_one
+from privrl_bench.algos.local import (
+    Descent,
+    LocalTrainer,
+    PolicyObjective,
+    ValueObjective,
+    one_by_one,
+)
 from privrl_bench.maths.optim import Adam, adam_start
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import make_policy
@@ -23,8 +29,8 @@ OBJECTIVES = {
 }
 
 
-def all_at_once(start, data, order, objective, *rest):
-    return together.AllAtOnce(objective, "cpu")(start, data, order, *rest)
+def all_at_once(start, data, descent, objective):
+    return together.AllAtOnce(objective, "cpu")(start, data, descent)
 
 
 def problem(objective, users=5, steps=12, minibatches=3, epochs=2, seed=0):
@@ -38,7 +44,7 @@ def problem(objective, users=5, steps=12, minibatches=3, epochs=2, seed=0):
         data["target"] = torch.randn(users, steps, generator=g)
     else:
         noise = policy.draw(g, users, steps)
-        data["action"] = policy.act(start, data["obs"], noise)
+        data["action"] = policy.sampler(start)(data["obs"], noise)
         old, _ = policy.log_prob(start, data["obs"], data["action"])
         data["old"] = old + 0.05 * torch.randn(old.shape, generator=g)
         data["advantage"] = torch.randn(users, steps, generator=g)
@@ -56,8 +62,9 @@ def test_one_by_one_equals_all_at_once(name, radius, seeded):
     if seeded:
         moment = 0.1 * torch.randn(start.shape, generator=torch.Generator().manual_seed(1))
         adam = Adam(moment, moment**2, 17)
-    got = one_by_one(start, data, order, objective, 1e-2, radius, adam)
-    expected = all_at_once(start, data, order, objective, 1e-2, radius, adam)
+    descent = Descent(order, 1e-2, radius, adam)
+    got = one_by_one(start, data, descent, objective)
+    expected = all_at_once(start, data, descent, objective)
     assert float(expected.norm(dim=-1).min()) > 0.02
     torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-5)
     if radius < 1:
@@ -70,11 +77,12 @@ def test_the_compiled_way_is_taken_in_single_precision_only():
     objective = OBJECTIVES["choice"]
     train = LocalTrainer(objective)
     start, data, order = problem(objective)
-    single = train(start, data, order, 1e-2, 0.5, adam_start(start))
-    adam = adam_start(start)
-    assert torch.equal(single, one_by_one(start, data, order, objective, 1e-2, 0.5, adam))
+    descent = Descent(order, 1e-2, 0.5, adam_start(start))
+    single = train(start, data, descent)
+    assert torch.equal(single, one_by_one(start, data, descent, objective))
     data = {k: x.double() if x.is_floating_point() else x for k, x in data.items()}
-    double = train(start.double(), data, order, 1e-2, 0.5, adam_start(start.double()))
+    descent = descent._replace(adam=adam_start(start.double()))
+    double = train(start.double(), data, descent)
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-5)
 
@@ -90,8 +98,8 @@ def test_the_compiled_way_is_taken_in_single_precision_only():
 def test_any_shape(users, steps, minibatches, hidden, seed):
     objective = PolicyObjective(make_policy(BOX, hidden), None, 0.1, False)
     start, data, order = problem(objective, users, steps * minibatches, minibatches, 1, seed)
-    rest = (objective, 1e-3, 1.0, adam_start(start))
-    got, expected = (f(start, data, order, *rest) for f in (one_by_one, all_at_once))
+    descent = Descent(order, 1e-3, 1.0, adam_start(start))
+    got, expected = (f(start, data, descent, objective) for f in (one_by_one, all_at_once))
     # Adam's first steps have the size of lr whatever the gradient, so a sign may flip near zero.
     assert (got - expected).abs().max() <= 2.1e-3 * order.shape[0] * order.shape[2]
     assert (got - expected).abs().median() < 1e-5
@@ -100,20 +108,21 @@ def test_any_shape(users, steps, minibatches, hidden, seed):
 def test_a_user_does_not_depend_on_the_others_or_on_threads(monkeypatch):
     objective = OBJECTIVES["choice"]
     start, data, order = problem(objective)
-    rest = (objective, 1e-2, 0.5)
-    everyone = one_by_one(start, data, order, *rest, adam_start(start))
+    descent = Descent(order, 1e-2, 0.5, adam_start(start))
+    everyone = one_by_one(start, data, descent, objective)
     for chosen in ([3], [4, 1, 0]):
         some = {name: x[chosen] for name, x in data.items()}
-        alone = one_by_one(start[chosen], some, order[:, chosen], *rest, adam_start(start[chosen]))
+        own = Descent(order[:, chosen], 1e-2, 0.5, adam_start(start[chosen]))
+        alone = one_by_one(start[chosen], some, own, objective)
         assert torch.equal(alone, everyone[chosen])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(one_by_one(start, data, order, *rest, adam_start(start)), everyone)
+    assert torch.equal(one_by_one(start, data, descent, objective), everyone)
 
 
 def test_one_users_infinities_stay_hers():
     objective = OBJECTIVES["choice"]
     start, data, order = problem(objective)
-    rest = (order, objective, 1e-2, 0.5, adam_start(start))
+    rest = (Descent(order, 1e-2, 0.5, adam_start(start)), objective)
     clean = one_by_one(start, data, *rest)
     data["advantage"][2, 3] = float("inf")
     dirty = one_by_one(start, data, *rest)
@@ -128,10 +137,10 @@ def test_tensors_that_keep_their_place_hold_nothing_of_an_earlier_round():
     train = together.AllAtOnce(objective, "cpu")
     for seed, users in ((1, 5), (2, 5), (3, 4), (4, 5)):
         start, data, order = problem(objective, users=users, seed=seed)
-        rest = (0.01 / seed, 0.1 * seed, adam_start(start))
+        descent = Descent(order, 0.01 / seed, 0.1 * seed, adam_start(start))
         kept = train._step
-        got = train(start, data, order, *rest)
-        assert torch.equal(got, all_at_once(start, data, order, objective, *rest))
+        got = train(start, data, descent)
+        assert torch.equal(got, all_at_once(start, data, descent, objective))
         assert (train._step is kept) == (seed == 2)
         for x in (*train._step._data.values(), train._step.params, train._step._m):
             assert not x.any()
@@ -156,8 +165,8 @@ def test_a_captured_step_is_replayed(monkeypatch):
 
     objective = OBJECTIVES["choice"]
     start, data, order = problem(objective)
-    rest = (1e-2, 0.5, adam_start(start))
-    expected = all_at_once(start, data, order, objective, *rest)
+    descent = Descent(order, 1e-2, 0.5, adam_start(start))
+    expected = all_at_once(start, data, descent, objective)
     real = together.LocalStep.__init__
 
     def init(self, *arguments):
@@ -167,7 +176,7 @@ def test_a_captured_step_is_replayed(monkeypatch):
     monkeypatch.setattr(together.LocalStep, "__init__", init)
     train = together.AllAtOnce(objective, "cpu")
     for _ in range(2):
-        assert torch.equal(train(start, data, order, *rest), expected)
+        assert torch.equal(train(start, data, descent), expected)
     assert captured == ["captured"] + ["replayed"] * 2 * order.shape[0] * order.shape[2]
 
 

@@ -36,7 +36,7 @@ def scaled(users: UserBatch, moments: PrivateMoments, state: State) -> UserBatch
 
 
 def test_it_is_off_unless_the_environment_asks_for_it() -> None:
-    off = PrivateMoments(DppgConfig(), Setup(CHOICE, 0.02, 10, 3))
+    off = PrivateMoments(Setup(CHOICE, 0.02, 10, 3), 3.0, 3.0)
     assert off.blocks() == ()
     assert off.init(2) == {}
     assert off.scaling(State(0, {})) is None
@@ -44,7 +44,7 @@ def test_it_is_off_unless_the_environment_asks_for_it() -> None:
         (obs, reward): [
             b.size
             for b in PrivateMoments(
-                DppgConfig(), Setup(CHOICE, 0.02, 10, 3, private_obs=obs, private_reward=reward)
+                Setup(CHOICE, 0.02, 10, 3, private_obs=obs, private_reward=reward), 3.0, 3.0
             ).blocks()
         ]
         for obs in (False, True)
@@ -58,8 +58,13 @@ def test_it_is_off_unless_the_environment_asks_for_it() -> None:
     }
 
 
+def test_its_bound_and_noise_are_the_configured_ones() -> None:
+    (block,) = Dppg(DppgConfig(moments_clip=0.7, moments_noise_ratio=5.0), BOTH).moments.blocks()
+    assert (block.clip, block.noise_ratio) == (0.7, 5.0)
+
+
 def test_a_wish_is_mean_log_spread_and_log_reward_of_her_own_steps() -> None:
-    moments = PrivateMoments(DppgConfig(), BOTH)
+    moments = PrivateMoments(BOTH, 3.0, 3.0)
     users = random_users(CHOICE, 2, 3, 9, seed=1, lengths=LENGTHS)
     wishes = moments.local(users)["moments"]
     for r in range(2):
@@ -73,7 +78,7 @@ def test_a_wish_is_mean_log_spread_and_log_reward_of_her_own_steps() -> None:
 
 
 def test_wishes_are_bounded_whatever_she_saw_and_nobodys_without_rewards() -> None:
-    moments = PrivateMoments(DppgConfig(), BOTH)
+    moments = PrivateMoments(BOTH, 3.0, 3.0)
     users = random_users(CHOICE, 1, 3, 9, seed=1)
     users.obs[0, 0] *= 1e6
     users.rewards[0, 1] = 0.0
@@ -83,7 +88,7 @@ def test_wishes_are_bounded_whatever_she_saw_and_nobodys_without_rewards() -> No
 
 
 def test_the_scaling_finds_mean_spread_and_reward_size() -> None:
-    moments = PrivateMoments(DppgConfig(), BOTH)
+    moments = PrivateMoments(BOTH, 3.0, 3.0)
     state = start(moments)
     for index in range(60):
         users = random_users(CHOICE, 2, 3, 200, seed=index)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from privrl_bench.algos.critics import PrivateCritic
 from privrl_bench.assemble import assemble
-from privrl_bench.audit import bounds, canary, cli, end_to_end, epsilon, one_run
+from privrl_bench.audit import bounds, canary, cli, crafted, end_to_end, epsilon, one_run
 from privrl_bench.config import compose
 
 SMALL = (
@@ -27,8 +27,8 @@ def silent(text):
 @pytest.fixture
 def few_shadows(monkeypatch):
     monkeypatch.setattr(end_to_end, "_SHADOWS", 40)
-    monkeypatch.setattr(end_to_end, "_CANDIDATES", 2)
-    monkeypatch.setattr(end_to_end, "_CANDIDATE_SHADOWS", 20)
+    monkeypatch.setattr(crafted, "_CANDIDATES", 2)
+    monkeypatch.setattr(crafted, "_CANDIDATE_SHADOWS", 20)
 
 
 def command(*words):
@@ -213,8 +213,8 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
     """A critic that says formal and learns from everybody without noise."""
     real = PrivateCritic.local
 
-    def leaky(self, state, users, values, targets, order, lr):
-        rows, bypass = real(self, state, users, values, targets, order, lr)
+    def leaky(self, state, users, lesson):
+        rows, bypass = real(self, state, users, lesson)
         seen = torch.where(users.valid[..., None], rows["critic"], 0.0).mean(1)
         state.tensors["critic"] = state.tensors["critic"] + 10 * seen
         return rows, bypass
@@ -232,7 +232,7 @@ def test_the_crafted_user_stays_within_public_bounds_and_nobody_else_changes():
 
     session = Session(parts)
     users = session.rollout.collect(parts.algo.actor(session.state), 0, parts.plan.cohort(0))
-    made = end_to_end.craft(users, torch.tensor([True, False]), torch.ones(4), parts)
+    made = crafted.craft(users, torch.tensor([True, False]), torch.ones(4), parts)
     session.close()
     assert made.valid[:, 0].tolist() == [True, False]
     assert float(made.rewards[:, 0].abs().max()) <= parts.config.env.reward_clip

@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from helpers import policy_loss
 
-from privrl_bench.maths.losses import policy_loss, value_loss, value_slope
+from privrl_bench.maths.losses import value_loss, value_slope
 
 # Ratios 2, 0.5, 1.1, 2, 0.5 with advantages of both signs.
 RATIOS = torch.tensor([[2.0, 0.5, 1.1, 2.0, 0.5]])

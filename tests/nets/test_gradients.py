@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from helpers import policy_loss
 
-from privrl_bench.maths.losses import policy_loss
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import CategoricalPolicy, GaussianPolicy, Surrogate
 from privrl_bench.types import EnvSpec
@@ -35,7 +35,8 @@ def test_surrogate_gradient(policy, ratio_clip):
     start = 0.5 * torch.randn(N, policy.size)
     params = (start + 0.1 * torch.randn_like(start)).requires_grad_(True)
     obs = torch.randn(N, B, D)
-    actions = policy.act(start, obs, policy.draw(torch.Generator().manual_seed(2), N, B))
+    noise = policy.draw(torch.Generator().manual_seed(2), N, B)
+    actions = policy.sampler(start)(obs, noise)
     old, _ = policy.log_prob(start, obs, actions)
     advantages = torch.randn(N, B)
     log_probs, entropy = policy.log_prob(params, obs, actions)

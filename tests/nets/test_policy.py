@@ -40,7 +40,7 @@ def test_log_probabilities_and_entropy_equal_torch_distributions(spec) -> None:
 def test_choices_come_with_their_probabilities() -> None:
     policy, params, g = made(CHOICE, 2)
     obs = torch.randn(2, 1, 3, generator=g).expand(2, 40_000, 3).contiguous()
-    actions = policy.act(params, obs, policy.draw(generator(3), 2, 40_000))
+    actions = policy.sampler(params)(obs, policy.draw(generator(3), 2, 40_000))
     for n in range(2):
         expected = TorchPolicy(CHOICE, params[n], HIDDEN).distribution(obs[n, 0]).probs
         shares = torch.bincount(actions[n], minlength=4) / 40_000
@@ -56,7 +56,7 @@ def test_gumbel_noise_is_always_finite() -> None:
 def test_gaussian_actions_have_their_mean_and_deviation() -> None:
     policy, params, g = made(BOX, 2)
     obs = torch.randn(2, 1, 3, generator=g).expand(2, 40_000, 3).contiguous()
-    actions = policy.act(params, obs, policy.draw(generator(3), 2, 40_000))
+    actions = policy.sampler(params)(obs, policy.draw(generator(3), 2, 40_000))
     for n in range(2):
         theirs = TorchPolicy(BOX, params[n], HIDDEN).distribution(obs[n, 0])
         spread = theirs.stddev.detach()
@@ -70,10 +70,10 @@ def test_actions_are_a_function_of_the_noise_and_each_row_of_its_own() -> None:
         policy, params, g = made(spec)
         obs = torch.randn(3, 5, 3, generator=g)
         noise = policy.draw(generator(1), 3, 5)
-        first = policy.act(params, obs, noise)
-        assert torch.equal(first, policy.act(params, obs, noise))
+        first = policy.sampler(params)(obs, noise)
+        assert torch.equal(first, policy.sampler(params)(obs, noise))
         for n in range(3):
-            alone = policy.act(params[n : n + 1], obs[n : n + 1], noise[n : n + 1])
+            alone = policy.sampler(params[n : n + 1])(obs[n : n + 1], noise[n : n + 1])
             assert torch.equal(alone[0], first[n])
 
 

@@ -1,0 +1,202 @@
+"""What is wrong with the words of a command line, in one line. Owns all contact with Hydra's errors.
+
+When composing fails, `explain` tries the overrides one at a time, which does not depend on the
+wording of Hydra's messages, and says which one is wrong and what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from privrl_bench.errors import ConfigError, suggest
+
+CONFIG_NAME = "config"
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
+COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
+
+
+def parse(overrides: Iterable[str]) -> list[Override]:
+    """Parse override words. Raises `ConfigError` naming the word that cannot be read."""
+    parser = OverridesParser.create()
+    parsed = []
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not re.fullmatch(r"[+~]*[\w./@-]+", key) or not (equals or key.startswith("~")):
+            raise ConfigError("", f"cannot read {word!r}; write key=value")
+        try:
+            parsed += parser.parse_overrides([word])
+        except HydraException as error:
+            raise ConfigError(key, f"cannot read the value {value!r}; quote it") from error
+    return parsed
+
+
+def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
+    """Find the override that composing failed on. Needs an initialised Hydra.
+
+    Args:
+        overrides: the words of one run, without sweeps.
+        error: what Hydra raised; its first line is the answer when no single override is guilty.
+    """
+    try:
+        parsed = parse(overrides)
+        searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
+        groups = set(_loader().list_groups("")) - {"schema", "hydra"}
+        chosen: dict[str, str] = {}
+        for override in parsed:
+            group = override.key_or_group
+            if override.is_sweep_override():
+                raise ConfigError(group, "several values need -m; for one list write [a,b]")
+            known = group in groups or group.startswith("hydra/")
+            if known and not isinstance(override.value(), dict):
+                options = _loader().get_group_options(
+                    group, config_name=CONFIG_NAME, overrides=searchpath
+                )
+                _check_choice(override, sorted(options))
+                chosen[group] = override.input_line or ""
+        base = hydra_compose(CONFIG_NAME, searchpath + list(chosen.values()), True)
+        for override in parsed:
+            if override.key_or_group not in chosen:
+                _check_key(override, base, groups)
+    except ConfigError as found:
+        return found
+    except COMPOSE_ERRORS as broken:
+        error = broken
+    if "'paper/" in str(error):  # its keys are those of one algorithm
+        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
+    return ConfigError("", first_line(error))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or its type's name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _loader() -> ConfigLoader:
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    return hydra.config_loader
+
+
+def _check_choice(override: Override, options: list[str]) -> None:
+    """Raise `ConfigError` when a group gets a name that no YAML file has."""
+    group, value = override.key_or_group, override.value()
+    if override.is_delete() or isinstance(value, list):
+        raise ConfigError(group, f"takes one choice; allowed: {', '.join(options)}")
+    if str(value) not in options:
+        raise ConfigError(
+            group,
+            f"no such choice {str(value)!r}{suggest(str(value), options)}; "
+            f"allowed: {', '.join(options)}",
+        )
+
+
+def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> None:
+    """Raise `ConfigError` when a key does not exist or its value has the wrong type."""
+    key, value = override.key_or_group, override.value()
+    parent, _, name = key.rpartition(".")
+    section = OmegaConf.select(base, parent) if parent else base
+    if override.is_add() and isinstance(section, DictConfig) and name in section:
+        raise ConfigError(key, f"exists already; write it without +, {key}=<value>")
+    if override.is_add() or override.is_force_add() or override.is_delete():
+        return  # `to_run_config` finds what they break
+    if not isinstance(section, DictConfig) or name not in section:
+        raise no_such_key(key, base, groups)
+    wanted = field_types(section).get(name)
+    try:
+        OmegaConf.update(base, key, value, merge=True)
+    except OmegaConfBaseException as error:
+        if dataclasses.is_dataclass(wanted):
+            raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
+        raise ConfigError(key, _wrong_type(wanted, value)) from error
+
+
+def no_such_key(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
+    """The error for an unknown key, with the nearest name and the names beside it."""
+    names = [
+        f"{prefix}{name}"
+        for prefix, section in sections(cfg)
+        for name in field_types(section)
+        if key.startswith("hydra") or not prefix.startswith("hydra")
+    ]
+    parent, _, name = key.rpartition(".")
+    section = OmegaConf.select(cfg, parent) if parent else None
+    if isinstance(section, DictConfig):
+        if not field_types(section):
+            return ConfigError(key, f"no such key; add it with +{key}=<value>")
+        beside = [f"{parent}.{n}" for n in field_types(section)]
+    else:
+        beside = [n for n in names if "." not in n]
+        names += groups
+    endings = {n.rpartition(".")[2]: n for n in reversed(names)}
+    near = f" (did you mean {endings[name]}?)" if name in endings else suggest(key, names)
+    return ConfigError(key, f"no such key{near}; allowed: {', '.join(beside)}")
+
+
+def _wrong_type(wanted: Any, value: Any) -> str:
+    """Words for a value of the wrong type.
+
+    >>> _wrong_type(int, 1e6)
+    'must be a whole number, got 1000000.0; write 1000000'
+    """
+    got = "null" if value is None else repr(str(value) if isinstance(value, str) else value)
+    text = f"must be {_kind(wanted)}, got {got}"
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        text += f"; write {int(value)}"
+    return text
+
+
+def _kind(wanted: Any) -> str:
+    """A type in words.
+
+    >>> _kind(list[float] | None)
+    'null or a list of numbers'
+    """
+    if isinstance(wanted, types.UnionType) or typing.get_origin(wanted) is typing.Union:
+        kinds = [_kind(t) for t in typing.get_args(wanted) if t is not type(None)]
+        return f"null or {' or '.join(kinds)}"
+    if typing.get_origin(wanted) is list:
+        of = {int: "whole numbers", float: "numbers", str: "texts"}
+        return f"a list of {of.get(typing.get_args(wanted)[0], 'values')}"
+    if typing.get_origin(wanted) is dict:
+        return "a mapping {name: value}"
+    words = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+    }
+    return words.get(wanted, "of another type")
+
+
+def sections(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
+    """The config and every typed section below it, with key prefix (`""`, `algo.`, ...)."""
+    yield prefix, cfg
+    for name in map(str, cfg):
+        if OmegaConf.is_missing(cfg, name) or OmegaConf.is_interpolation(cfg, name):
+            continue
+        node = cfg[name]
+        if isinstance(node, DictConfig) and field_types(node):
+            yield from sections(node, f"{prefix}{name}.")
+
+
+def field_types(section: DictConfig) -> dict[str, Any]:
+    """Names and types of a typed section's keys, in order; empty for a free mapping."""
+    schema = OmegaConf.get_type(section)
+    if schema is None or not dataclasses.is_dataclass(schema):
+        return {}
+    hints = typing.get_type_hints(schema)
+    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
