@@ -8,6 +8,7 @@ never part of a release.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -64,3 +65,15 @@ def check_declared(row: dict[str, float]) -> None:
 def visible(row: dict[str, float]) -> dict[str, float]:
     """The part of `row` that may leave the machine: everything but private metrics."""
     return {name: value for name, value in row.items() if METRICS[name].visibility != "private"}
+
+
+def shown_epsilon(epsilon: float, digits: int = 4) -> str:
+    """Epsilon to a few digits, rounded up: what is printed is a bound as well.
+
+    >>> shown_epsilon(1.00049), shown_epsilon(91.8236), shown_epsilon(math.inf)
+    ('1.001', '91.83', 'inf')
+    """
+    if not 0.0 < epsilon < math.inf:
+        return f"{epsilon:g}"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
+    return f"{math.ceil(epsilon / unit * (1 - 1e-12)) * unit:.{digits}g}"

@@ -16,6 +16,7 @@ import torch
 
 from privrl_bench.assemble import Parts, assemble, describe_plan, supports_replicas
 from privrl_bench.errors import ConfigError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.signals import catching_signals
@@ -128,7 +129,7 @@ def _already_done(rundir: RunDir) -> RunResult:
     summary = json.loads((rundir / "summary.json").read_text())
     print(
         f"skipped  {rundir.path} is done (return {summary['return']['mean']:.1f}, "
-        f"epsilon {summary['epsilon']:.4g}); resume=restart trains it again",
+        f"epsilon {shown_epsilon(summary['epsilon'])}); resume=restart trains it again",
         flush=True,
     )
     return RunResult("skipped", "already done", rundir.path, summary)

@@ -40,6 +40,7 @@ class EnvConfig:
     reward_scaling: str = "public"
     reward_scale: float = 1.0  # learning sees reward * reward_scale
     reward_clip: float = 10.0  # scaled rewards are cut at +- this
+    action: str = "stretch"  # of a box: the policy's [-1, 1] is stretched to it | clip: cut at it
 
     @property
     def label(self) -> str:
@@ -52,6 +53,7 @@ class EnvConfig:
         require_choice("env.kind", self.kind, ("gym", "dmc"))
         require_choice("env.backend", self.backend, ("auto", "loop", "rollout"))
         require_choice("env.user", self.user, USERS)
+        require_choice("env.action", self.action, ("stretch", "clip"))
         require_choice("env.obs_scaling", self.obs_scaling, SCALINGS)
         require_choice("env.reward_scaling", self.reward_scaling, SCALINGS)
         if self.kind == "gym" and not self.id:

@@ -19,6 +19,7 @@ from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.log.progress import Progress
 from privrl_bench.log.wandb_mirror import WandbMirror
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.rows import Rows, eval_row
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
@@ -277,7 +278,7 @@ class Training:
         spread = "" if math.isnan(shown["ci95"]) else f" ± {shown['ci95']:.1f}"
         print(
             f"done  return {shown['mean']:.1f}{spread}  "
-            f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g} "
+            f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
             f"{summary['steps_per_second']:.0f} steps/s\n"

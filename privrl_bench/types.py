@@ -19,6 +19,7 @@ class EnvSpec:
         discrete: whether actions are one of `actions` choices; else `actions` real numbers.
         actions: number of choices, or number of action coordinates A.
         action_low, action_high: [A] bounds of the environment's box (continuous only).
+        stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
         limit: public upper bound on the steps of one episode.
     """
 
@@ -29,6 +30,7 @@ class EnvSpec:
     limit: int
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
+    stretch: bool = True
 
 
 @dataclass

@@ -36,7 +36,7 @@ def milliseconds(source: NoiseSource, sizes: list[int], index: int) -> float:
 
 def draws(sizes: list[int], repeats: int) -> dict[str, float]:
     """Both kinds in turn: median ms a release, and their ratio."""
-    sources = {kind: noise_source(kind, 0) for kind in ("seeded", "secure")}
+    sources = {kind: noise_source(kind, 0, 0) for kind in ("seeded", "secure")}
     for source in sources.values():
         milliseconds(source, sizes, 0)  # warm up
     times: dict[str, list[float]] = {kind: [] for kind in sources}

@@ -23,6 +23,7 @@ from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.schema import RunConfig
@@ -257,7 +258,7 @@ def _print(finding: Finding) -> None:
     """One finding on the screen."""
     print(f"{finding.attack}  ({finding.seconds:.0f} s)")
     if finding.claim is not None:
-        print(f"  claim   epsilon <= {finding.claim:.4g} for {finding.claim_of}")
+        print(f"  claim   epsilon <= {shown_epsilon(finding.claim)} for {finding.claim_of}")
     else:
         print(f"  claim   none for {finding.claim_of}")
     for bound in finding.bounds:
@@ -282,7 +283,7 @@ def verdicts(findings: Sequence[Finding], guarantee: Guarantee) -> list[str]:
         for bound in finding.exceeded():
             line = (
                 f"{finding.attack}: epsilon >= {bound.epsilon:.4g} was measured ({bound.form}), "
-                f"{finding.claim:.4g} is claimed for {finding.claim_of}"
+                f"{shown_epsilon(finding.claim or 0.0)} is claimed for {finding.claim_of}"
             )
             if guarantee.status == "heuristic":
                 line += f"; the claim is heuristic because of: {', '.join(guarantee.caveats)}"
@@ -321,7 +322,8 @@ def write(
     (folder / "audit.json").write_text(text + "\n")
     title = (
         f"{config.env.label}, {config.algo.name}, z = {config.privacy.z:g}, seed {config.seed}: "
-        f"epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:g} claimed ({guarantee.status})\n"
+        f"epsilon {shown_epsilon(guarantee.epsilon)} at delta {guarantee.delta:g} claimed "
+        f"({guarantee.status})\n"
         f"lower bounds at {100 * confidence:g} % confidence"
     )
     audit_picture(findings, title, folder / "audit.png")

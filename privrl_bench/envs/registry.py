@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.envs.own import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots, tame_mujoco
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.schema import EnvConfig
@@ -150,6 +151,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             limit=_limit(config, env),
             action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
             action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
+            stretch=config.action == "stretch",
         )
     finally:
         env.close()
@@ -173,6 +175,9 @@ def _own_slots(config: EnvConfig) -> Any:
         ConfigError: the task does not have the backend.
     """
     found = None
+    namespace, _, name = str(config.id).partition("/")
+    if namespace == NAMESPACE and name in OWN and config.backend != "loop":
+        found = slots_class(name)
     if config.id in SLOTS and not config.kwargs and config.backend != "loop":
         module, name = SLOTS[config.id].split(":")
         found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)

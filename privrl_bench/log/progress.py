@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from privrl_bench.metrics import shown_epsilon
+
 LINE_EVERY_S = 10.0  # pause between plain lines that carry no new return
 BAR_EVERY_S = 0.1
 
@@ -113,7 +115,7 @@ class Progress:
         if self._return is not None:
             parts.append(f"return {self._return:.4g}")
         if self._epsilon is not None:
-            parts.append(f"epsilon {self._epsilon:.4g}")
+            parts.append(f"epsilon {shown_epsilon(self._epsilon)}")
         return ", ".join(parts)
 
 

@@ -134,7 +134,8 @@ class GaussianPolicy:
     """Independent Gaussians with a state-independent log standard deviation.
 
     The Gaussian lives on [-1, 1] in every coordinate; actions are cut there and then stretched to the
-    environment's box (identical to clipping on Hopper and HalfCheetah). Unbounded boxes are not cut.
+    environment's box (identical to clipping on Hopper and HalfCheetah). Unbounded boxes are not cut. Without
+    `spec.stretch` it lives in the box's own units and is cut at its bounds.
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
@@ -143,7 +144,7 @@ class GaussianPolicy:
         self._actions = spec.actions
         assert spec.action_low is not None
         assert spec.action_high is not None
-        self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
+        self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high) & spec.stretch
         low = np.where(self._bounded, spec.action_low, -1.0)
         high = np.where(self._bounded, spec.action_high, 1.0)
         # A coordinate with one bound only is not stretched, but it is cut at that bound.

@@ -3,7 +3,8 @@
 Three traps of that library are closed here (each pinned by a test):
 its RDP accountant ignores the neighbouring relation for a Gaussian, so replace-one must be doubled by
 hand; its PLD accountant doubles by itself, so it must not be doubled twice; and its PLD stays above the
-exact value at very small z, so pure Gaussian compositions use the exact formula of Balle and Wang 2018.
+exact value at very small z, so pure Gaussian compositions use the exact formula of Balle and Wang 2018 (so no
+replace-one event reaches PLD today). Pinned to dp-accounting 0.6.0 in constraints.txt.
 """
 
 from __future__ import annotations
@@ -83,10 +84,12 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
         ConfigError: `gaussian` was asked for subsampled releases.
         PrivacyError: no analysis exists for the combination.
     """
+    if not 0 < delta < 1:
+        raise PrivacyError(f"delta = {delta} is no probability")
     counts = Counter(releases)
     if not counts:
         return 0.0
-    if any(release.mechanism != "gaussian" or release.z <= 0 for release in counts):
+    if any(release.mechanism != "gaussian" or not release.z > 0 for release in counts):
         return math.inf
     relations = {release.adjacency for release in counts}
     if len(relations) != 1:

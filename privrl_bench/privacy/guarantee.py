@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import shown_epsilon
 
 
 @dataclass(frozen=True)
 class Unit:
     """What one user is, and how many releases her data can enter.
+
+    Made beside the sampler that it describes: `assemble.unit_of`, tested against `rollout.py`. Which rounds a
+    unit is in is fixed by the order of arrival, never by data.
 
     Attributes:
         text: the unit in words, for people.
@@ -64,7 +68,9 @@ class Guarantee:
 
     def describe(self) -> list[str]:
         """The guarantee in a few terminal lines."""
-        head = f"epsilon {self.epsilon:.4g} at delta {self.delta:g}, status {self.status}"
+        head = (
+            f"epsilon {shown_epsilon(self.epsilon)} at delta {self.delta:g}, status {self.status}"
+        )
         lines = [head, f"unit {self.unit}; notion {self.notion}; adjacency {self.adjacency}"]
         lines += [f"caveat  {name}: {why}" for name, why in self.caveats.items()]
         lines += [f"note    {name}: {why}" for name, why in self.notes.items()]

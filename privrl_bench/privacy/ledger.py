@@ -1,13 +1,13 @@
 """The ledger: one line for every release, on the disk before its noise is drawn.
 
-A line says what was about to be released, never what the data were. A crash between the line and the
+A line says what was about to be released, not what the data were. A crash between the line and the
 noise counts a release that did not happen; the opposite cannot happen. (The line is written while users act,
-so that nobody waits for the disk.) A second line follows with a
-digest of what came out (a released value, so post-processing), before anything can leave the process.
-That is how a resumed run with seeded noise knows that it repeats the same release, which costs
-nothing, and not a second one under the same noise, which would give the data away. (Digests are not
-synced: after a power cut a seeded round may be repeated without that check. Secure noise does not need it,
-because each of its attempts has noise of its own and is counted.)
+so that nobody waits for the disk.) A second line follows with a digest of what came out (a released value, so
+post-processing), on the disk before anything can leave the process. That is how a resumed run with seeded
+noise knows that it repeats the same release, which costs nothing, and not a second one under the same noise,
+which would give the data away. Secure noise does not need it: each of its attempts has noise of its own and
+is counted. (That a seeded round has a second attempt tells that its rows could not be computed again alike; the
+guarantee then says so.)
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ class Ledger:
             self._digests[int(line["round"]), int(line["attempt"])] = line["digest"]
         else:
             index, event = int(line["round"]), event_of(line)
+            before = len(self._by_round.get(index, ()))
+            if line["attempt"] != before:
+                raise ValueError(
+                    f"round {index} has attempt {line['attempt']} after {before} others"
+                )
             self.lines.append(line)
             self._by_round.setdefault(index, []).append(line)
             self._events.setdefault(index, []).append(event)
@@ -81,9 +86,10 @@ class Ledger:
 
     @staticmethod
     def _recover(path: Path) -> list[dict[str, Any]]:
-        """Read the lines; cut a torn last line, whose noise cannot have been drawn yet.
+        """Read the lines; cut a torn last line: what it announced, or the digest's release, has not left.
 
-        Raises ValueError for a damaged line elsewhere: then nothing true can be said about epsilon.
+        Whoever opens a run's ledger holds the lock of its folder (`run.py`). Raises ValueError for a damaged
+        line elsewhere, or a lost attempt: then nothing true can be said about epsilon.
         """
         raw = path.read_bytes()
         whole, _, torn = raw.rpartition(b"\n")
@@ -142,9 +148,7 @@ class Ledger:
         return attempt
 
     def came_out(self, round_index: int, attempt: int, fingerprint: str) -> bool:
-        """Record what an attempt gave, before it leaves the process.
-
-        The line is flushed, not synced: it survives a killed process, not a power cut.
+        """Record what an attempt gave; `sync` must follow before it leaves the process.
 
         Returns: False when the same attempt gave something else before. Then this value must not be
         used: it carries the noise of another release. `again` opens a new attempt.
@@ -154,6 +158,12 @@ class Ledger:
             line = {"round": round_index, "attempt": attempt, "digest": fingerprint}
             self._append(line, sync=False)
         return known in (None, fingerprint)
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk. Raises OSError."""
+        if self._path is not None and self._path.exists():
+            with self._path.open("ab") as file:
+                os.fsync(file.fileno())
 
     def again(self, round_index: int) -> int:
         """Open one more attempt at a round, alike to the last. Raises ValueError if there is none."""

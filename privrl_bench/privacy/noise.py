@@ -45,8 +45,13 @@ from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
 
+# No other stream of a run has these words: `streams.py` has names of its own, tested to differ.
 _NOISE_TAG = 90
 _COHORT_TAG = 91
+MOST_USERS = 60_000  # in a round, for the sum's rounding above
+_FLOATS = (
+    "noise and sums are floating-point numbers; what a proof on real ones leaves open: noise.py"
+)
 
 
 class NoiseSource(Protocol):
@@ -72,7 +77,8 @@ class SeededNoise:
         seed: of the run.
         settings: a number that stands for everything that changes the rows or the noise's size. Two runs
             of one seed with other settings would else share their noise, and the difference of their
-            releases would be free of it.
+            releases would be free of it. `assemble` gives 128 bits of a hash of all settings, z and clip
+            among them.
     """
 
     name = "seeded"
@@ -80,10 +86,10 @@ class SeededNoise:
         "seeded noise",
         "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
         "one run of these settings and seed; run again on other data, the noise is the same "
-        "(privacy.noise=secure for real data)",
+        f"(privacy.noise=secure for real data); {_FLOATS}",
     )
 
-    def __init__(self, seed: int, settings: int = 0):
+    def __init__(self, seed: int, settings: int):
         self._words = [seed, settings]
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
@@ -107,7 +113,7 @@ class SecureNoise:
     """
 
     name = "secure"
-    note: tuple[str, str] | None = None
+    note: tuple[str, str] | None = ("floating point", _FLOATS)
     _SUMS = 4
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
@@ -147,7 +153,7 @@ def _uniform(stream: Callable[[int], bytes], count: int) -> np.ndarray:
     return (bits.astype(np.float64) + 1.0) * 2.0**-53
 
 
-def noise_source(kind: str, seed: int, settings: int = 0) -> NoiseSource:
+def noise_source(kind: str, seed: int, settings: int) -> NoiseSource:
     """`seeded` or `secure` (see `privacy.noise`); `settings` as in `SeededNoise`. Or PrivacyError."""
     if kind == "seeded":
         return SeededNoise(seed, settings)

@@ -24,25 +24,33 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
    and option). What breaks it on purpose must be permitted here by name and stands in the guarantee.
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
    at every attempt: `rollout.py` (tests/test_rollout.py).
-c. Poisson: the number of people is drawn here; which of them is theirs to be, independently in every round,
-   since they are simulated. A deployment must draw them uniformly, afresh and in secret.
+c. Poisson: `population` N is a public bound, and neighbouring datasets both stay within it; q = U / N and the
+   cap are functions of these public numbers. The number of people is drawn here; which of them is theirs to be,
+   independently in every round, since they are simulated. A deployment must draw them uniformly, afresh
+   and in secret (a note says so).
 d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration, and the plan
    takes nothing else. Nothing stops early on private numbers; a replica that diverges ends on its parameters,
    which are released.
 e. Nothing private leaves by another door: metrics have an audience (`metrics.py`), only those `released`
    are sent, checkpoints stay, `policy.pt` holds released values. Timing is not protected.
-f. The adversary sees every intermediate release, the ledger and the configuration. With seeded noise she
-   does not know the seed (a note says so).
+f. The adversary sees every intermediate release, the ledger and the configuration, but with seeded noise not
+   the seed (a note says so). Whether a seeded round was attempted again is not covered
+   (a note says so where it happened).
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
    says so).
 h. A resumed run has the same configuration, alone in its folder: `run.py`, `rundir.py` (lock, comparison).
+i. Parameters change through `Released` alone: `session.py` has one call of `server`. An algorithm that kept
+   something of a row elsewhere would be found by the leak test, not by the imports.
+j. People who read private numbers on the screen do not stop a run because of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -53,7 +61,7 @@ from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.guarantee import Guarantee, Unit
 from privrl_bench.privacy.ledger import Ledger, digest, event_of
-from privrl_bench.privacy.noise import NoiseSource
+from privrl_bench.privacy.noise import MOST_USERS, NoiseSource, SecureNoise, SeededNoise
 from privrl_bench.privacy.rows import (
     _GATE,
     Block,
@@ -63,6 +71,8 @@ from privrl_bench.privacy.rows import (
     on_grid,
 )
 from privrl_bench.schema import PrivacyConfig
+
+_WRITERS = 8  # threads that wait for the disk
 
 
 class PrivacyPlan:
@@ -101,21 +111,31 @@ class PrivacyPlan:
     ):
         if not len(configs) == len(noises) == len(ledgers):
             raise ValueError("one config, noise source and ledger for each replica")
+        for config in configs:
+            _check_config(config)
         if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
             raise PrivacyError("replicas may differ in z only")
-        if configs[0].mechanism not in ("gaussian", "none"):
-            raise PrivacyError(f"no mechanism is called {configs[0].mechanism!r}")
         if len({block.name for block in blocks}) != len(blocks):
             raise ValueError("block names must differ")
+        if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
+            raise PrivacyError("every block needs a finite clip and noise ratio > 0")
         self.configs = configs
         self.config = configs[0]
         self.blocks = blocks
         self.unit = unit
         self.rounds = rounds
         self.ledgers = ledgers
-        self.caveats = dict(caveats or {})
+        self.caveats: Mapping[str, str] = MappingProxyType(dict(caveats or {}))
         self.notes = dict(notes or {})
+        if len(configs) > 1:
+            self.notes["replicas"] = "epsilon is for this run alone; those trained with it compose"
+        if configs[0].sampling == "poisson":
+            self.notes["sampling"] = (
+                "simulated: a deployment must draw everybody, afresh and in secret"
+            )
         for noise in noises:
+            if type(noise) not in (SeededNoise, SecureNoise):
+                raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")
             if noise.note and self.config.mechanism == "gaussian":
                 name, why = noise.note
                 self.notes[name] = why
@@ -125,6 +145,8 @@ class PrivacyPlan:
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, Future[dict[int, int]]] | None = None
+        if self.slots > MOST_USERS:
+            raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
             for line in ledger.lines:
                 if event_of(line) != self.event(r):
@@ -173,9 +195,13 @@ class PrivacyPlan:
         A round that is cut off after this counts as released. Optional: `release` writes them itself.
         """
         if round_index < self.rounds:
-            if self._writer is None:
-                self._writer = ThreadPoolExecutor(1, "ledger")
-            self._announced = (round_index, self._writer.submit(self._intend, round_index))
+            self._announced = (round_index, self._threads().submit(self._intend, round_index))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """That wait for the disk."""
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(_WRITERS, "ledger")
+        return self._writer
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """Clip, sum, write the ledger line, add noise, divide by the public U.
@@ -217,14 +243,13 @@ class PrivacyPlan:
         # Double precision until the noise is in: rounding a sum must not depend on one user.
         sums = {name: one.sum(dim=1) for name, one in clipped.items()}
         announced, self._announced = self._announced, None
-        if announced is not None and announced[0] == round_index:
-            attempts = announced[1].result()
-        else:
+        attempts = {} if announced is None else announced[1].result()
+        if announced is None or announced[0] != round_index:
             attempts = self._intend(round_index)
         replicas = [
-            self._release_replica(r, round_index, attempts.get(r, 0), sums)
-            for r in range(len(self.configs))
+            self._release_replica(r, round_index, attempts, sums) for r in range(len(self.configs))
         ]
+        list(self._threads().map(Ledger.sync, self.ledgers))  # digests, before anything leaves
         for r in self._ended:
             for leaked in bypass.values():
                 for x in leaked.values():
@@ -242,12 +267,13 @@ class PrivacyPlan:
         )
 
     def _release_replica(
-        self, r: int, round_index: int, attempt: int, sums: dict[str, Tensor]
+        self, r: int, round_index: int, attempts: dict[int, int], sums: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         """Noise, public divisor, digest: [P_b] of every block of replica r, whose line is on the disk."""
         if r in self._ended:
             return {block.name: torch.zeros(block.size) for block in self.blocks}
         config, ledger, noise = self.configs[r], self.ledgers[r], self._noises[r]
+        attempt = attempts[r]
         multipliers = block_multipliers(config.z, self.blocks)
         private = config.mechanism == "gaussian"
         while True:
@@ -299,9 +325,10 @@ class PrivacyPlan:
         got = {name: x.shape[-1] for name, x in rows.items()}
         if got != expected:
             raise PrivacyError(f"blocks {got} do not match the plan's {expected}")
-        replicas, users = len(self.configs), (self.slots if self.config.mechanism != "none" else 1)
+        replicas = len(self.configs)
+        users = self.slots if self.config.mechanism != "none" else 1  # all people pooled in one row
         for name, x in rows.items():
-            if tuple(x.shape[:2]) != (replicas, users) or tuple(valid.shape) != (replicas, users):
+            if (*x.shape[:-1],) != (replicas, users) or tuple(valid.shape) != (replicas, users):
                 raise PrivacyError(
                     f"{name}: rows {tuple(x.shape)} and valid {tuple(valid.shape)} must be "
                     f"[{replicas}, {users}, P]"
@@ -358,6 +385,9 @@ class PrivacyPlan:
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or of its ledger after `done` rounds.
 
+        `done` is None before training only; whatever is written afterwards counts the ledger's lines, all of
+        them, and needs one for each round that the released parameters have seen.
+
         Raises PrivacyError if the ledger lacks one of these rounds: then nothing true can be said.
         """
         if done is None:
@@ -367,13 +397,28 @@ class PrivacyPlan:
             if gaps:
                 raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
             value = self.spent_epsilon(r)
-        config = self.configs[r]
+        config, notes = self.configs[r], dict(self.notes)
+        if self._noises[r].name == "seeded" and self.ledgers[r].summary()["repeated"]:
+            notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
         return Guarantee(
             epsilon=value,
             delta=config.delta,
             unit=self.unit.text,
             notion=self.notion,
             adjacency=config.adjacency.replace("_", "-"),
-            caveats=self.caveats,
-            notes=self.notes,
+            caveats=dict(self.caveats),
+            notes=notes,
         )
+
+
+def _check_config(config: PrivacyConfig) -> None:
+    """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
+    if config.mechanism not in ("gaussian", "none"):
+        raise PrivacyError(f"no mechanism is called {config.mechanism!r}")
+    if not 0 <= config.z < math.inf or not 0 < config.clip < math.inf:
+        raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
+    if not 0 < config.delta < 1:
+        raise PrivacyError(f"delta = {config.delta} is no probability")
+    relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    if config.adjacency not in relations:
+        raise PrivacyError(f"{config.sampling} sampling is analysed for {', '.join(relations)}")

@@ -54,6 +54,10 @@ def on_grid(x: Tensor, std: float) -> Tensor:
 class Contribution:
     """What the users of one round send: rows per block, and declared bypasses. Used once.
 
+    A bypass is refused unless its name is among the plan's caveats, which algorithm and environment declare
+    (`assemble.caveats_of`). What is neither in a row nor declared could reach later rounds through an
+    algorithm's own tensors only: that is what `privrl-audit leaks` looks for.
+
     Args:
         rows: block name -> [R, U, P_b].
         valid: [R, U] bool; rows of other users are zeroed.
@@ -88,7 +92,9 @@ class Released:
 
     values: dict[str, Tensor]
     bypass: dict[str, dict[str, Tensor]]  # un-noised, outside epsilon, named in the caveats
-    key: InitVar[object]  # the gate's; not kept, so that no copy can be made with other values
+    key: InitVar[
+        object
+    ]  # the gate's; not kept. Against mistakes: no Python object stops an attacker
 
     def __post_init__(self, key: object) -> None:
         if key is not _GATE:

@@ -127,7 +127,7 @@ def small_plan(seed=0, ledger=None):
         blocks=(Block("actor", 50, 1.0),),
         unit=Unit("one user", 1),
         rounds=1,
-        noises=[SeededNoise(seed)],
+        noises=[SeededNoise(seed, 0)],
         ledgers=[ledger or Ledger(None)],
     )
 

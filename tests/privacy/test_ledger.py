@@ -141,3 +141,14 @@ def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
             ledger.intend(index, event, {}, repeatable=False)
     assert [round(one.z, 9) for one in ledger.releases_merged()] == [2.0, 1.0]
     assert ledger.releases_merged(1) == [event]
+
+
+def test_a_lost_attempt_is_noticed(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.intend(0, EVENT, {}, repeatable=False)
+    ledger.intend(0, EVENT, {}, repeatable=False)
+    lines = path.read_text().splitlines()
+    path.write_text(lines[1] + "\n")
+    with pytest.raises(ValueError, match="attempt 1"):
+        Ledger(path)

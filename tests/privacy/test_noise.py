@@ -28,7 +28,9 @@ from privrl_bench.schema import LogConfig, PrivacyConfig
 SIZE = 40_000
 # Secure noise differs in every test run; at this level one in a million would fail by chance.
 CHANCE = 1e-6
-SOURCES = pytest.mark.parametrize("source", [SeededNoise(3), SecureNoise()], ids=lambda s: s.name)
+SOURCES = pytest.mark.parametrize(
+    "source", [SeededNoise(3, 0), SecureNoise()], ids=lambda s: s.name
+)
 
 
 @SOURCES
@@ -62,7 +64,7 @@ def test_numbers_blocks_and_releases_are_uncorrelated(source):
 
 def test_seeded_noise_repeats_only_for_the_same_round_and_attempt():
     def draw(seed, index, attempt):
-        return SeededNoise(seed).normal([5], index, attempt)[0]
+        return SeededNoise(seed, 0).normal([5], index, attempt)[0]
 
     first = draw(0, 7, 0)
     assert torch.equal(first, draw(0, 7, 0))
@@ -71,7 +73,7 @@ def test_seeded_noise_repeats_only_for_the_same_round_and_attempt():
 
 
 def test_blocks_get_different_noise():
-    a, b = SeededNoise(0).normal([5, 5], 0, 0)
+    a, b = SeededNoise(0, 0).normal([5, 5], 0, 0)
     assert not torch.equal(a, b)
 
 
@@ -97,7 +99,7 @@ def test_cohorts_are_binomial(source):
 
 
 def test_secure_noise_differs_between_sources_and_calls():
-    one, two = noise_source("secure", 0), noise_source("secure", 0)
+    one, two = noise_source("secure", 0, 0), noise_source("secure", 0, 0)
     draws = [s.normal([5], 0, 0)[0] for s in (one, one, two)]
     assert not torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
@@ -292,4 +294,4 @@ def test_other_settings_have_other_noise() -> None:
 
 def test_a_mistyped_source_of_noise_is_refused_and_not_seeded():
     with pytest.raises(PrivacyError, match="'Secure'"):
-        noise_source("Secure", 0)
+        noise_source("Secure", 0, 0)

@@ -12,7 +12,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Block, Contribution, Released, block_multipliers, on_grid
 from privrl_bench.schema import PrivacyConfig
@@ -30,7 +30,7 @@ def make_plan(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=None,
         blocks=blocks,
         unit=unit or Unit("one user", 1),
         rounds=rounds,
-        noises=[SeededNoise(seed) for seed in seeds],
+        noises=[SeededNoise(seed, 0) for seed in seeds],
         ledgers=[Ledger(None) for _ in seeds],
         caveats=caveats,
     )
@@ -130,7 +130,7 @@ def test_replicas_differ_in_z_only_and_the_mechanism_is_known():
     unit = Unit("u", 1)
 
     def build(*configs):
-        noises = [SeededNoise(0)] * len(configs)
+        noises = [SeededNoise(0, 0)] * len(configs)
         return PrivacyPlan(list(configs), ONE, unit, 5, noises, [Ledger(None)] * len(configs))
 
     build(good, replace(good, z=7.0))
@@ -152,7 +152,7 @@ def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
     ledger.intend(0, ReleaseEvent("gaussian", 9.0, "zero_out"), {}, repeatable=True)
     config = PrivacyConfig(users_per_round=USERS, clip=0.5)
     with pytest.raises(PrivacyError, match="other settings"):
-        PrivacyPlan([config], ONE, Unit("u", 1), 5, [SeededNoise(0)], [ledger])
+        PrivacyPlan([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [ledger])
 
 
 def test_valid_must_be_bool():
@@ -187,7 +187,7 @@ def test_the_ledger_line_comes_before_the_noise():
             seen.append(len(plan.ledgers[0].lines))
             return super().normal(sizes, round_index, attempt)
 
-    plan._noises = [Watching(0)]
+    plan._noises = [Watching(0, 0)]
     send(plan, rows_for(ONE))
     assert seen == [1]
 
@@ -288,3 +288,61 @@ def test_released_sums_lie_on_a_public_grid(std, wide):
     assert std / 2048 <= step <= std / 1024
     assert torch.equal(torch.round(rounded / step), rounded / step)
     assert (rounded - x).abs().max() <= step / 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"z": math.nan},
+        {"z": -1.0},
+        {"clip": math.inf},
+        {"delta": 2.0},
+        {"sampling": "poisson"},
+        {"adjacency": "add_or_remove"},
+        {"mechanism": "laplace"},
+    ],
+    ids=str,
+)
+def test_the_plan_does_not_rely_on_the_schemas_checks(changes):
+    config = PrivacyConfig(users_per_round=USERS)
+    vars(config).update(changes)
+    with pytest.raises(PrivacyError):
+        PrivacyPlan([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(None)])
+
+
+def test_the_plan_refuses_bad_blocks_foreign_noise_and_too_many_users():
+    class Nothing:
+        name, note = "secure", None
+
+    with pytest.raises(PrivacyError, match="clip"):
+        make_plan(blocks=(Block("actor", 3, math.nan),))
+    config = PrivacyConfig(users_per_round=USERS)
+    with pytest.raises(PrivacyError, match=r"noise\.py"):
+        PrivacyPlan([config], ONE, Unit("u", 1), 5, [Nothing()], [Ledger(None)])
+    with pytest.raises(PrivacyError, match="60000"):
+        make_plan(users_per_round=60_001)
+
+
+def test_caveats_cannot_be_taken_away_afterwards():
+    plan = make_plan(caveats={"shared critic": "leaks"})
+    guarantee = plan.guarantee(0)
+    guarantee.caveats.clear()
+    assert plan.guarantee(0).status == "heuristic"
+    with pytest.raises(AttributeError):
+        plan.caveats.clear()
+
+
+def test_notes_name_replicas_simulated_sampling_and_floating_point():
+    assert "replicas" in make_plan(seeds=(0, 1)).guarantee(0).notes
+    poisson = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 50}
+    assert "sampling" in make_plan(**poisson).guarantee(0).notes
+    assert "floating-point" in make_plan().guarantee(0).notes["seeded noise"]
+    assert "floating-point" in SecureNoise().note[1]
+
+
+def test_a_repeated_seeded_round_is_in_the_notes():
+    plan = make_plan()
+    send(plan, rows_for(ONE))
+    assert "attempts" not in plan.guarantee(0, 1).notes
+    plan.ledgers[0].again(0)
+    assert "attempts" in plan.guarantee(0, 1).notes
