@@ -1,0 +1,240 @@
+"""Insulin dosing for type-1 diabetes over one day: Dosing-0 (the same meals every day), Dosing-1 (random).
+
+One patient is y = (G, X, I, S1, S2, Q): glucose [mg/dL], remote and plasma insulin, two insulin depots and
+the gut; u is the insulin rate [mU/min], d the meal disturbance. With minutes as the unit of time
+
+    G' = -p1 (G - Gb) - si X G + f kabs / vg Q + f / vg d        X' = p2 (I - X)       I' = -ke I + u
+    S1' = u - kemp S1        S2' = kemp (S1 - S2)        Q' = kemp S2 - kabs Q
+
+All but the first are linear with constant coefficients, hence solved by a matrix exponential; given them
+the first is linear too, and solved by its integrating factor with Gauss quadrature. Equal to an
+integration with tolerance 1e-10 within 1e-6 (tested).
+
+Source: the "Dosing" tasks of "Differentially Private Policy Gradient" (Rio, Barlier, Colin), which are
+those of Strong Analytics' dosing-rl-gym; oddities kept: insulin fills the gut, not food.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from scipy.linalg import expm
+from scipy.signal import savgol_filter
+from scipy.special import ndtr, ndtri
+
+from privrl_bench.envs.classic import ClassicSlots
+
+MINUTES = 10  # of one step
+GRID = 145  # points of a day
+STEPS = 143  # of an episode; the first interval of the day passes before the first observation
+
+_GB, _P1, _SI, _P2, _KE = 291.0, 3.17e-2, 2.9e-2, 1.23e-2, 9.0e-2
+_KABS, _KEMP, _F, _VG = 1.2e-2, 1.8e-1, 0.8, 12.0
+_TARGET, _WIDTH, _LOWEST, _HIGHEST = 80.0, 7.0, 65.0, 105.0  # mg/dL
+
+_FIXED_FROM = 43  # grid index at which the meals of Dosing-0 begin
+_FIXED_BASE = 1000.0
+# fmt: off
+_FIXED = np.array([
+    1259, 1451, 1632, 1632, 1468, 1314, 1240, 1187, 1139, 1116, 1099, 1085, 1077, 1071, 1066, 1061, 1057,
+    1053, 1046, 1040, 1034, 1025, 1018, 1010, 1000, 993, 985, 976, 970, 964, 958, 954, 952, 950, 950, 951,
+    1214, 1410, 1556, 1603, 1445, 1331, 1226, 1173, 1136, 1104, 1088, 1078, 1070, 1066, 1063, 1061, 1059,
+    1056, 1052, 1048, 1044, 1037, 1030, 1024, 1014, 1007, 999, 989, 982, 975, 967, 962, 957, 953, 951, 950,
+    1210, 1403, 1588, 1593, 1434, 1287, 1212, 1159, 1112, 1090, 1075, 1064, 1059, 1057, 1056, 1056, 1056,
+    1055, 1054, 1052, 1049, 1045, 1041, 1033, 1027, 1020, 1011, 1003, 996, 986,
+], dtype=np.float64)
+# fmt: on
+
+
+class Meal(NamedTuple):
+    """A meal of Dosing-1: chance, earliest, latest and mean hour, amount and its deviation."""
+
+    chance: float
+    earliest: float
+    latest: float
+    hour: float
+    amount: float
+    spread: float
+
+
+MEALS = (
+    Meal(0.95, 5, 9, 7, 2500, 100),
+    Meal(0.20, 9, 10, 9.5, 1250, 50),
+    Meal(0.95, 11, 13, 12, 2800, 100),
+    Meal(0.20, 14, 16, 15, 1250, 50),
+    Meal(0.95, 16.5, 29.5, 18, 2800, 100),  # 29.5 as published; surely 19.5 was meant
+    Meal(0.20, 20, 22, 21, 1250, 50),
+)
+_TIME_SPREAD = 10.0  # grid steps
+_LAST_MEAL = 143
+
+
+# --- physics
+
+
+def _nodes(panels: int = 12, order: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Times in one interval and weights of composite Gauss-Legendre quadrature."""
+    x, w = np.polynomial.legendre.leggauss(order)
+    width = MINUTES / panels
+    starts = width * np.arange(panels)
+    times = starts[:, None] + width * (x + 1.0) / 2.0
+    return times.ravel(), np.tile(w * width / 2.0, panels)
+
+
+def _propagators(times: np.ndarray) -> np.ndarray:
+    """[len(times), 6, 7] maps (X, I, S1, S2, Q, u, 1) -> (X, I, S1, S2, Q, A) after those minutes.
+
+    A is the integral of p1 + si X from the start of the interval.
+    """
+    m = np.zeros((8, 8))  # X, I, S1, S2, Q, A, u, 1
+    m[0, 0], m[0, 1] = -_P2, _P2
+    m[1, 1], m[1, 6] = -_KE, 1.0
+    m[2, 2], m[2, 6] = -_KEMP, 1.0
+    m[3, 2], m[3, 3] = _KEMP, -_KEMP
+    m[4, 3], m[4, 4] = _KEMP, -_KABS
+    m[5, 0], m[5, 7] = _SI, _P1
+    found = np.stack([expm(m * t) for t in times])
+    return found[:, :6][:, :, [0, 1, 2, 3, 4, 6, 7]]  # A starts at 0
+
+
+_TIMES, _WEIGHTS = _nodes()
+_TO_END = _propagators(np.array([float(MINUTES)]))[0]
+_TO_NODES = _propagators(_TIMES)
+_INSIDE = np.concatenate([_TO_NODES[:, 4], _TO_NODES[:, 5]])  # Q, then A, at every node
+
+
+def interval(y: np.ndarray, u: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """States [6, n] after one interval of 10 minutes under insulin u [n] and disturbance d [n].
+
+    A patient's numbers do not depend on who else is computed, to the last bit.
+    """
+    if len(u) == 1:  # NumPy adds up a lone column in another order
+        return interval(np.repeat(y, 2, 1), np.repeat(u, 2), np.repeat(d, 2))[:, :1]
+    start = (*y[1:], u, np.ones_like(u))
+    end = _times(_TO_END, start)
+    inside = _times(_INSIDE, start)
+    gut, passed = inside[: len(_TIMES)], inside[len(_TIMES) :]
+    source = _P1 * _GB + (_F * _KABS / _VG) * gut + (_F / _VG) * d
+    # exp(A(s) - A(end)) weighs what came in at time s; it never overflows, since A grows.
+    glucose = y[0] * np.exp(-end[5]) + (_WEIGHTS[:, None] * np.exp(passed - end[5]) * source).sum(0)
+    return np.concatenate([glucose[None], end[:5]])
+
+
+def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
+    """matrix [m, k] times k rows [n], always added up in the same order (BLAS does not)."""
+    total = matrix[:, :1] * rows[0]
+    for column, row in zip(matrix.T[1:], rows[1:], strict=True):
+        total += column[:, None] * row
+    return total
+
+
+def reward(glucose: np.ndarray) -> np.ndarray:
+    """In [-1, 1]: 1 at 80 mg/dL, near 0 from 95, -1 outside 65 to 105."""
+    inside = (glucose >= _LOWEST) & (glucose <= _HIGHEST)
+    return np.where(inside, 1.0 - np.tanh(np.abs(glucose - _TARGET) / _WIDTH) ** 2, -1.0)
+
+
+# --- days
+
+
+def fixed_day() -> np.ndarray:
+    """[145] disturbance of Dosing-0."""
+    day = np.full(GRID, _FIXED_BASE)
+    day[_FIXED_FROM:] = _FIXED
+    return day
+
+
+_SMOOTH = savgol_filter(np.eye(GRID), 11, 3, axis=0)
+
+
+def smoothed(raw: np.ndarray, base: float) -> np.ndarray:
+    """[145] Savitzky-Golay filter (window 11, cubic), nowhere below `base`."""
+    return np.maximum(_SMOOTH @ raw, base)
+
+
+def random_day(rng: np.random.Generator) -> np.ndarray:
+    """[145] disturbance of a Dosing-1 day."""
+    base = rng.uniform(800.0, 1200.0)
+    raw = np.full(GRID, float(int(base)))
+    for meal in MEALS:
+        if rng.random() >= meal.chance:
+            continue
+        low, high, mean = (6 * hour + 1 for hour in (meal.earliest, meal.latest, meal.hour))
+        a, b = ndtr((low - mean) / _TIME_SPREAD), ndtr((high - mean) / _TIME_SPREAD)
+        index = round(mean + _TIME_SPREAD * float(ndtri(a + rng.random() * (b - a))))
+        amount = max(round(rng.normal(meal.amount, meal.spread)), 0)
+        raw[min(index, _LAST_MEAL)] = amount
+    return smoothed(raw, base)
+
+
+# --- slots
+
+
+class Dosing0Slots(ClassicSlots):
+    """Dosing-0. State rows: y (6), G one step before, grid index k, the day's disturbance (145).
+
+    Observations [9] float32: G, X, I, S1, S2, Q, d[k], G before, d[k - 1], in their own units. The dose, one
+    number within 0 to 10 mU/min, acts over the next interval together with d[k + 1], which is not seen.
+    """
+
+    size, limit = 8 + GRID, STEPS
+
+    @staticmethod
+    def spaces() -> tuple[gym.spaces.Box, gym.spaces.Box]:
+        """Observations and actions."""
+        most = np.float32(10.0)
+        return gym.spaces.Box(0.0, np.inf, (9,)), gym.spaces.Box(np.float32(0.0), most, (1,))
+
+    def first_dose(self, rng: np.random.Generator) -> float:
+        """Dose of the interval before the first observation."""
+        return 3.0
+
+    def day(self, rng: np.random.Generator) -> np.ndarray:
+        """[145] disturbance."""
+        return fixed_day()
+
+    def begin(self, rng: np.random.Generator) -> np.ndarray:
+        """See `ClassicSlots.begin`."""
+        y = np.array(
+            [
+                rng.uniform(65.0, 105.0),
+                *rng.normal((33.33, 33.33, 25.0, 25.0, 250.0), 5.0),
+            ]
+        )
+        day, dose = self.day(rng), self.first_dose(rng)
+        after = interval(y[:, None], np.array([dose]), day[1:2])[:, 0]
+        return np.concatenate([after, [y[0], 1.0], day])
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """See `ClassicSlots.observe`."""
+        k, who = state[7].astype(np.int64), np.arange(state.shape[1])
+        day = state[8:]
+        parts = (*state[:6], day[k, who], state[6], day[k - 1, who])
+        return np.stack(parts, axis=-1).astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `ClassicSlots.advance`; doses [n, 1] are cut at 0 and 10."""
+        k, who = state[7].astype(np.int64), np.arange(state.shape[1])
+        dose = np.clip(np.asarray(actions, dtype=np.float64)[:, 0], 0.0, 10.0)
+        # Past the day's end (no time limit of its own) the last disturbance goes on.
+        coming = np.minimum(k + 1, GRID - 1)
+        after = state.copy()
+        after[:6] = interval(state[:6], dose, state[8:][coming, who])
+        after[6], after[7] = state[0], coming
+        return after, reward(after[0]), np.zeros(len(who), dtype=bool)
+
+
+class Dosing1Slots(Dosing0Slots):
+    """Dosing-1: see `Dosing0Slots`; another day for everybody."""
+
+    def first_dose(self, rng: np.random.Generator) -> float:
+        """See `Dosing0Slots.first_dose`."""
+        return float(rng.integers(0, 7))
+
+    def day(self, rng: np.random.Generator) -> np.ndarray:
+        """See `Dosing0Slots.day`."""
+        return random_day(rng)
