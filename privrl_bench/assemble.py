@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError
+from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, RunConfig
 from privrl_bench.streams import Streams
-from privrl_bench.types import EnvSpec
+from privrl_bench.types import EnvSpec, UserBatch
 
 CARRIED_OVER = "carried-over environment"
 NOT_PRIVATE = "not private"
@@ -148,6 +153,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         raise ConfigError(
             "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
         )
+    streams = [Streams(c.seed) for c in configs]
     setup = Setup(
         spec,
         config.privacy.clip,
@@ -156,6 +162,9 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         config.hardware.device,
         config.env.obs_scaling == "private",
         config.env.reward_scaling == "private",
+        tuple(c.privacy.z for c in configs),
+        config.privacy.mechanism,
+        lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
@@ -168,14 +177,23 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
         ledgers=[Ledger(path) for path in ledger_paths],
         caveats=caveats_of(config, algo),
-        notes=notes_of(config),
+        notes={**notes_of(config), **algo.notes()},
     )
     for name in (RUNNING_OBS, RUNNING_REWARD):
         mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
         if mode == "running":
             plan.permit(name)
-    streams = [Streams(c.seed) for c in configs]
     return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+
+
+def _nobodys(
+    config: RunConfig, spec: EnvSpec, policy: Policy, episodes: int, streams: list[Streams]
+) -> Callable[[Tensor, int], UserBatch]:
+    """Whole episodes of a released policy, simulated, on streams that no user has."""
+    env = replace(config.env, user="episode", user_steps=None)
+    aside = [s.public for s in streams]
+    rollout = Rollout(env, spec, policy, aside, episodes, spec.limit, config.algo.gamma)
+    return lambda actor, index: rollout.collect(actor, index, [episodes] * len(aside))
 
 
 def _settings(config: RunConfig) -> int:

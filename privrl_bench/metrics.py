@@ -36,6 +36,10 @@ _DECLARED = (
     Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
     Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
     Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
+    Metric("exact/return", "return", "up", "released", "expected return, by dynamic programming"),
+    Metric(
+        "exact/regret", "return", "down", "released", "sum over episodes of best minus expected"
+    ),
     Metric("release/norm", "parameters", "none", "released", "L2 norm of the released change"),
     Metric("policy/norm", "parameters", "none", "released", "L2 norm of the policy vector"),
     Metric("lr", "", "none", "public", "local learning rate of this round"),

@@ -19,6 +19,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
+from privrl_bench.session import CHECKPOINT_VERSION
 from privrl_bench.signals import catching_signals
 from privrl_bench.training import RunResult, Training
 
@@ -104,6 +105,11 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
         return _already_done(rundir)
     saved = rundir.load_checkpoint()
     rounds = int(saved["round"]) if saved else 0
+    if saved and saved["version"] != CHECKPOINT_VERSION:
+        raise ConfigError(
+            "resume",
+            f"{rundir.path} was begun by another version of this program; use resume=restart",
+        )
     if rounds and not config.plan_only:
         _check_ledger(rundir / "ledger.jsonl", rounds)
     return rounds

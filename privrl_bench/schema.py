@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
+MECHANISMS = ("gaussian", "tree", "imitated_tree", "none")
 SCALINGS = ("public", "private", "running", "none")
 
 
@@ -87,7 +88,7 @@ class EnvConfig:
 class PrivacyConfig:
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
 
-    mechanism: str = "gaussian"  # gaussian | none (pooled, non-private training)
+    mechanism: str = "gaussian"  # gaussian | tree: sums over rounds | imitated_tree: leaks | none
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
@@ -99,7 +100,7 @@ class PrivacyConfig:
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
 
     def __post_init__(self) -> None:
-        require_choice("privacy.mechanism", self.mechanism, ("gaussian", "none"))
+        require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
         require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
         require_choice(
             "privacy.adjacency", self.adjacency, ("zero_out", "replace_one", "add_or_remove")
@@ -139,22 +140,40 @@ class PrivacyConfig:
             )
         elif self.population is not None:
             raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
+        if self.sampling == "poisson" and self.mechanism in ("tree", "imitated_tree"):
+            raise ConfigError(
+                "privacy.mechanism",
+                f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
+            )
 
 
 @dataclass
 class AlgoConfig:
-    """What every policy-gradient algorithm shares.
+    """What every algorithm has.
 
     `private`: users' rows go through the gate; else data are pooled, and privacy=none is needed.
+    `mechanisms`: of `privacy.mechanism`, those that it can use.
     `learns_scaling`: env.obs_scaling=private and env.reward_scaling=private mean something.
+    `whole_episodes`: a user must be one whole episode (env.user=episode).
     """
 
     private: ClassVar[bool] = True
+    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
     learns_scaling: ClassVar[bool] = False
+    whole_episodes: ClassVar[bool] = False
 
     name: str = ""
-    hidden: list[int] = field(default_factory=lambda: [64, 64])  # tanh layers
     gamma: float = 0.99
+
+    def __post_init__(self) -> None:
+        require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
+
+
+@dataclass
+class NetConfig(AlgoConfig):
+    """What every policy-gradient algorithm with a network shares."""
+
+    hidden: list[int] = field(default_factory=lambda: [64, 64])  # tanh layers
     gae_lambda: float = 0.95
     lr: float = 3e-4
     anneal_lr: bool = True  # linearly to 0 over the run
@@ -162,7 +181,7 @@ class AlgoConfig:
     normalize_advantage: bool = True
 
     def __post_init__(self) -> None:
-        require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
+        super().__post_init__()
         require("algo.gae_lambda", 0 <= self.gae_lambda <= 1, "in [0, 1]", self.gae_lambda)
         require("algo.lr", math.isfinite(self.lr) and self.lr > 0, "> 0", self.lr)
         require("algo.entropy_coef", self.entropy_coef >= 0, ">= 0", self.entropy_coef)
@@ -171,7 +190,7 @@ class AlgoConfig:
 
 
 @dataclass
-class DppgConfig(AlgoConfig):
+class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
     learns_scaling: ClassVar[bool] = True
@@ -213,10 +232,11 @@ class DppgConfig(AlgoConfig):
 
 
 @dataclass
-class PpoConfig(AlgoConfig):
+class PpoConfig(NetConfig):
     """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
 
     private: ClassVar[bool] = False
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
 
     name: str = "ppo"
     epochs: int = 10
@@ -235,10 +255,11 @@ class PpoConfig(AlgoConfig):
 
 
 @dataclass
-class A2cConfig(AlgoConfig):
+class A2cConfig(NetConfig):
     """Pooled synchronous advantage actor-critic (Mnih et al. 2016); not private."""
 
     private: ClassVar[bool] = False
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
 
     name: str = "a2c"
     value_coef: float = 0.5
@@ -330,17 +351,28 @@ class RunConfig:
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
         pooled = not self.algo.private
-        if pooled and self.privacy.mechanism != "none":
+        mechanisms = self.algo.mechanisms
+        if mechanisms == ("none",) and self.privacy.mechanism != "none":
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
                 "use privacy=none, or algo=dppg for a private run",
             )
-        if self.algo.private and self.privacy.mechanism == "none":
+        if mechanisms == ("gaussian",) and self.privacy.mechanism == "none":
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} is private by construction; for a run without noise use privacy.z=0, "
                 "for a non-private baseline algo=ppo or algo=a2c",
+            )
+        if self.privacy.mechanism not in mechanisms:
+            raise ConfigError(
+                "privacy.mechanism",
+                f"algo={self.algo.name} takes {', '.join(mechanisms)}, got {self.privacy.mechanism!r}",
+            )
+        if self.algo.whole_episodes and self.env.user != "episode":
+            raise ConfigError(
+                "env.user",
+                f"algo={self.algo.name} needs whole episodes: episode, got {self.env.user!r}",
             )
         if self.privacy.mechanism == "none" and self.privacy.z != 0:
             raise ConfigError(

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from privrl_bench.assemble import Parts
 from privrl_bench.evaluate import Evaluation, Evaluations
+from privrl_bench.exact import exact
 from privrl_bench.rollout import Rollout
 from privrl_bench.types import State
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 class Session:
@@ -38,6 +39,8 @@ class Session:
             config.algo.gamma,
             config.hardware.env_workers,
         )
+        self._exact = exact(config.env, parts.algo.policy)
+        self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         hardware = config.hardware
         self._evaluations = Evaluations(
             config.env,
@@ -63,7 +66,9 @@ class Session:
         before = parts.algo.actor(self.state)
         parts.plan.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
-        users = self.rollout.collect(before, index, parts.plan.cohort(index))
+        cohort = parts.plan.cohort(index)
+        values = self._exact_values(before, cohort)
+        users = self.rollout.collect(before, index, cohort)
         stats = users.stats
         contribution = parts.algo.local(self.state, users, parts.streams)
         del users  # raw data end here
@@ -83,12 +88,24 @@ class Session:
                 "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
                 "policy/norm": float(torch.linalg.vector_norm(after[r])),
                 "train/clipped_fraction": parts.plan.diagnostics[r]["clipped_fraction"],
+                **values[r],
                 **stats[r],
                 "train/invalid_users": parts.plan.diagnostics[r]["invalid_users"]
                 + stats[r]["train/invalid_users"],
                 **(diagnostics[r] if diagnostics else {}),
             }
             for r in range(len(parts.configs))
+        ]
+
+    def _exact_values(self, actor: Tensor, cohort: list[int]) -> list[dict[str, float]]:
+        """Expected return of the policy that everybody of this round plays, and the regret so far."""
+        if self._exact is None:
+            return [{} for _ in cohort]
+        values = self._exact.values(actor, self.rollout.scaler.frozen())
+        self._regret += torch.tensor(cohort) * (self._exact.best - torch.from_numpy(values))
+        return [
+            {"exact/return": float(value), "exact/regret": float(total)}
+            for value, total in zip(values, self._regret, strict=True)
         ]
 
     def diverged(self) -> list[bool]:
@@ -129,6 +146,7 @@ class Session:
             "state": self.state.clone().tensors,
             "round": self.state.round,
             "rollout": self.rollout.get_state(),
+            "regret": self._regret.clone(),
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -137,6 +155,7 @@ class Session:
         Returns: whether the environments came back bit for bit.
         """
         self.state = State(saved[0]["round"], _join([one["state"] for one in saved]))
+        self._regret = torch.cat([one["regret"] for one in saved])
         return self.rollout.set_state(_join([one["rollout"] for one in saved]))
 
     def close(self) -> None:
@@ -152,6 +171,7 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
         "round": snapshot["round"],
         "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
         "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
+        "regret": snapshot["regret"][r : r + 1].clone(),
     }
 
 

@@ -8,7 +8,7 @@ belongs to the gate (`privacy/noise.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,12 +24,21 @@ class Streams:
     """The streams of the replica with this seed."""
 
     seed: int
+    side: int = 0  # 0: the run's; 1: simulations of an algorithm's own, which are nobody's
+
+    @property
+    def public(self) -> Streams:
+        """Streams for simulations that are nobody's, apart from all others."""
+        return replace(self, side=1)
 
     def torch(self, name: str, *counters: int) -> torch.Generator:
         """A fresh generator of stream `name` at `counters`, for example (round,)."""
-        return generator(self.seed, _TAGS[name], *counters)
+        return generator(self.seed, self._tag(name), *counters)
 
     def episode_seed(self, name: str, *counters: int) -> int:
         """A 32-bit seed for one episode's `reset`, for example counters (slot, episode)."""
-        words = [self.seed, _TAGS[name], *counters]
+        words = [self.seed, self._tag(name), *counters]
         return int(np.random.SeedSequence(words).generate_state(1)[0])
+
+    def _tag(self, name: str) -> int:
+        return _TAGS[name] + 1000 * self.side

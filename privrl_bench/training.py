@@ -292,7 +292,7 @@ class Training:
         env = self.config.env
         content: dict[str, Any] = {
             "actor": self.parts.algo.actor(self.session.state)[r].clone(),
-            "hidden": list(self.config.algo.hidden),
+            "algo": asdict(self.config.algo),
             "env": asdict(env),
             "guarantee": self.parts.plan.guarantee(r, self.session.round).to_dict(),
         }

@@ -33,6 +33,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "assemble": (4, 1, "config to parts"),
     "session": (4, 0, "one round"),
     "audit": (5, 0, "leaks, epsilon"),
+    "exact": (4.5, 3, "known tables"),
     "envs": (0, 2, "slots"),
     "rollout": (1, 2, "users act"),
     "algos": (2, 2, "local, server"),

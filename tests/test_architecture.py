@@ -38,19 +38,22 @@ ALLOWED = {
     "rollout": {"types", "nets", "envs", "schema", "streams"},
     "evaluate": {"machine", "types", "nets", "envs", "schema", "streams"},
     "privacy": {"types", "schema", "errors", "metrics"},
-    "algos": {"types", "maths", "nets", "privacy", "schema", "streams"},
-    "assemble": {"algos", "envs", "errors", "privacy", "schema", "streams", "types"},
+    "algos": {"errors", "types", "maths", "nets", "privacy", "schema", "streams"},
+    "assemble": {
+        *("algos", "envs", "errors", "nets", "privacy", "rollout", "schema", "streams", "types"),
+    },
     "rundir": {"errors", "schema"},
     "log": {"errors", "metrics", "schema"},
     "report": {"errors", "metrics", "schema"},
-    "session": {"assemble", "evaluate", "rollout", "types"},
+    "exact": {"envs", "maths", "nets", "schema"},
+    "session": {"assemble", "evaluate", "exact", "rollout", "types"},
     "rows": {"evaluate", "log", "metrics", "report", "rundir", "session"},
     "signals": set(),
     "training": {
         *("assemble", "errors", "log", "metrics", "report", "rows"),
         *("rundir", "session", "signals"),
     },
-    "run": {"assemble", "errors", "metrics", "rundir", "schema", "signals", "training"},
+    "run": {"assemble", "errors", "metrics", "rundir", "schema", "session", "signals", "training"},
     "audit": {
         *(
             "assemble",

@@ -25,7 +25,10 @@ def test_every_algorithm_composes_with_every_environment() -> None:
             run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
             assert (run.algo.name, run.env.name) == (algo, env)
             assert type(run.algo) is config.algo_schema(algo)
-            assert run.privacy.mechanism == ("gaussian" if run.algo.private else "none")
+            assert run.privacy.mechanism == run.algo.mechanisms[0]
+            if run.algo.whole_episodes:
+                assert run.env.user == "episode"
+                continue
             assert run.env.user_steps
             steps_in_round = run.env.user_steps * run.privacy.users_per_round
             assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
@@ -34,7 +37,10 @@ def test_every_algorithm_composes_with_every_environment() -> None:
 @pytest.mark.parametrize("group", ["privacy", "hardware", "log"])
 def test_every_file_of_the_other_groups_composes(group: str) -> None:
     for choice in config.choices(group):
-        algo = "ppo" if (group, choice) == ("privacy", "none") else "dppg"
+        special = (
+            {"none": "ppo", "tree": "ucbvi", "imitated_tree": "ucbvi"} if group == "privacy" else {}
+        )
+        algo = special.get(choice, "dppg")
         config.compose([f"algo={algo}", f"{group}={choice}", *NEEDED.get(choice, [])])
 
 
@@ -182,7 +188,10 @@ ERRORS = [
         "hydra/launcher=bsic",
         "hydra/launcher: no such choice 'bsic' (did you mean basic?); allow",
     ),
-    ("privacy=1", "privacy: no such choice '1'; allowed: fixed, none, poisson"),
+    (
+        "privacy=1",
+        "privacy: no such choice '1'; allowed: fixed, imitated_tree, none, poisson, tree",
+    ),
     (
         "algoo=dppg",
         "algoo: no such key (did you mean algo?); allowed: algo, env, privacy, ",

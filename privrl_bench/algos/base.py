@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +27,10 @@ class Setup:
     device: str = "cpu"  # where local updates are computed
     private_obs: bool = False  # learn the scaling of observations under privacy
     private_reward: bool = False  # learn the scaling of rewards under privacy
+    z: tuple[float, ...] = ()  # noise multiplier of each replica
+    mechanism: str = "gaussian"
+    # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
+    simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
 
 
 class Algorithm(ABC):
@@ -43,6 +48,10 @@ class Algorithm(ABC):
 
     def caveats(self) -> dict[str, str]:
         """What this configuration lets past the gate: name -> reason. Default: nothing."""
+        return {}
+
+    def notes(self) -> dict[str, str]:
+        """What the guarantee assumes because of this configuration: name -> reason."""
         return {}
 
     @abstractmethod

@@ -15,7 +15,7 @@ from privrl_bench.algos import fused
 from privrl_bench.algos.together import AllAtOnce, Descent
 from privrl_bench.maths.returns import normalize
 from privrl_bench.nets.mlp import Mlp
-from privrl_bench.nets.policy import CategoricalPolicy, Policy, Surrogate
+from privrl_bench.nets.policy import CategoricalPolicy, NetPolicy, Surrogate
 
 
 class Objective(Protocol):
@@ -45,7 +45,7 @@ class Objective(Protocol):
 class PolicyObjective:
     """The policy loss minus `entropy_coef` times the mean entropy (`Policy.surrogate_gradient`)."""
 
-    policy: Policy
+    policy: NetPolicy
     ratio_clip: float | None
     entropy_coef: float
     normalize: bool  # the advantages of each minibatch

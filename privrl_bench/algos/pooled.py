@@ -10,7 +10,7 @@ from torch import Tensor
 from privrl_bench.algos.base import Algorithm, Setup, annealed
 from privrl_bench.maths.returns import gae
 from privrl_bench.nets.mlp import Mlp
-from privrl_bench.nets.policy import make_policy
+from privrl_bench.nets.policy import NetPolicy, make_policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import A2cConfig, PpoConfig
 from privrl_bench.streams import Streams
@@ -25,6 +25,8 @@ class PooledActorCritic(Algorithm):
     It runs through the same loop and gate as private algorithms: one row for each replica, released with
     `privacy=none`, which is neither clipped nor noised and counts as no privacy.
     """
+
+    policy: NetPolicy
 
     optimizer_tensors: tuple[str, ...] = ()
 

@@ -190,6 +190,13 @@ def _own_slots(config: EnvConfig) -> Any:
     return found
 
 
+def tables_of(config: EnvConfig) -> Any:
+    """The finite problem behind an environment (`riverswim.Model`), or None where it is not known."""
+    own = _own_slots(config)
+    found = getattr(own, "tables", None)
+    return None if found is None or config.max_episode_steps else found(config)
+
+
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
     """`count` environments: in processes if asked, over arrays where there is such a way, else in a loop.
 

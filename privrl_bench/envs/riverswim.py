@@ -71,12 +71,17 @@ class RiverSwimSlots(ClassicSlots):
 
     def __init__(self, config: EnvConfig, count: int):
         self.size = 2 + (config.max_episode_steps or self.limit)
-        try:
-            self.model = model(**config.kwargs)
-        except TypeError as error:
-            raise ConfigError("env.kwargs", f"RiverSwim does not take them: {error}") from None
+        self.model = self.tables(config)
         self._reach = self.model.transitions.cumsum(-1)
         super().__init__(config, count)
+
+    @staticmethod
+    def tables(config: EnvConfig) -> Model:
+        """The problem. Raises `ConfigError`."""
+        try:
+            return model(**config.kwargs)
+        except TypeError as error:
+            raise ConfigError("env.kwargs", f"RiverSwim does not take them: {error}") from None
 
     @staticmethod
     def spaces() -> tuple[gym.spaces.Box, gym.spaces.Discrete]:

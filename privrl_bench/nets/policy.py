@@ -22,7 +22,6 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 class Policy(Protocol):
     """What rollouts and algorithms need of a policy. N is any number of parameter vectors."""
 
-    net: Mlp
     size: int
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -34,7 +33,10 @@ class Policy(Protocol):
         ...
 
     def sampler(self, params: Tensor) -> Sampler:
-        """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions."""
+        """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions.
+
+        It is called once for every step of a round or of an evaluation, in order.
+        """
         ...
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
@@ -45,14 +47,20 @@ class Policy(Protocol):
         """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
         ...
 
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Actions as the environment takes them."""
+        ...
+
+
+class NetPolicy(Policy, Protocol):
+    """A policy with a network, whose further parameters follow those of the network."""
+
+    net: Mlp
+
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
     ) -> Tensor:
         """[N, P] gradient of N policy losses minus `entropy_coef` times the mean entropy."""
-        ...
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Actions as the environment takes them."""
         ...
 
 
@@ -75,6 +83,12 @@ class Surrogate(NamedTuple):
         return slope
 
 
+def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
+    """[*shape] Gumbel noise: the largest of logits + noise is a softmax sample."""
+    uniform = torch.rand(*shape, generator=generator)
+    return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
+
+
 class CategoricalPolicy:
     """Softmax over a choice of actions."""
 
@@ -88,9 +102,8 @@ class CategoricalPolicy:
         return self.net.init(generator, last_gain=0.01)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, actions] Gumbel noise: the largest of logits + noise is a softmax sample."""
-        uniform = torch.rand(*shape, self._actions, generator=generator)
-        return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
+        """[*shape, actions] Gumbel noise."""
+        return gumbel(generator, *shape, self._actions)
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
@@ -106,6 +119,11 @@ class CategoricalPolicy:
         logits = torch.log_softmax(self.net.forward(params, obs), dim=-1)
         chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
         return chosen, -(logits.exp() * logits).sum(-1)
+
+    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
+        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        chances = torch.softmax(self.net.forward(params, obs), dim=-1)
+        return chances.unsqueeze(1).expand(-1, horizon, -1, -1)
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
@@ -211,7 +229,7 @@ class GaussianPolicy:
         return self._centre + self._half * cut
 
 
-def make_policy(spec: EnvSpec, hidden: list[int]) -> Policy:
+def make_policy(spec: EnvSpec, hidden: list[int]) -> NetPolicy:
     """The policy class that fits the action space."""
     kind = CategoricalPolicy if spec.discrete else GaussianPolicy
     return kind(spec, tuple(hidden))

@@ -27,7 +27,7 @@ class ReleaseEvent:
     """One noised release, as one user's guarantee sees it.
 
     Attributes:
-        mechanism: `gaussian`, or `none` for a release without noise or clip.
+        mechanism: `gaussian`; `label`: no analysis, 1 / z is printed beside a caveat; `none`: no noise.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
         adjacency: zero_out | replace_one | add_or_remove.
         q: chance that a person joins the round; 1 for fixed cohorts.
@@ -89,6 +89,8 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
     counts = Counter(releases)
     if not counts:
         return 0.0
+    if all(release.mechanism == "label" and release.z > 0 for release in counts):
+        return max(1.0 / release.z for release in counts)
     if any(release.mechanism != "gaussian" or not release.z > 0 for release in counts):
         return math.inf
     relations = {release.adjacency for release in counts}

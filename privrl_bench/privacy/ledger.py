@@ -172,6 +172,15 @@ class Ledger:
         last = self._by_round[round_index][-1]
         return self._another({k: v for k, v in last.items() if k != "attempt"})
 
+    def attempts(self, round_index: int) -> int:
+        """How many lines a round has."""
+        return len(self._by_round.get(round_index, ()))
+
+    def repeats(self, before: int | None = None) -> int:
+        """Attempts beyond the first, at rounds below `before`."""
+        counts = {k: len(v) for k, v in self._by_round.items() if before is None or k < before}
+        return sum(count - 1 for count in counts.values() if count)
+
     def missing(self, rounds: int) -> list[int]:
         """Rounds below `rounds` that have no line: a ledger that was lost or cut."""
         return [index for index in range(rounds) if not self._by_round.get(index)]

@@ -9,7 +9,8 @@ the run; the name then stands in the guarantee as a caveat.
 What is proven here, given what is assumed below:
 
 1. One release is a Gaussian mechanism with multiplier z on one user's row, jointly over its blocks
-   (`release`; sensitivity: `clip.py`; rounding: `noise.py`).
+   (`release`; sensitivity: `clip.py`; rounding: `noise.py`). With `mechanism=tree` releases are what rounds add
+   to running sums, and all of them together are one mechanism on her row (`tree.py`).
 2. The transcript of all rounds is, for one user and given everybody else's data, the composition of the
    releases she is in; what comes after the gate is post-processing. A user who is in one round pays for one
    release (adaptive parallel composition). A Poisson person may be in every round.
@@ -70,6 +71,7 @@ from privrl_bench.privacy.rows import (
     block_multipliers,
     on_grid,
 )
+from privrl_bench.privacy.tree import IMITATION, RunningNoise, levels
 from privrl_bench.schema import PrivacyConfig
 
 _WRITERS = 8  # threads that wait for the disk
@@ -95,8 +97,6 @@ class PrivacyPlan:
     `diagnostics` are exact, private numbers about the last release, for the local log: for each replica the
     share of users at the clip bound and the number whose rows were not finite.
     """
-
-    notion = "central"
 
     def __init__(
         self,
@@ -125,7 +125,10 @@ class PrivacyPlan:
         self.unit = unit
         self.rounds = rounds
         self.ledgers = ledgers
-        self.caveats: Mapping[str, str] = MappingProxyType(dict(caveats or {}))
+        beside = dict(caveats or {})
+        if configs[0].mechanism == "imitated_tree":
+            beside[IMITATION[0]] = IMITATION[1]
+        self.caveats: Mapping[str, str] = MappingProxyType(beside)
         self.notes = dict(notes or {})
         if len(configs) > 1:
             self.notes["replicas"] = "epsilon is for this run alone; those trained with it compose"
@@ -136,11 +139,15 @@ class PrivacyPlan:
         for noise in noises:
             if type(noise) not in (SeededNoise, SecureNoise):
                 raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")
-            if noise.note and self.config.mechanism == "gaussian":
+            if noise.note and self.config.mechanism != "none":
                 name, why = noise.note
                 self.notes[name] = why
         self.diagnostics: list[dict[str, float]] = []
         self._noises = noises
+        running = configs[0].mechanism in ("tree", "imitated_tree")
+        imitated = configs[0].mechanism == "imitated_tree"
+        self._sums = {r: RunningNoise(imitated) for r in range(len(configs))} if running else {}
+        self._joined: tuple[tuple[int, int, int], list[Tensor]] | None = None
         self._ended: set[int] = set()
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
@@ -272,20 +279,23 @@ class PrivacyPlan:
         """Noise, public divisor, digest: [P_b] of every block of replica r, whose line is on the disk."""
         if r in self._ended:
             return {block.name: torch.zeros(block.size) for block in self.blocks}
-        config, ledger, noise = self.configs[r], self.ledgers[r], self._noises[r]
+        config, ledger = self.configs[r], self.ledgers[r]
         attempt = attempts[r]
         multipliers = block_multipliers(config.z, self.blocks)
-        private = config.mechanism == "gaussian"
+        private = config.mechanism != "none"
+        imitated = config.mechanism == "imitated_tree"
         while True:
             values = {block.name: sums[block.name][r].clone() for block in self.blocks}
             if private and config.z > 0:
-                drawn = noise.normal([b.size for b in self.blocks], round_index, attempt)
+                drawn = self._noise(r, round_index, attempt)
                 for block, one in zip(self.blocks, drawn, strict=True):
-                    std = multipliers[block.name] * block.clip
+                    std = multipliers[block.name] * (1.0 if imitated else block.clip)
                     values[block.name] = on_grid(values[block.name] + std * one, std)
             divisor = config.users_per_round if private else 1
             values = {name: (x / divisor).float() for name, x in values.items()}
             if ledger.came_out(round_index, attempt, digest(values)):
+                if r in self._sums and private and config.z > 0:
+                    self._sums[r].keep(round_index, self._joining(r, round_index, attempt))
                 return values
             if config.sampling == "poisson":
                 raise PrivacyError(
@@ -293,6 +303,29 @@ class PrivacyPlan:
                     "round has no analysis (another machine or version? start a new folder)"
                 )
             attempt = ledger.again(round_index)
+
+    def _joining(self, r: int, round_index: int, attempt: int) -> list[Tensor]:
+        """Noise that joins the running sums of replica r in this round."""
+        key = (r, round_index, attempt)
+        if self._joined is None or self._joined[0] != key:
+
+            def draw(sizes: list[int]) -> list[Tensor]:
+                return self._noises[r].normal(sizes, round_index, attempt)
+
+            sizes = [block.size for block in self.blocks]
+            self._joined = (key, self._sums[r].joining(sizes, round_index, draw))
+        return self._joined[1]
+
+    def _noise(self, r: int, round_index: int, attempt: int) -> list[Tensor]:
+        """Standard noise of one attempt: fresh, or the change of that of running sums."""
+        if r not in self._sums:
+            return self._noises[r].normal([b.size for b in self.blocks], round_index, attempt)
+        sums = self._sums[r]
+        if self._noises[r].name == "seeded":  # after a restart it can be drawn again
+            for index in sums.leaving(round_index):
+                if index not in sums.kept:
+                    sums.kept[index] = self._joining(r, index, self.ledgers[r].attempts(index) - 1)
+        return sums.change(round_index, self._joining(r, round_index, attempt))
 
     def _intend(self, round_index: int) -> dict[int, int]:
         """Lines of this round on the disk, for every replica that goes on: replica -> attempt."""
@@ -302,7 +335,7 @@ class PrivacyPlan:
                 continue
             name = self._noises[r].name
             details: dict[str, Any] = {"noise": name}
-            if config.mechanism == "gaussian":
+            if config.mechanism != "none":
                 multipliers = block_multipliers(config.z, self.blocks)
                 details["users"] = config.users_per_round
                 details["blocks"] = {
@@ -341,12 +374,16 @@ class PrivacyPlan:
         config = self.configs[r]
         if config.mechanism == "none":
             return ReleaseEvent("none", 0.0, config.adjacency)
+        if config.mechanism == "imitated_tree":
+            return ReleaseEvent("label", config.z, config.adjacency)
         z = joint_z(block_multipliers(config.z, self.blocks).values())
         if config.sampling == "fixed":
             # The blocks' multipliers are built from z; reporting z itself avoids rounding.
             if not math.isclose(z, config.z, rel_tol=1e-9):
                 raise PrivacyError(f"blocks give joint z {z}, the plan says {config.z}")
-            return ReleaseEvent("gaussian", config.z, config.adjacency)
+            # A row of a running sum is under the noise of that many nodes (`tree.py`).
+            nodes = levels(self.rounds) if config.mechanism == "tree" else 1
+            return ReleaseEvent("gaussian", config.z / math.sqrt(nodes), config.adjacency)
         people = int(config.population or 0)
         q = config.users_per_round / people
         return ReleaseEvent("gaussian", config.z, config.adjacency, q, people, self.slots)
@@ -369,6 +406,10 @@ class PrivacyPlan:
         knows, never for a guarantee.
         """
         ledger, config = self.ledgers[r], self.configs[r]
+        if config.mechanism == "tree" and ledger.lines:
+            nodes = levels(self.rounds) + ledger.repeats(below_round)
+            one = replace(self.event(r), z=config.z / math.sqrt(nodes))
+            return epsilon([one], config.delta, config.accountant)
         spent = ledger.releases(self.participation, below_round)
         found = epsilon(spent, config.delta, config.accountant)
         if config.sampling == "poisson" and ledger.summary()["repeated"]:
@@ -404,7 +445,7 @@ class PrivacyPlan:
             epsilon=value,
             delta=config.delta,
             unit=self.unit.text,
-            notion=self.notion,
+            notion="joint" if self.config.mechanism in ("tree", "imitated_tree") else "central",
             adjacency=config.adjacency.replace("_", "-"),
             caveats=dict(self.caveats),
             notes=notes,
@@ -413,12 +454,14 @@ class PrivacyPlan:
 
 def _check_config(config: PrivacyConfig) -> None:
     """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
-    if config.mechanism not in ("gaussian", "none"):
+    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "none"):
         raise PrivacyError(f"no mechanism is called {config.mechanism!r}")
     if not 0 <= config.z < math.inf or not 0 < config.clip < math.inf:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
     if not 0 < config.delta < 1:
         raise PrivacyError(f"delta = {config.delta} is no probability")
     relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    if config.sampling == "poisson" and config.mechanism not in ("gaussian", "none"):
+        raise PrivacyError("running sums have no analysis under Poisson sampling")
     if config.adjacency not in relations:
         raise PrivacyError(f"{config.sampling} sampling is analysed for {', '.join(relations)}")
