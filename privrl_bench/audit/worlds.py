@@ -286,7 +286,7 @@ class World:
         rate = parts.algo.learning_rate
         self._meet("schedule", {
             "rounds": torch.tensor([parts.rounds, parts.plan.rounds, self.session.round]),
-            "learning rate": torch.tensor([rate(index) for index in at], dtype=torch.float64),
+            "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
         })  # fmt: skip
         learned = parts.algo.scaling(self.session.state)

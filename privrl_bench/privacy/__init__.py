@@ -1,1 +1,1 @@
-"""The gate: clip, count, noise. All that an auditor of epsilon has to read."""
+"""The gate and its accounting: what an auditor of epsilon reads first. `plan.py` says what holds the rest."""

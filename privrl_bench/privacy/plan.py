@@ -24,25 +24,23 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
    `algos/*.local`. Held bit for bit by `privrl-audit leaks` (tests/audit/test_leaks.py, every shipped algorithm
    and option). What breaks it on purpose must be permitted here by name and stands in the guarantee.
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
-   at every attempt: `rollout.py` (tests/test_rollout.py).
-c. Poisson: `population` N is a public bound, and neighbouring datasets both stay within it; q = U / N and the
-   cap are functions of these public numbers. The number of people is drawn here; which of them is theirs to be,
-   independently in every round, since they are simulated. A deployment must draw them uniformly, afresh
-   and in secret (a note says so).
+   at every attempt: `rollout.py` (tests/test_rollout.py); Poisson cohorts may differ, a caveat then says so.
+c. Poisson: `population` N is a public bound, neighbouring datasets both stay within it, and q = U / N and the
+   cap are functions of these numbers. The number of people is drawn here, once for a round (`session.py`; slots
+   beyond it are not valid: tests/test_rollout.py); which of them is theirs to be, independently in every
+   round, since they are simulated. A deployment must draw them uniformly, afresh and in secret (a note).
 d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration, and the plan
-   takes nothing else. Nothing stops early on private numbers; a replica that diverges ends on its parameters,
-   which are released.
+   takes nothing else. A replica ends early when its parameters, which are released, are not finite, or when a
+   person or a signal stops the program; its guarantee stays that of all planned rounds.
 e. Nothing private leaves by another door: metrics have an audience (`metrics.py`), only those `released`
    are sent, checkpoints stay, `policy.pt` holds released values. Timing is not protected.
 f. The adversary sees every intermediate release, the ledger and the configuration, but with seeded noise not
-   the seed (a note says so). Whether a seeded round was attempted again is not covered
-   (a note says so where it happened).
+   the seed, and not whether a seeded round was attempted again (notes say so).
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
    says so).
 h. A resumed run has the same configuration, alone in its folder: `run.py`, `rundir.py` (lock, comparison).
 i. Parameters change through `Released` alone: `session.py` has one call of `server`. An algorithm that kept
    something of a row elsewhere would be found by the leak test, not by the imports.
-j. People who read private numbers on the screen do not stop a run because of them.
 """
 
 from __future__ import annotations
@@ -152,6 +150,11 @@ class PrivacyPlan:
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, Future[dict[int, int]]] | None = None
+        people = self.config.population
+        if self.config.sampling == "poisson" and not self.config.users_per_round <= (people or 0):
+            raise PrivacyError(
+                f"U = {self.config.users_per_round} users of a population of {people}"
+            )
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
@@ -424,22 +427,24 @@ class PrivacyPlan:
         return math.inf if config.mechanism == "none" else epsilon_paper(config.z, config.delta)
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
-        """The guarantee of replica r: as planned, or of its ledger after `done` rounds.
+        """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
 
-        `done` is None before training only; whatever is written afterwards counts the ledger's lines, all of
-        them, and needs one for each round that the released parameters have seen.
+        Never less than planned: a run that ends early may end because of what it released, and then no theorem
+        covers the smaller number. Never less than the ledger's lines, all of them.
 
         Raises PrivacyError if the ledger lacks one of these rounds: then nothing true can be said.
         """
-        if done is None:
-            value = self.planned_epsilon(r)
-        else:
-            gaps = self.ledgers[r].missing(done)
-            if gaps:
-                raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
-            value = self.spent_epsilon(r)
+        gaps = self.ledgers[r].missing(done or 0)
+        if gaps:
+            raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
+        value = max(self.planned_epsilon(r), self.spent_epsilon(r))
+        caveats, repeated = dict(self.caveats), self.ledgers[r].summary()["repeated"]
+        if repeated and self.config.sampling == "poisson":
+            caveats["repeated rounds"] = (
+                "epsilon is the larger of two analyses, neither proven for both"
+            )
         config, notes = self.configs[r], dict(self.notes)
-        if self._noises[r].name == "seeded" and self.ledgers[r].summary()["repeated"]:
+        if self._noises[r].name == "seeded" and repeated:
             notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
         return Guarantee(
             epsilon=value,
@@ -447,7 +452,7 @@ class PrivacyPlan:
             unit=self.unit.text,
             notion="joint" if self.config.mechanism in ("tree", "imitated_tree") else "central",
             adjacency=config.adjacency.replace("_", "-"),
-            caveats=dict(self.caveats),
+            caveats=caveats,
             notes=notes,
         )
 

@@ -100,12 +100,37 @@ def test_poisson_cohorts(critic, user):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+TABULAR = ("dppg_l2", "dppg_kl", "ucbvi")  # for RiverSwim, whole episodes, without networks
+
+
+@cache
+def swim(*words):
+    """One small run on RiverSwim."""
+    few = ("privacy.users_per_round=3", "eval.episodes=1", "total_steps=600")
+    return shrink(compose([*words, "env=riverswim", *few]))[0]
+
+
 @pytest.mark.parametrize("algo", choices("algo"))
 def test_every_algorithm_as_it_is_shipped(algo):
-    report = find_leaks(base(f"algo={algo}"))
+    report = find_leaks(swim(f"algo={algo}") if algo in TABULAR else base(f"algo={algo}"))
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)
     assert report.open == (report.status == "none")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("algo=dppg_l2", "algo.score=true", "algo.features=pairs"), set()),
+        (("algo=dppg_l2", "algo.baseline=shared"), {"shared baseline"}),
+        (("algo=dppg_kl", "algo.fisher=public", "algo.fisher_episodes=4"), set()),
+        (("algo=dppg_kl", "algo.fisher=private"), set()),
+        (("algo=dppg_kl", "algo.fisher=private", "algo.baseline=shared"), {"shared baseline"}),
+    ],
+    ids=str,
+)
+def test_options_of_log_linear_policies(words, found):
+    assert set(assert_as_declared(swim(*words)).found) == found
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
