@@ -63,7 +63,7 @@ def _main(words: list[str]) -> int:
         check_sweep(overrides, args.config_dir)
     else:
         check_hardware(config.compose(overrides, args.config_dir))
-    with _results_file() as path:
+    with results_file() as path:
         code = _enter_hydra(words)
         outcomes = jobs.recorded(path)
     return finish_sweep(outcomes, code) if sweep else finish_run(outcomes, code)
@@ -193,7 +193,8 @@ def job(cfg: DictConfig) -> None:
 
 
 @contextlib.contextmanager
-def _results_file() -> Iterator[Path]:
+def results_file() -> Iterator[Path]:
+    """A file where jobs leave their outcomes while the block runs (`jobs.recorded`)."""
     with tempfile.TemporaryDirectory(prefix="privrl_bench_") as folder:
         path = Path(folder) / "results.jsonl"
         path.touch()

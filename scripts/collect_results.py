@@ -3,7 +3,7 @@
     python scripts/collect_results.py outputs outputs/paper/main_job
 
 Keeps the folder structure. Left out: checkpoints, policies, ledgers, timings, W&B files. Then
-`python scripts/report_runs.py outputs/paper/main_job` makes the table and the pictures.
+`privrl-report outputs/paper/main_job` makes the table and the pictures.
 """
 
 from __future__ import annotations

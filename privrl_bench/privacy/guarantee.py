@@ -34,8 +34,8 @@ class Unit:
 class Guarantee:
     """(epsilon, delta), for whom, under which adjacency, and what is outside it.
 
-    Status: `formal` when a theorem covers everything released, given what `notes` say; `heuristic` when epsilon is
-    the accountant's number but `caveats` name things it does not cover; `none` when there is no bound.
+    Status: `formal` when a theorem covers everything released, given what `notes` say; `heuristic` when
+    epsilon is the accountant's number but `caveats` name what it does not cover; `none`: there is no bound.
     """
 
     epsilon: float

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.report.runs import Run, load_run, nested, number, usable
-from privrl_bench.report.stats import mean_ci
+from privrl_bench.report.stats import mean_ci, profile
 from privrl_bench.report.tables import Group, group_runs, short
 
 STYLE: Any = {
@@ -28,6 +28,7 @@ STYLE: Any = {
     "legend.fontsize": 9,
 }
 _RETURN_LABEL = "mean undiscounted return"
+_PANELS_ACROSS = 3
 
 
 def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
@@ -36,7 +37,7 @@ def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
     steps, returns = run.curve()
     ci_steps, ci = run.curve("eval/return_ci95")
     half = np.array([dict(zip(ci_steps, ci, strict=True)).get(step, math.nan) for step in steps])
-    with _figure(path, 1) as (axes,):
+    with figure(path, 1) as (axes,):
         axes.plot(steps, returns, marker="o", markersize=3, color="C0")
         axes.fill_between(steps, returns - half, returns + half, color="C0", alpha=0.2, linewidth=0)
         if not len(steps):
@@ -45,19 +46,42 @@ def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
         _steps_axis(axes)
 
 
-def curves(runs: Sequence[Run], path: Path) -> None:
-    """Return against steps: mean over seeds with its 95 % interval, one thin line per seed.
+def curves(
+    runs: Sequence[Run],
+    path: Path,
+    metric: str = "eval/return_mean",
+    label: str = _RETURN_LABEL,
+) -> None:
+    """A metric against steps: mean over seeds with its 95 % interval, one thin line per seed.
 
-    One panel per environment. The mean covers the steps that all seeds of a group have reached.
+    One panel per environment. The mean covers the steps that all seeds of a group have reached. Also as SVG.
     """
-    groups = [g for g in group_runs([run for run in runs if len(run.curve()[0])]) if g.runs]
+    groups = [g for g in group_runs([run for run in runs if len(run.curve(metric)[0])]) if g.runs]
     panels = _by_env(groups)
-    with _figure(path, len(panels), legend_below=_rows(panels)) as figure_axes:
-        for axes, (env, members) in zip(figure_axes, panels, strict=True):
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
             for group, colour in zip(members, _colours(members), strict=True):
-                _group_curve(axes, group, colour)
+                _group_curve(axes, group, colour, metric)
             axes.set_title(env)
-            _steps_axis(axes)
+            _steps_axis(axes, label)
+            _legend(axes, members)
+
+
+def profiles(groups: Sequence[Group], path: Path) -> None:
+    """Share of a group's seeds above every return, one panel per environment. Also as SVG."""
+    panels = _by_env(groups)
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
+            every = [run.final_return for group in members for run in group.runs]
+            room = 0.03 * (max(every) - min(every)) or 1.0
+            at = np.linspace(min(every) - room, max(every) + room, 400)
+            for group, colour in zip(members, _colours(members), strict=True):
+                share = profile([run.final_return for run in group.runs], at)
+                axes.step(at, share, where="post", color=colour, label=group.label)
+            axes.set_title(env)
+            axes.set_xlabel(f"final {_RETURN_LABEL}")
+            axes.set_ylabel("share of seeds above")
+            axes.set_ylim(-0.03, 1.03)
             _legend(axes, members)
 
 
@@ -67,8 +91,8 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
     Runs without a finite epsilon are dashed lines. One panel per environment.
     """
     panels = _by_env(group_runs(usable(runs)))
-    with _figure(path, len(panels), legend_below=_rows(panels)) as figure_axes:
-        for axes, (env, members) in zip(figure_axes, panels, strict=True):
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
             _epsilon_panel(axes, members)
             axes.set_title(env)
             axes.set_xlabel(
@@ -113,14 +137,19 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
         if math.isfinite(half):
             axes.axhspan(mean - half, mean + half, color=f"C{at}", alpha=0.1, linewidth=0)
     if not lines:
-        axes.set_xticks([])
+        axes.set_xlim(0.1, 10.0)  # nothing is at any epsilon
+        axes.set_xticks([], [])
         if not not_private:
             _empty(axes, "no finished run")
+    known = {max(run.epsilon for run in g.runs) for members in lines.values() for g in members}
+    if len(known) == 1:
+        (only,) = known
+        axes.set_xlim(only / 3, only * 3)
     axes.margins(x=0.12)
 
 
-def _group_curve(axes: Any, group: Group, colour: Any) -> None:
-    points = [dict(zip(*run.curve(), strict=True)) for run in group.runs]
+def _group_curve(axes: Any, group: Group, colour: Any, metric: str) -> None:
+    points = [dict(zip(*run.curve(metric), strict=True)) for run in group.runs]
     for one in points:
         axes.plot(list(one), list(one.values()), color=colour, alpha=0.3, linewidth=0.8)
     steps = sorted(set(points[0]).intersection(*points[1:]))
@@ -161,32 +190,49 @@ def _rows(panels: Sequence[tuple[str, list[Group]]]) -> int:
 
 
 @contextmanager
-def _figure(path: Path, panels: int, legend_below: int = 0) -> Iterator[Sequence[Any]]:
-    """A row of `panels` axes, saved to `path`; room for `legend_below` legend lines under each."""
+def figure(
+    path: Path, panels: int, legend_below: int = 0, vector: bool = False
+) -> Iterator[Sequence[Any]]:
+    """`panels` axes, three to a row, saved to `path`; room for `legend_below` legend lines under each.
+
+    `vector`: also as SVG, beside it.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         # No pyplot: nothing global is left behind and no display is looked for.
-        figure = Figure(figsize=(6.4 * panels, 4.0 + 0.2 * legend_below), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure.subplots(1, panels, squeeze=False)[0]
+        wide = min(panels, _PANELS_ACROSS)
+        high = math.ceil(panels / wide)
+        size = (6.4 * wide, (4.0 + 0.2 * legend_below) * high)
+        made = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(made)
+        places = list(made.subplots(high, wide, squeeze=False).ravel())
+        for spare in places[panels:]:
+            spare.remove()
+        yield places[:panels]
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        made.savefig(path)
+        if vector:
+            made.savefig(Path(path).with_suffix(".svg"))
 
 
 def _legend(axes: Any, groups: Sequence[Group]) -> None:
-    """Below the panel, where it hides no curve."""
     if groups:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
+        legend_below(axes)
 
 
-def _steps_axis(axes: Any) -> None:
+def legend_below(axes: Any) -> None:
+    """Below the panel, where it hides no curve."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
+
+
+def _steps_axis(axes: Any, label: str = _RETURN_LABEL) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.set_xlabel("environment steps")
-    axes.set_ylabel(_RETURN_LABEL)
+    axes.set_ylabel(label)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 

@@ -56,3 +56,38 @@ def iqm_ci(
     values = samples[:, cut : data.size - cut].mean(axis=1)
     low, high = np.quantile(values, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return iqm(data), float(low), float(high)
+
+
+def profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
+    """Performance profile: share of `scores` [n] that exceed each threshold [k], [k].
+
+    Source: Agarwal et al. 2021, section 4.2.
+    """
+    data = np.asarray(scores, dtype=float).ravel()
+    if data.size == 0:
+        raise ValueError("no scores")
+    return (data[None, :] > np.asarray(thresholds, dtype=float)[:, None]).mean(axis=1)
+
+
+def improvement(
+    x: ArrayLike,
+    y: ArrayLike,
+    generator: np.random.Generator,
+    repetitions: int = 2000,
+    confidence: float = 0.95,
+) -> tuple[float, float, float]:
+    """Chance that a run of `x` [n] beats one of `y` [m], ties half, and its bootstrap interval.
+
+    Runs of both are drawn with replacement. Source: Agarwal et al. 2021, section 4.3.
+    """
+    a, b = (np.asarray(one, dtype=float).ravel() for one in (x, y))
+    if not a.size or not b.size:
+        raise ValueError("no scores")
+    wins = (a[:, None] > b[None, :]) + 0.5 * (a[:, None] == b[None, :])
+    rows = generator.integers(a.size, size=(repetitions, a.size))
+    columns = generator.integers(b.size, size=(repetitions, b.size))
+    values = np.array(
+        [wins[np.ix_(r, c)].mean() for r, c in zip(rows, columns, strict=True)], dtype=float
+    )
+    low, high = np.quantile(values, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return float(wins.mean()), float(low), float(high)

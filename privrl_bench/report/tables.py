@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.report.runs import Run, flatten, nested, number, usable
-from privrl_bench.report.stats import mean_ci
+from privrl_bench.report.stats import iqm_ci, mean_ci
 
 # Settings that change no result, and those that have a column of their own.
-_IRRELEVANT = ("seed", "resume", "plan_only")
+_IRRELEVANT = ("seed", "resume", "plan_only", "values_from")
 _OWN_COLUMN = ("algo.name", "env.name", "env.id", "env.domain", "env.task", "privacy.z")
 _ABSENT = "-"
 
@@ -29,6 +32,10 @@ HEADER = (
     "ci95",
     "min",
     "max",
+    "median",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
     "epsilon",
     "delta",
     "epsilon_paper",
@@ -91,6 +98,8 @@ class Row:
     return_ci95: float  # half width of the t interval over seeds, nan for one seed
     return_min: float
     return_max: float
+    return_median: float
+    return_iqm: tuple[float, float, float]  # interquartile mean, bootstrap interval
     epsilon: float  # the largest of the group
     delta: float
     epsilon_paper: float  # nan where the paper's formula does not apply
@@ -149,13 +158,13 @@ def left_out(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown, columns aligned, with a line that says what the numbers are."""
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """(head, lines) of the table for people; guarantees are numbered as in `legend`."""
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
-    head = ["algo", "env", "z", "seeds", "return (mean ± 95 % CI)", "min", "max"]
+    head = ["algo", "env", "z", "seeds", "return (mean ± 95 % CI)", "min", "max", "IQM (95 % CI)"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
-    cells = [
+    lines = [
         [
             row.algo,
             row.env,
@@ -164,7 +173,8 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{_fixed(row.return_mean)} ± {_fixed(row.return_ci95)}",
             _fixed(row.return_min),
             _fixed(row.return_max),
-            short(row.epsilon),
+            "{} ({} to {})".format(*map(_fixed, row.return_iqm)) if row.seeds > 1 else _ABSENT,
+            shown_epsilon(row.epsilon) if not math.isnan(row.epsilon) else _ABSENT,
             short(row.delta),
             short(row.epsilon_paper),
             f"{row.guarantee} [{kinds.index(row.terms) + 1}]",
@@ -175,17 +185,56 @@ def markdown(rows: Sequence[Row]) -> str:
     ]
     if with_variant:
         head.insert(3, "variant")
-        for line, row in zip(cells, rows, strict=True):
+        for line, row in zip(lines, rows, strict=True):
             line.insert(3, row.variant or _ABSENT)
-    widths = [max(len(line[at]) for line in [head, *cells]) for at in range(len(head))]
-    lines = [_line(head, widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
-    lines += [_line(line, widths) for line in cells]
-    note = (
-        "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
-        "the half width of its 95 % t interval over seeds (- for one seed)."
-    )
-    legend = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
-    return "\n".join([*lines, "", note, "", "Guarantees:", "", *legend, ""])
+    return head, lines
+
+
+def legend(rows: Sequence[Row]) -> str:
+    """What the numbers of the guarantees mean, and the returns."""
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    text = [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    return ". ".join([_NOTE.rstrip("."), *text])
+
+
+_NOTE = (
+    "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
+    "the half width of its 95 % t interval over seeds (- for one seed)."
+)
+
+
+def aligned(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns."""
+    widths = [max(len(line[at]) for line in [head, *lines]) for at in range(len(head))]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([_line(head, widths), rule, *(_line(line, widths) for line in lines)])
+
+
+def latex(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """The same as a LaTeX tabular (booktabs)."""
+
+    def row(texts: Sequence[str]) -> str:
+        return " & ".join(map(_escaped, texts)) + r" \\"
+
+    rule = [r"\toprule", row(head), r"\midrule", *map(row, lines), r"\bottomrule"]
+    return "\n".join([rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", ""])
+
+
+def _escaped(text: str) -> str:
+    """
+    >>> _escaped("95 % of a_b ± 1")
+    '95 \\\\% of a\\\\_b $\\\\pm$ 1'
+    """
+    for sign in "&%#_$":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("±", r"$\pm$")
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, columns aligned, with a line that says what the numbers are."""
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    said = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *said, ""])
 
 
 def csv_text(rows: Sequence[Row]) -> str:
@@ -196,6 +245,7 @@ def csv_text(rows: Sequence[Row]) -> str:
     for row in rows:
         values = [row.algo, row.env, _ABSENT if row.z is None else row.z, row.variant, row.seeds]
         values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
+        values += [row.return_median, *row.return_iqm]
         values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
         terms = row.terms
         values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
@@ -204,10 +254,11 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
-    """Write `table.md` and `table.csv` into `folder`, creating it."""
+    """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(markdown(rows), encoding="utf-8")
     (folder / "table.csv").write_text(csv_text(rows), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(*cells(rows)), encoding="utf-8")
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -272,6 +323,8 @@ def _row(group: Group) -> Row:
         return_ci95=half,
         return_min=min(returns),
         return_max=max(returns),
+        return_median=float(np.median(returns)),
+        return_iqm=iqm_ci(np.array(returns)[:, None], np.random.default_rng(0)),
         epsilon=_largest(run.epsilon for run in runs),
         delta=_largest(number(run.summary.get("delta")) for run in runs),
         epsilon_paper=_largest(number(run.summary.get("epsilon_paper")) for run in runs),

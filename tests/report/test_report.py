@@ -2,15 +2,17 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 from report.fake_runs import write_run, write_sweep
 
+from privrl_bench.report.cli import main
 from privrl_bench.report.plots import curves, learning_curve, return_against_epsilon
 from privrl_bench.report.runs import load_runs
-from privrl_bench.report.stats import iqm, iqm_ci, mean_ci
-from privrl_bench.report.tables import csv_text, left_out, markdown, summarise
+from privrl_bench.report.stats import improvement, iqm, iqm_ci, mean_ci, profile
+from privrl_bench.report.tables import csv_text, latex, left_out, markdown, summarise
 
 
 def test_mean_and_interval_by_hand():
@@ -85,21 +87,45 @@ def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
 
-def test_the_script_prints_the_table_and_writes_four_files(tmp_path, capsys):
-    import importlib.util
-    from pathlib import Path
-
-    path = Path(__file__).parents[2] / "scripts" / "report_runs.py"
-    spec = importlib.util.spec_from_file_location("report_runs", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
     write_sweep(tmp_path / "runs")
-    assert script.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
     assert "470.0 ±" in capsys.readouterr().out
     names = {p.name for p in (tmp_path / "out").iterdir()}
-    assert names == {"table.md", "table.csv", "curves.png", "return_against_epsilon.png"}
+    pictures = {f"{n}.{k}" for n in ("curves", "return_against_epsilon") for k in ("png", "svg")}
+    assert {"table.md", "table.csv", "table.tex", "index.html"} | pictures <= names
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "470.0 ±" in page
+    assert "http" not in re.sub(r"data:image/png;base64,[^']*", "", page)  # nothing is fetched
+    assert page.count("data:image/png") >= 2
     (tmp_path / "empty").mkdir()
-    assert script.main([str(tmp_path / "empty")]) == 1
+    assert main([str(tmp_path / "empty")]) == 1
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_profiles_and_chances_of_improvement_by_hand():
+    assert profile([1.0, 2.0, 2.0, 5.0], [0.0, 1.0, 1.5, 2.0, 9.0]).tolist() == [
+        1,
+        0.75,
+        0.75,
+        0.25,
+        0,
+    ]
+    rng = np.random.default_rng(0)
+    value, low, high = improvement([3.0, 1.0], [2.0, 1.0], rng)
+    assert value == pytest.approx((1 + 1 + 0 + 0.5) / 4)
+    assert 0.0 <= low <= value <= high <= 1.0
+    assert improvement([5.0] * 4, [1.0] * 4, rng) == (1.0, 1.0, 1.0)
+    for empty in (lambda: profile([], [1.0]), lambda: improvement([], [1.0], rng)):
+        with pytest.raises(ValueError, match="no scores"):
+            empty()
+
+
+def test_latex_escapes_its_signs():
+    text = latex(["a_b", "95 %"], [["1 ± 2", "x & y"]])
+    assert r"a\_b & 95 \% \\" in text
+    assert r"1 $\pm$ 2 & x \& y \\" in text
 
 
 def test_status_with_a_reason_is_shown(tmp_path):

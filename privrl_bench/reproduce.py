@@ -1,0 +1,245 @@
+"""Drives the runs that answer a paper's tables and figures, then writes the comparison.
+
+What is to be run stands in a YAML file (scripts/papers/*.yaml); every run is an ordinary job of a sweep
+with its ordinary folder, so a stopped reproduction goes on where it was, and items share the runs that they
+have in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench import cli, config, jobs
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.report.paper import Cell, Line, Panel, Picture, Table, write_item
+from privrl_bench.report.runs import load_run
+from privrl_bench.sweep import run_jobs
+from privrl_bench.trivial import trivial_return
+
+
+@dataclass(frozen=True)
+class Want:
+    """Runs of one setting over seeds. `words` hold neither the seed nor the environment."""
+
+    env: str
+    words: tuple[str, ...]
+    seeds: int
+
+    def overrides(self, seed: int) -> list[str]:
+        """The command line of one run."""
+        return [f"env={self.env}", *self.words, f"seed={seed}"]
+
+    def folder(self, root: Path, seed: int) -> Path:
+        """Where `privrl-bench` would put the run below `root`."""
+        words = self.overrides(seed)
+        algo = next(w.partition("=")[2] for w in self.words if w.startswith("algo="))
+        return root / config.run_folder({"algo": algo, "env": self.env}, words, seed)
+
+
+@dataclass
+class Paper:
+    """The file of one paper."""
+
+    path: Path
+    content: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.content = yaml.safe_load(self.path.read_text())
+
+    @property
+    def name(self) -> str:
+        """`dppg` for dppg.yaml."""
+        return self.path.stem
+
+    def items(self) -> list[str]:
+        """Names of tables and figures."""
+        return list(self.content["items"])
+
+    def scale(self, name: str, env: str, seeds: int | None) -> tuple[int, tuple[str, ...]]:
+        """(seeds, further words) of an environment at a scale."""
+        scale = self.content["scales"][name]
+        special = scale.get("envs", {}).get(env, {})
+        count = seeds or special.get("seeds", scale["seeds"])
+        words = special.get("words", scale["words"])
+        extra = scale["words"] if "words" in special and special["words"] != scale["words"] else []
+        own = {w.partition("=")[0] for w in words}
+        kept = [w for w in extra if w.partition("=")[0] not in own and words]
+        return count, (*kept, *words)
+
+
+def table_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Table:
+    """A table's cells with the runs they want."""
+    item = paper.content["items"][name]
+    rows = []
+    for env, label, mean, half, words, formal in item["rows"]:
+        count, more = paper.scale(scale, env, seeds)
+
+        def want(
+            given: Sequence[str] | None,
+            env: str = env,
+            more: tuple[str, ...] = more,
+            count: int = count,
+        ) -> Want | None:
+            return None if given is None else Want(env, (*given, *more), count)
+
+        rows.append(Cell(env, label, (mean, half), want(words), want(formal)))
+    return Table(item["title"], rows)
+
+
+def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Picture:
+    """A figure's panels with the runs they want."""
+    item = paper.content["items"][name]
+    kind = item["picture"]
+    if kind == "curves":
+        table = table_of(paper, item["like"], scale, seeds)
+        panels = []
+        for env, cells in itertools.groupby(table.cells, key=lambda cell: cell.env):
+            lines = []
+            for cell in cells:
+                lines.append(Line(cell.label, False, [cell.paper_like]))
+                if cell.formal:
+                    lines.append(Line(f"{cell.label}, formal", True, [cell.formal]))
+            panels.append(Panel(env, lines))
+        return Picture(item["title"], kind, panels)
+    panels = []
+    for panel in item.get("panels", []):
+        count, more = paper.scale(scale, panel["env"], seeds)
+        lines = []
+        for line in item["lines"]:
+            base = (*line["words"], *panel["words"], *more)
+            sweep = [[f"privacy.z={z}"] for z in line.get("sweep", [])] or [[]]
+            wants = [Want(panel["env"], (*base, *extra), count) for extra in sweep]
+            lines.append(Line(line["label"], bool(line.get("formal")), wants))
+        panels.append(Panel(panel["label"], lines))
+    return Picture(item["title"], kind, panels, item.get("deltas", []))
+
+
+def wants_of(item: Table | Picture) -> list[Want]:
+    """Every setting of an item, once."""
+    found: dict[Want, None] = {}
+    if isinstance(item, Table):
+        for cell in item.cells:
+            found |= {w: None for w in (cell.paper_like, cell.formal) if w is not None}
+    else:
+        for panel in item.panels:
+            found |= {w: None for line in panel.lines for w in line.wants}
+    return list(found)
+
+
+def reproduce(
+    paper: Paper, names: Iterable[str], scale: str, seeds: int | None, out: Path, only_report: bool
+) -> int:
+    """Run what is missing, then write the report of every item. Returns the exit code.
+
+    Raises:
+        ConfigError: no such item or scale.
+    """
+    chosen = list(names)
+    for name in chosen:
+        if name not in paper.items():
+            allowed = [f"{paper.name}-{item}" for item in paper.items()]
+            near = suggest(f"{paper.name}-{name}", allowed)
+            raise ConfigError(
+                "item",
+                f"no such item {paper.name}-{name}{near}; allowed: {', '.join(allowed)}, all",
+            )
+    items: dict[str, Table | Picture] = {}
+    for name in chosen:
+        kind = table_of if "rows" in paper.content["items"][name] else picture_of
+        items[name] = kind(paper, name, scale, seeds)
+    root = out / paper.name / scale
+    code = 0
+    if not only_report:
+        wants = list(dict.fromkeys(w for item in items.values() for w in wants_of(item)))
+        code = drive(wants, root / "runs")
+    for name, item in items.items():
+        runs, trivial = load(root / "runs", item), trivial_scores(item)
+        page = write_item(item, paper.content["paper"], root / name, runs, trivial)
+        print(f"look at {page}", flush=True)
+    return code
+
+
+def drive(wants: Sequence[Want], root: Path) -> int:
+    """Train what is not done yet, with the time left for the whole. Returns the exit code."""
+    parts = _parts(wants, root)
+    total = sum(job.config.total_steps for part in parts for job in part)
+    done, failed, started = 0, 0, time.perf_counter()
+    for number, part in enumerate(parts, start=1):
+        passed = time.perf_counter() - started
+        left = f", about {_minutes(passed * (total - done) / done)} left" if done else ""
+        first = part[0]
+        print(
+            f"whole   part {number} of {len(parts)}: {len(part)} runs of {first.config.algo.name} on "
+            f"{first.config.env.label}; {100 * done / max(total, 1):.0f} % of the steps done{left}",
+            flush=True,
+        )
+        with cli.results_file() as results:
+            code = run_jobs(part)
+            outcomes = jobs.recorded(results)
+        if code:
+            return code
+        bad = [one for one in outcomes if one.status == "failed"]
+        failed += len(bad)
+        for one in bad:
+            print(f"failed  {one.folder}: {one.reason}", flush=True)
+        done += sum(job.config.total_steps for job in part)
+    return int(failed > 0)
+
+
+def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
+    """Jobs in parts that are trained one after the other: small ones together, large ones alone."""
+    parts: list[list[jobs.Job]] = []
+    by_setting: dict[tuple[str, ...], list[jobs.Job]] = {}
+    number = itertools.count()
+    for want in wants:
+        key = (want.env, *[w for w in want.words if not w.startswith("privacy.z=")])
+        for seed in range(want.seeds):
+            folder, words = want.folder(root, seed), want.overrides(seed)
+            if load_run(folder).state == "done":
+                continue
+            run = config.compose([*words, "log=none"])
+            by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
+    room = 0
+    for group in by_setting.values():
+        steps = sum(job.config.total_steps for job in group)
+        if parts and room + steps <= _SMALL:
+            parts[-1] += group
+            room += steps
+        else:
+            parts.append(list(group))
+            room = steps
+    return parts
+
+
+_SMALL = 1_000_000  # steps of runs that are handed out together
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def trivial_scores(item: Table | Picture) -> dict[str, str]:
+    """For a table: what the trivial policy of every environment scores in 100 episodes."""
+    found = {}
+    for env in sorted({cell.env for cell in item.cells}) if isinstance(item, Table) else ():
+        score = trivial_return(env, 100)
+        if score is not None:
+            name, (mean, half) = score
+            found[env] = f"{mean:.1f} ± {half:.1f} ({name})"
+    return found
+
+
+def load(root: Path, item: Table | Picture) -> dict[Want, list[Any]]:
+    """Finished runs of every setting of an item."""
+    found = {}
+    for want in wants_of(item):
+        runs = [load_run(want.folder(root, seed)) for seed in range(want.seeds)]
+        found[want] = [run for run in runs if run.state == "done"]
+    return found
