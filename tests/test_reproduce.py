@@ -1,0 +1,132 @@
+"""Reproductions: the shipped items are sound, missing runs are made, finished ones are not made again."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from privrl_bench import config, reproduce
+from privrl_bench.report.paper import Cell, Table, judged, verdict
+from privrl_bench.report.runs import Run
+from privrl_bench.reproduce import Paper, Want, picture_of, table_of, wants_of
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
+
+
+def script():
+    spec = importlib.util.spec_from_file_location("reproduce_script", SCRIPTS / "reproduce.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def item_of(paper, name, scale="smoke"):
+    kind = table_of if "rows" in paper.content["items"][name] else picture_of
+    return kind(paper, name, scale, None)
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("scale", ["smoke", "short", "paper"])
+def test_every_run_of_every_item_composes(path, scale) -> None:
+    paper = Paper(path)
+    seen = {}
+    for name in paper.items():
+        for want in wants_of(item_of(paper, name, scale)):
+            key = tuple(w for w in want.words if not w.startswith("privacy.z="))
+            if (want.env, key) not in seen:
+                seen[want.env, key] = config.compose(want.overrides(0))
+    assert len(seen) > 10
+    if scale == "smoke":
+        assert all(run.total_steps <= 35_000 for run in seen.values())
+
+
+def test_a_runs_folder_is_the_one_that_the_command_would_use() -> None:
+    want = Want("cartpole", ("algo=dppg", "paper=dppg", "privacy.z=1"), 2)
+    assert want.folder(Path("x"), 3) == Path("x/dppg/cartpole/paper=dppg,privacy.z=1,seed=3")
+
+
+TINY = {
+    "paper": "A paper",
+    "scales": {"smoke": {"seeds": 2, "words": ["eval.episodes=2", "log.plot=false"]}},
+    "items": {
+        "table1": {
+            "title": "Table 1",
+            "rows": [
+                [
+                    "cartpole",
+                    "DPPG",
+                    10.0,
+                    5.0,
+                    ["algo=dppg", "paper=dppg", "total_steps=1024"],
+                    None,
+                ],
+                [
+                    "riverswim",
+                    "UCB-VI",
+                    1.0,
+                    0.5,
+                    ["algo=ucbvi", "privacy.z=1", "total_steps=60"],
+                    None,
+                ],
+            ],
+        },
+        "fig1": {
+            "title": "Figure 1",
+            "picture": "regret",
+            "panels": [{"env": "riverswim", "words": ["total_steps=60"], "label": "p = 0.6"}],
+            "lines": [{"label": "tree", "words": ["algo=ucbvi"], "sweep": [1, 2], "formal": True}],
+        },
+        "fig3": {"title": "Figure 3", "picture": "accounting", "deltas": [1e-5]},
+        "fig4": {"title": "Figure 4", "picture": "riverswim"},
+        "fig8": {"title": "Figure 8", "picture": "curves", "like": "table1"},
+    },
+}
+
+
+def test_missing_runs_are_made_once_and_everything_is_compared(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    paper = Paper(tmp_path / "tiny.yaml")
+    assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
+    shown = capsys.readouterr().out
+    assert "whole   part 1 of" in shown
+    assert "of 2 cells inside or above" in shown
+    root = tmp_path / "tiny" / "smoke"
+    for name in ("fig1", "fig3", "fig4", "fig8"):
+        assert (root / name / "figure.png").stat().st_size > 10_000
+        assert (root / name / "figure.svg").exists()
+        assert "data:image/png" in (root / name / "index.html").read_text()
+    text = (root / "table1" / "table.md").read_text()
+    assert "10.0 ± 5.0" in text
+    assert "push where the pole falls" in text
+    assert "heuristic" in text
+    assert (root / "table1" / "table.tex").exists()
+    # Two seeds of three settings: the figure's z = 1 is the table's run.
+    assert len(list(root.rglob("status.json"))) == 6
+
+    def never(part):
+        raise AssertionError("a finished run was handed out again")
+
+    monkeypatch.setattr(reproduce, "run_jobs", never)
+    assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
+
+
+def test_words_that_do_not_exist_are_answered(capsys) -> None:
+    main = script().main
+    assert main(["dppg-tabel1"]) == 2
+    assert "did you mean dppg-table1?" in capsys.readouterr().err
+    assert main(["nobody-table1"]) == 2
+    assert "allowed: dppg-table1" in capsys.readouterr().err
+
+
+def test_verdicts() -> None:
+    def run(value):
+        return Run(Path("x"), {"status": "done"}, summary={"return": {"mean": value}})
+
+    cell = Cell("cartpole", "PPO", (10.0, 2.0), "want", None)
+    found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
+    assert found == ["no run", "below", "inside", "above"]
+    assert verdict(Table("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")
