@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -132,3 +134,31 @@ def test_status_with_a_reason_is_shown(tmp_path):
     folder = write_run(tmp_path / "x", status="failed")
     (folder / "status.json").write_text(json.dumps({"status": "failed", "reason": "NaN"}))
     assert "failed (NaN)" in left_out(load_runs(tmp_path))[0]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
+def test_a_browser_shows_the_page(tmp_path):
+    """Pictures are shown at their size and the table is there, without anything from outside."""
+    write_sweep(tmp_path / "runs")
+    main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    page = tmp_path / "out" / "index.html"
+    probe = (
+        "<script>addEventListener('load', () => {"
+        "const seen = [...document.images].map(i => i.complete && i.naturalWidth > 300);"
+        "document.title = JSON.stringify([seen, document.querySelectorAll('tbody tr').length,"
+        "document.documentElement.scrollWidth <= innerWidth]);})</script></body>"
+    )
+    page.write_text(page.read_text().replace("</body>", probe))
+    quiet = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-sync")
+    flags = [f"--{flag}" for flag in (*quiet, "disable-component-update", "no-first-run")]
+    command = ["chromium", "--headless", *flags, f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [*command, "--window-size=1300,900", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.S)
+    images, rows, fits = json.loads(title.group(1))
+    assert len(images) >= 2
+    assert all(images)
+    assert rows >= 3
+    assert fits
