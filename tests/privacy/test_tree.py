@@ -74,6 +74,15 @@ def test_epsilon_is_that_of_one_row_in_all_its_nodes() -> None:
     assert guarantee.status == "formal"
 
 
+@pytest.mark.parametrize(("z", "known"), [(1.0, 19.0536), (5.0, 2.8137), (20.0, 0.6158)])
+def test_known_epsilons_of_a_tree_over_1000_rounds(z, known) -> None:
+    """Source: dp-accounting's SingleEpochTreeAggregationDpEvent(z, 1000), RDP, REPLACE_SPECIAL, delta 1e-5."""
+    plan = make_plan(z=z, rounds=1000, mechanism="tree", accountant="rdp")
+    assert plan.planned_epsilon(0) == pytest.approx(known, abs=1e-4)
+    tight = make_plan(z=z, rounds=1000, mechanism="tree").planned_epsilon(0)
+    assert 0.85 * known < tight < known
+
+
 def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
     plan = make_plan(z=3.0, rounds=1000, mechanism="tree")
     for index in range(3):
