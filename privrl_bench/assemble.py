@@ -116,10 +116,9 @@ def notes_of(config: RunConfig) -> dict[str, str]:
         public.append("population, a bound on the number of people")
         notes["people"] = "a person's randomness is her own, whoever else joins the round"
     notes["scope"] = (
-        "this run alone (other runs about the same people compose, and so does tuning on them); "
-        "not timing, not a stop caused by a user's failing environment; evaluation episodes are "
-        "simulated and nobody's; an environment's reset must forget the user before, and environments "
-        "must share nothing"
+        "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
+        "evaluation episodes are simulated and nobody's; an environment's reset must forget the user "
+        "before, and environments must share nothing"
     )
     notes["public information"] = ", ".join(public)
     return notes

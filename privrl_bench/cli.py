@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from privrl_bench import config, jobs, mistakes
 from privrl_bench.errors import ConfigError
 from privrl_bench.jobs import Outcome, check_hardware, one_line
+from privrl_bench.metrics import shown_epsilon
 
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
 
@@ -241,7 +242,7 @@ def report(outcomes: list[Outcome]) -> str:
             _short(outcome.folder),
             outcome.status,
             _number((outcome.summary.get("return") or {}).get("mean")),
-            _number(outcome.summary.get("epsilon")),
+            _epsilon(outcome.summary.get("epsilon")),
             one_line(outcome.reason),
         )
         for outcome in outcomes
@@ -267,6 +268,10 @@ def _number(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return f"{float(value):.4g}"
+
+
+def _epsilon(value: Any) -> str:
+    return shown_epsilon(value) if isinstance(value, float) else _number(value)
 
 
 def _short(folder: str) -> str:

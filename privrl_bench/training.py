@@ -69,6 +69,7 @@ class Training:
         self._started = time.perf_counter()
         self._trained = math.inf  # when training was over; plots of other replicas do not count
         self._start_round = 0
+        self._told = False
         self._saved_at = time.perf_counter()
 
     # -- the loop ---------------------------------------------------------------------------
@@ -100,11 +101,13 @@ class Training:
                     self._finish(r)
                 return self._results()
             self._checkpoint()
+            progress.close()  # nothing after what is said next
             name = signal.Signals(stop.signal).name
             return self._end(
                 "interrupted", f"{name}; run the same command to go on", 128 + stop.signal
             )
         except KeyboardInterrupt:
+            progress.close()
             self._save_if_written(snapshot)
             return self._end(
                 "interrupted", "stopped within a round; run the same command to go on", 130
@@ -112,6 +115,7 @@ class Training:
         except ConfigError:
             raise
         except Exception as error:
+            progress.close()
             if "snapshot" in locals():
                 with suppress(EnvironmentFailure):
                     self.rows.write()
@@ -176,7 +180,19 @@ class Training:
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
             self._checkpoint()
+        self._tell_of_broken_users(progress)
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
+
+    def _tell_of_broken_users(self, progress: Progress) -> None:
+        """Once: a user whose data are not finite counts as nobody, which is easily overlooked."""
+        broken = max(self.session.diagnostics[r]["train/invalid_users"] for r in self.alive)
+        if broken and not self._told:
+            self._told = True
+            progress.note(
+                f"  note    {broken:.0f} of {self.parts.plan.slots} users of round "
+                f"{self.session.round} had numbers that are not finite: their rows are zero "
+                "(train/invalid_users in metrics.jsonl counts them)"
+            )
 
     def _row(self, r: int, steps: int) -> dict[str, float]:
         """Metrics of replica r after this round, and the clock; an evaluation may follow."""

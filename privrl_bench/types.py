@@ -20,6 +20,7 @@ class EnvSpec:
         actions: number of choices, or number of action coordinates A.
         action_low, action_high: [A] bounds of the environment's box (continuous only).
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
+        one_hot: observations are one-hot: one of `obs_dim` states.
         limit: public upper bound on the steps of one episode.
     """
 
@@ -31,6 +32,7 @@ class EnvSpec:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     stretch: bool = True
+    one_hot: bool = False
 
 
 @dataclass

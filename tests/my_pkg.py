@@ -116,6 +116,16 @@ class ManyActions(MyEnv):
         self.action_space = MultiDiscrete([2, 3])
 
 
+class Broken(MyEnv):
+    """Observations are no numbers from the third step of an episode on."""
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        self.steps = getattr(self, "steps", 0) + 1
+        return (obs * np.nan if self.steps > 2 else obs), *rest
+
+
+gym.register("Broken-v0", entry_point=Broken, max_episode_steps=20)
 gym.register("MyEnv-v0", entry_point=MyEnv, max_episode_steps=20)
 gym.register("NoLimit-v0", entry_point=MyEnv)
 gym.register("Clock-v0", entry_point=Clock, max_episode_steps=5)

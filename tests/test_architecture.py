@@ -76,7 +76,7 @@ ALLOWED = {
     "config": {"errors", "mistakes", "schema"},
     "jobs": {"errors", "run", "schema"},
     "sweep": {"jobs", "machine", "run", "schema"},
-    "cli": {"config", "errors", "jobs", "mistakes", "schema"},
+    "cli": {"config", "errors", "jobs", "metrics", "mistakes", "schema"},
 }
 
 

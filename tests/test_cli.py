@@ -118,11 +118,11 @@ def test_a_failing_job_stops_no_other_and_is_in_the_table(
     rows = [line.split(maxsplit=4) for line in table if line.startswith("outputs/")]
     leaf = "outputs/dppg/cartpole/seed="
     assert rows == [
-        [leaf + "0", "done", "12.35", "4.377"],
+        [leaf + "0", "done", "12.35", "4.378"],
         [leaf + "1", "failed", "-", "-", "RuntimeError: the simulator broke"],
         [leaf + "2", "failed", "-", "-", "env.id: unknown"],
         [leaf + "3", "failed", "-", "-", "diverged"],
-        [leaf + "5", "done", "12.35", "4.377"],
+        [leaf + "5", "done", "12.35", "4.378"],
     ]
     assert table[-1] == "5 jobs, 3 failed"
 

@@ -494,3 +494,11 @@ def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
     assert set(saved) == {"version", "round", "state", "rollout", "regret"}
     policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     assert set(policy) == {"actor", "algo", "env", "guarantee"}
+
+
+def test_users_without_finite_numbers_are_told_of_once(tmp_path, capsys):
+    broken = EnvConfig(name="gym", id="my_pkg:Broken-v0", obs_scaling="none", user_steps=16)
+    assert train(cartpole(env=broken), tmp_path / "run").status == "done"
+    shown = "".join(capsys.readouterr())
+    assert shown.count("had numbers that are not finite") == 1
+    assert "8 of 8 users of round 1" in shown

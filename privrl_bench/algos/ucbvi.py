@@ -53,8 +53,12 @@ class UcbVi(Algorithm):
     policy: TablePolicy
 
     def __init__(self, config: UcbViConfig, setup: Setup):
-        if not setup.spec.discrete:
-            raise ConfigError("env", "algo=ucbvi needs a choice of actions and one-hot states")
+        if not (setup.spec.discrete and setup.spec.one_hot):
+            raise ConfigError(
+                "env",
+                "algo=ucbvi needs a choice of actions and finitely many states (a Discrete observation "
+                "space, env.obs_scaling=none)",
+            )
         self.config = config
         self.policy = TablePolicy(setup.spec)
         self._setup = setup

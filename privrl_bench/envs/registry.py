@@ -117,6 +117,15 @@ def _limit(config: EnvConfig, env: Any) -> int:
     )
 
 
+def _one_hot(config: EnvConfig, env: Any) -> bool:
+    """Whether an observation says which of finitely many states it is, and nothing else."""
+    import gymnasium as gym
+
+    flattened = isinstance(env, gym.wrappers.FlattenObservation)
+    finite = flattened and isinstance(env.env.observation_space, gym.spaces.Discrete)
+    return (finite or tables_of(config) is not None) and config.obs_scaling == "none"
+
+
 def env_spec(config: EnvConfig) -> EnvSpec:
     """Public facts of an environment, read from one instance.
 
@@ -152,6 +161,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
             action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
             stretch=config.action == "stretch",
+            one_hot=_one_hot(config, env),
         )
     finally:
         env.close()

@@ -128,8 +128,10 @@ class PrivacyPlan:
             beside[IMITATION[0]] = IMITATION[1]
         self.caveats: Mapping[str, str] = MappingProxyType(beside)
         self.notes = dict(notes or {})
-        if len(configs) > 1:
-            self.notes["replicas"] = "epsilon is for this run alone; those trained with it compose"
+        if configs[0].mechanism != "none":
+            self.notes["runs"] = (
+                "epsilon is for this run alone; others about the same people compose"
+            )
         if configs[0].sampling == "poisson":
             self.notes["sampling"] = (
                 "simulated: a deployment must draw everybody, afresh and in secret"

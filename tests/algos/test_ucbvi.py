@@ -16,7 +16,6 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.nets.tabular import TablePolicy
 from privrl_bench.session import Session
 from privrl_bench.streams import Streams
-from privrl_bench.types import State
 
 STREAMS = [Streams(0), Streams(1)]
 SPEC = env_spec(shipped("riverswim"))
@@ -125,4 +124,15 @@ def test_what_does_not_fit_is_refused() -> None:
         compose(["algo=dppg", "env=riverswim", "privacy=tree"])
     with pytest.raises(ConfigError, match=r"env\.user"):
         compose(["algo=ucbvi", "env=riverswim", "env.user=segment"])
-    assert State(0, {}).round == 0
+    for words in (["env=cartpole"], ["env=riverswim", "env.obs_scaling=running"]):
+        with pytest.raises(ConfigError, match="finitely many states"):
+            assemble([compose(["algo=ucbvi", *words])], [None])
+
+
+def test_any_discrete_environment_will_do() -> None:
+    words = ["env=gym", "env.id=FrozenLake-v1", "privacy.users_per_round=2", "total_steps=1000"]
+    one = Session(assemble([compose(["algo=ucbvi", *words])], [None]))
+    one.step()
+    assert float(one.state.tensors["counts"].abs().sum()) > 0
+    assert "exact/return" not in one.diagnostics[0]
+    one.close()

@@ -333,7 +333,8 @@ def test_caveats_cannot_be_taken_away_afterwards():
 
 
 def test_notes_name_replicas_simulated_sampling_and_floating_point():
-    assert "replicas" in make_plan(seeds=(0, 1)).guarantee(0).notes
+    assert "runs" in make_plan().guarantee(0).notes
+    assert make_plan(seeds=(0, 1)).guarantee(0).notes == make_plan().guarantee(0).notes
     poisson = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 50}
     assert "sampling" in make_plan(**poisson).guarantee(0).notes
     assert "floating-point" in make_plan().guarantee(0).notes["seeded noise"]
