@@ -123,7 +123,7 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
 
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
     finite = flattened and isinstance(env.env.observation_space, gym.spaces.Discrete)
-    return (finite or tables_of(config) is not None) and config.obs_scaling == "none"
+    return (finite or hasattr(_own_slots(config), "tables")) and config.obs_scaling == "none"
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
