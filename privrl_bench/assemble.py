@@ -16,6 +16,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError
 from privrl_bench.nets.policy import Policy
+from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
@@ -153,6 +154,29 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
             "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
         )
     streams = [Streams(c.seed) for c in configs]
+    ledgers = [Ledger(path) for path in ledger_paths]
+    algo, plan = _build(configs, spec, steps, rounds, streams, ledgers)
+    allowed = min(_allowed(plan, r) for r in range(len(configs)))
+    if allowed < rounds:
+        rounds = allowed
+        algo, plan = _build(configs, spec, steps, rounds, streams, ledgers)
+    for name in (RUNNING_OBS, RUNNING_REWARD):
+        mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
+        if mode == "running":
+            plan.permit(name)
+    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+
+
+def _build(
+    configs: list[RunConfig],
+    spec: EnvSpec,
+    steps: int,
+    rounds: int,
+    streams: list[Streams],
+    ledgers: list[Ledger],
+) -> tuple[Algorithm, PrivacyPlan]:
+    """Algorithm and plan of a run of so many rounds."""
+    config = configs[0]
     setup = Setup(
         spec,
         config.privacy.clip,
@@ -174,15 +198,27 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         unit=unit_of(config.env, spec.limit, steps, poisson),
         rounds=rounds,
         noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
-        ledgers=[Ledger(path) for path in ledger_paths],
+        ledgers=ledgers,
         caveats=caveats_of(config, algo),
         notes={**notes_of(config), **algo.notes()},
     )
-    for name in (RUNNING_OBS, RUNNING_REWARD):
-        mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
-        if mode == "running":
-            plan.permit(name)
-    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+    return algo, plan
+
+
+def _allowed(plan: PrivacyPlan, r: int) -> int:
+    """How many of the planned rounds `privacy.epsilon` allows. Raises ConfigError: not even one."""
+    budget = plan.configs[r].epsilon
+    if budget is None:
+        return plan.rounds
+    allowed = affordable(plan, r, budget)
+    if allowed:
+        return allowed
+    more = "use a larger privacy.z"
+    if plan.participation is not None:  # else it takes minutes
+        more = f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run"
+    raise ConfigError(
+        "privacy.epsilon", f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; {more}"
+    )
 
 
 def _nobodys(
@@ -204,7 +240,9 @@ def _settings(config: RunConfig) -> int:
 def _check_equal(configs: list[RunConfig]) -> None:
     first = configs[0]
     for other in configs[1:]:
-        same = replace(other, seed=first.seed, privacy=replace(other.privacy, z=first.privacy.z))
+        same = replace(other, seed=first.seed)
+        if first.privacy.epsilon is None:  # a budget lasts for more or fewer rounds, by z
+            same = replace(same, privacy=replace(other.privacy, z=first.privacy.z))
         if same != first:
             raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
 

@@ -17,6 +17,7 @@ import torch
 from privrl_bench.assemble import Parts, assemble, describe_plan, supports_replicas
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.calibrate import needed_z
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import CHECKPOINT_VERSION
@@ -177,6 +178,12 @@ def _run_group(
     return results
 
 
+def targets(parts: Parts, r: int) -> str:
+    """Which z would give usual budgets over all planned rounds, as text."""
+    found = [f"epsilon {x:g}: privacy.z={needed_z(parts.plan, r, x):g}" for x in (1.0, 3.0, 8.0)]
+    return ", ".join(found)
+
+
 def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     """Print what is about to happen, privacy first. In full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r)
@@ -191,6 +198,16 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         f"steps = {parts.rounds * parts.round_steps} steps"
     )
     print(f"  values  {config.values_from}")
+    if config.privacy.epsilon is not None:
+        whole = config.total_steps // parts.round_steps
+        text = (
+            f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
+        )
+        print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
+    # For Poisson cohorts every z takes minutes of accounting.
+    exact = config.privacy.mechanism != "none" and parts.plan.participation is not None
+    if config.plan_only and exact and config.privacy.mechanism != "imitated_tree":
+        print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     formula = "" if math.isinf(paper) else f" (the DPPG paper's formula: {paper:.4g})"
     print(f"  privacy {first}{formula}")

@@ -92,6 +92,7 @@ class PrivacyConfig:
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
+    epsilon: float | None = None  # budget: rounds end before it would be exceeded; unset: none
     users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
     sampling: str = "fixed"  # fixed: cohorts of U filled by arrival; poisson: each joins with q
     population: int | None = None  # public bound on the number of people, Poisson sampling only
@@ -113,6 +114,12 @@ class PrivacyConfig:
         ok = math.isfinite(self.clip) and self.clip > 0
         require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
+        ok = self.epsilon is None or 0 < self.epsilon < math.inf
+        require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
+        if self.epsilon is not None and self.mechanism in ("none", "imitated_tree"):
+            raise ConfigError(
+                "privacy.epsilon", f"nothing is bounded with privacy.mechanism={self.mechanism}"
+            )
         users = self.users_per_round
         require("privacy.users_per_round", users >= 1, "a whole number >= 1", users)
         if self.sampling == "poisson":

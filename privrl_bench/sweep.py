@@ -111,6 +111,8 @@ def _split(members: Group, most: int) -> list[Group]:
 
 def _but_seed_and_z(run: RunConfig) -> str:
     """Equal for runs that can be trained together. Text, because a configuration has no hash."""
+    if run.privacy.epsilon is not None:  # with a budget the number of rounds depends on z
+        return repr(replace(run, seed=0))
     return repr(replace(run, seed=0, privacy=replace(run.privacy, z=0.0)))
 
 

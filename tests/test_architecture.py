@@ -55,7 +55,17 @@ ALLOWED = {
         *("assemble", "errors", "log", "metrics", "report", "rows"),
         *("rundir", "session", "signals"),
     },
-    "run": {"assemble", "errors", "metrics", "rundir", "schema", "session", "signals", "training"},
+    "run": {
+        "assemble",
+        "errors",
+        "metrics",
+        "privacy",
+        "rundir",
+        "schema",
+        "session",
+        "signals",
+        "training",
+    },
     "audit": {
         *(
             "assemble",

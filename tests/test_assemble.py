@@ -10,6 +10,7 @@ from privrl_bench.assemble import assemble, unit_of
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import DppgConfig, EnvConfig
+from privrl_bench.sweep import _but_seed_and_z
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,31 @@ def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
     for word in ("privacy.z=3", "privacy.clip=0.1", "env=acrobot", "algo.lr=1e-3", "seed=6"):
         assert (first != drawn(word)).all(), word
     assert (first != drawn("total_steps=200_000")).all()
+
+
+def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
+    poisson = ["privacy=poisson", "privacy.population=200", "privacy.users_per_round=4"]
+    words = ["env=cartpole", "env.user_steps=16", "privacy.z=1.5", *poisson, "total_steps=6400"]
+    whole = assemble([compose(words)], [None])
+    assert whole.rounds == 100
+    spent = whole.plan.planned_epsilon(0)
+    half = assemble([compose([*words, f"privacy.epsilon={spent / 2}"])], [None])
+    assert 1 < half.rounds < 100
+    assert half.plan.planned_epsilon(0) <= spent / 2
+    assert assemble([compose([*words, f"privacy.epsilon={spent * 2}"])], [None]).rounds == 100
+    with pytest.raises(ConfigError, match=r"larger privacy\.z"):
+        assemble([compose([*words, "privacy.epsilon=1e-4"])], [None])
+    with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
+        assemble([compose(["env=cartpole", "privacy.epsilon=1"])], [None])
+    assert assemble([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])
+
+
+def test_runs_with_a_budget_are_trained_together_only_with_equal_z():
+    runs = [compose(["privacy.epsilon=9", f"privacy.z={z}"]) for z in (1, 2)]
+    with pytest.raises(ConfigError, match="seed and privacy"):
+        assemble(runs, [None, None])
+    assert _but_seed_and_z(runs[0]) != _but_seed_and_z(runs[1])
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
+        compose(["privacy.epsilon=-1"])
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
+        compose(["algo=ppo", "privacy.epsilon=1"])
