@@ -204,7 +204,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
             folder, words = want.folder(root, seed), want.overrides(seed)
             if load_run(folder).state == "done":
                 continue
-            run = config.compose([*words, "log=none"])
+            run = config.compose([*words, "log=none", f"hardware.max_replicas={_TOGETHER}"])
             by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
     room = 0
     for group in by_setting.values():
@@ -218,6 +218,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     return parts
 
 
+_TOGETHER = 40  # runs that are trained in one program at most; these are small
 _SMALL = 1_000_000  # steps of runs that are handed out together
 
 

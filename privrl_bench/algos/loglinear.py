@@ -42,10 +42,10 @@ class LogLinearConfig(AlgoConfig):
 
     whole_episodes: ClassVar[bool] = True
 
-    lr: float = 12.0  # eta of the first rounds
+    lr: float = 2.4  # eta of the first rounds
     lr_division: float = 5.0  # eta is divided by this
     lr_every: int = 50  # after every so many rounds
-    lr_floor: float = 0.06  # and never falls below this
+    lr_floor: float = 0.055  # and never falls below this
     alpha: float = 3.5  # radius of the trust region
     confidence: float = 0.6  # 1 - beta, chance that a step stays in it
     features: str = "joined"  # observation and action side by side | pairs: of both
