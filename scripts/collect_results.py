@@ -29,17 +29,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument(
+        "--summaries",
+        action="store_true",
+        help="no metrics: for many short runs with a figure of their own",
+    )
     arguments = parser.parse_args()
+    kept = [name for name in KEPT if name not in ("metrics.jsonl", "plan.json")]
+    kept = kept if arguments.summaries else list(KEPT)
     for status in sorted(arguments.source.rglob("status.json")):
         folder = status.parent
-        if arguments.target in folder.parents or "paper" in folder.parts:
+        if arguments.target in folder.parents:
             continue
         if json.loads(status.read_text())["status"] != "done":
             print(f"left out, not done: {folder}")
             continue
         there = arguments.target / folder.relative_to(arguments.source)
         there.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
+        for name in kept:
             shutil.copyfile(folder / name, there / name)
         print(there)
 
