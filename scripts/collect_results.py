@@ -39,7 +39,8 @@ def main() -> None:
     kept = kept if arguments.summaries else list(KEPT)
     for status in sorted(arguments.source.rglob("status.json")):
         folder = status.parent
-        if arguments.target in folder.parents:
+        committed = arguments.source / "paper"  # what was collected before
+        if arguments.target in folder.parents or committed in folder.parents:
             continue
         if json.loads(status.read_text())["status"] != "done":
             print(f"left out, not done: {folder}")
