@@ -12,7 +12,7 @@ import numpy as np
 
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.report import page
-from privrl_bench.report.plots import figure, legend_below
+from privrl_bench.report.plots import figure, legend_below, steps_axis
 from privrl_bench.report.runs import Run, number
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.report.tables import aligned, latex, short
@@ -140,11 +140,11 @@ def comparison(
                 _mean(formal) if cell.formal else "",
                 trivial.get(cell.env, ""),
                 f"{len(ours)} / {len(formal)}" if cell.formal else str(len(ours)),
-                f"{max((number(r.summary.get('steps')) for r in ours), default=math.nan):,.0f}",
+                f"{max(number(r.summary.get('steps')) for r in ours):,.0f}" if ours else "-",
                 epsilons[0],
                 epsilons[1] if cell.formal else "",
                 short(max(formula, default=math.nan)),
-                " / ".join(sorted({r.guarantee_status for r in [*ours, *formal]})) or "-",
+                " / ".join(_status(some) for some in (ours, formal) if some) or "-",
                 judged(cell, ours),
             ]
         )
@@ -200,6 +200,10 @@ def _mean(runs: Sequence[Run]) -> str:
 
 def _epsilon(runs: Sequence[Run]) -> str:
     return shown_epsilon(max(run.epsilon for run in runs)) if runs else "-"
+
+
+def _status(runs: Sequence[Run]) -> str:
+    return "/".join(sorted({run.guarantee_status for run in runs}))
 
 
 def _csv(cells: Sequence[str]) -> str:
@@ -273,8 +277,7 @@ def _draw_curves(
                     low, high = pairs[:, 0] - pairs[:, 1], pairs[:, 0] + pairs[:, 1]
                     axes.fill_between(steps, low, high, color=_colour(at), alpha=0.12, linewidth=0)
             axes.set_title(panel.label)
-            axes.set_xlabel("environment steps")
-            axes.set_ylabel(label)
+            steps_axis(axes, label)
             legend_below_axes(axes)
 
 
@@ -373,7 +376,8 @@ def legend_below_axes(axes: Any) -> None:
 def _colour(at: int) -> Any:
     from matplotlib import colormaps
 
-    return colormaps["tab20"](at % 20)
+    # Few lines: strong colours; many: the pairs of tab20.
+    return f"C{at}" if at < 10 else colormaps["tab20"]((2 * at + 1) % 20)
 
 
 _DRAW = {

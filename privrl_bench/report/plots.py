@@ -43,7 +43,7 @@ def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
         if not len(steps):
             _empty(axes, "no evaluation yet")
         axes.set_title(_run_title(run))
-        _steps_axis(axes)
+        steps_axis(axes)
 
 
 def curves(
@@ -63,7 +63,7 @@ def curves(
             for group, colour in zip(members, _colours(members), strict=True):
                 _group_curve(axes, group, colour, metric)
             axes.set_title(env)
-            _steps_axis(axes, label)
+            steps_axis(axes, label)
             _legend(axes, members)
 
 
@@ -228,7 +228,8 @@ def legend_below(axes: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
 
 
-def _steps_axis(axes: Any, label: str = _RETURN_LABEL) -> None:
+def steps_axis(axes: Any, label: str = _RETURN_LABEL) -> None:
+    """Environment steps below, `label` beside."""
     from matplotlib.ticker import EngFormatter
 
     axes.set_xlabel("environment steps")
