@@ -153,10 +153,11 @@ def test_canaries_of_one_round_do_not_share_noise():
 
 def test_a_canary_that_others_hide_is_measured_less(capsys):
     known, unknown = (
-        canary.attack(compose([*FORMAL, "privacy.z=0.5"]), 600, 2, k, 0.95, silent)
+        # Little noise, so that what hides her is the others: 0.95 against 1.37 over three seeds.
+        canary.attack(compose([*FORMAL, "privacy.z=0.05"]), 600, 2, k, 0.95, silent)
         for k in (True, False)
     )
-    assert known.outside.std() < unknown.outside.std()
+    assert 1.1 * known.outside.std() < unknown.outside.std()
     assert any("independent only roughly" in note for note in unknown.notes)
 
 
