@@ -24,7 +24,7 @@ from privrl_bench.algos.local import Descent, LocalTrainer, PolicyObjective
 from privrl_bench.algos.moments import PrivateMoments
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.maths.returns import gae, normalize
-from privrl_bench.nets.policy import make_policy
+from privrl_bench.nets.policy import NetPolicy, make_policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
@@ -33,6 +33,8 @@ from privrl_bench.types import Scaling, State, UserBatch
 
 class Dppg(Algorithm):
     """See the module's text. `local` reads one user's data only; rows never mix users."""
+
+    policy: NetPolicy
 
     def __init__(self, config: DppgConfig, setup: Setup):
         self.config = config

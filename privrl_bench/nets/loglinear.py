@@ -59,12 +59,6 @@ class LogLinearPolicy:
         """[N, B] most likely choices."""
         return self.logits(params, obs).argmax(-1)
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Policy.log_prob`."""
-        logits = self.logits(params, obs)
-        chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
-        return chosen, -(logits.exp() * logits).sum(-1)
-
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
         """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
         return self.logits(params, obs).exp().unsqueeze(1).expand(-1, horizon, -1, -1)

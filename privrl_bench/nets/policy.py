@@ -43,10 +43,6 @@ class Policy(Protocol):
         """The most likely actions."""
         ...
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
-        ...
-
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Actions as the environment takes them."""
         ...
@@ -56,6 +52,10 @@ class NetPolicy(Policy, Protocol):
     """A policy with a network, whose further parameters follow those of the network."""
 
     net: Mlp
+
+    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
+        ...
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
@@ -115,7 +115,7 @@ class CategoricalPolicy:
         return self.net.forward(params, obs).argmax(-1)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Policy.log_prob`; actions [N, B]."""
+        """See `NetPolicy.log_prob`; actions [N, B]."""
         logits = torch.log_softmax(self.net.forward(params, obs), dim=-1)
         chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
         return chosen, -(logits.exp() * logits).sum(-1)
@@ -194,7 +194,7 @@ class GaussianPolicy:
         return self.net.forward(self._split(params)[0], obs)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Policy.log_prob`; actions [N, B, A] before the cut."""
+        """See `NetPolicy.log_prob`; actions [N, B, A] before the cut."""
         weights, log_std = self._split(params)
         mean = self.net.forward(weights, obs)
         spread = log_std.unsqueeze(1)

@@ -44,10 +44,6 @@ class TablePolicy:
         """[N, B] actions of the first step."""
         return self._actions(params, obs, 0)
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Not used: there is no gradient through a table."""
-        raise NotImplementedError("a table has no probabilities to differentiate")
-
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
         """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
         best = params.reshape(-1, *self.shape).argmax(-1)  # [N, H, S]

@@ -77,10 +77,6 @@ class TrivialPolicy:
         """The rule."""
         return self._rule(obs)
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Not defined."""
-        raise NotImplementedError("a rule has no probabilities")
-
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """As they are."""
         return actions
