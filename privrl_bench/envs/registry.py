@@ -45,6 +45,11 @@ def _make_gym(config: EnvConfig) -> Any:
         raise ConfigError("env.kwargs", f"{name} does not take them: {error}") from None
 
 
+def _dmc_id(config: EnvConfig) -> str:
+    """Gymnasium's id of a dm_control suite task, once shimmy has registered them."""
+    return f"dm_control/{config.domain}-{config.task}-v0"
+
+
 def _make_dmc(config: EnvConfig) -> Any:
     """One dm_control suite task as a Gymnasium environment."""
     import gymnasium as gym
@@ -70,7 +75,7 @@ def _make_dmc(config: EnvConfig) -> Any:
         )
     gym.register_envs(shimmy)
     return gym.make(
-        f"dm_control/{domain}-{task}-v0",
+        _dmc_id(config),
         max_episode_steps=config.max_episode_steps,
         disable_env_checker=True,
         **config.kwargs,
@@ -167,7 +172,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
-# Gymnasium tasks with slots of our own, equal to stepping single environments: id -> module:class here.
+# Tasks with slots of our own, equal to stepping single environments: id -> module:class here.
 # The class takes (config, count); `backends` are those that it knows.
 SLOTS = {
     "CartPole-v1": "classic:CartPoleSlots",
@@ -175,6 +180,8 @@ SLOTS = {
     "Pendulum-v1": "classic:PendulumSlots",
     "Hopper-v5": "locomotion:HopperSlots",
     "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
+    "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
+    "dm_control/cartpole-swingup-v0": "cartpole_dmc:SwingupSlots",
 }
 
 
@@ -188,8 +195,9 @@ def _own_slots(config: EnvConfig) -> Any:
     namespace, _, name = str(config.id).partition("/")
     if namespace == NAMESPACE and name in OWN and config.backend != "loop":
         found = slots_class(name)
-    if config.id in SLOTS and not config.kwargs and config.backend != "loop":
-        module, name = SLOTS[config.id].split(":")
+    known = _dmc_id(config) if config.kind == "dmc" else str(config.id)
+    if known in SLOTS and not config.kwargs and config.backend != "loop":
+        module, name = SLOTS[known].split(":")
         found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
     if config.backend not in (found.backends if found else ("auto", "loop")):
         raise ConfigError(
@@ -210,7 +218,7 @@ def tables_of(config: EnvConfig) -> Any:
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
     """`count` environments: in processes if asked, over arrays where there is such a way, else in a loop.
 
-    Every way but `backend=rollout` gives the same numbers, bit for bit.
+    Every way but `backend=rollout` gives the same numbers, bit for bit; dm_control's cartpole to rounding.
     """
     if workers > 0 and count > 1:
         from privrl_bench.envs.workers import WorkerSlots

@@ -1,0 +1,157 @@
+"""dm_control's cartpole (balance and swingup) for many slots at once, in NumPy.
+
+A cart on a rail with a pole on a hinge, in closed form: one Runge-Kutta step of 0.01 s as MuJoCo takes
+it, constants from the suite's own compiled model. The soft stops at the ends of the rail are not in the
+equations, so a step that reaches one is MuJoCo's. Its solver starts from the accelerations of the step
+before and stops at 1e-8, not at rounding, so they are part of the state. Equal to stepping dm_control to
+rounding (tested); what a slot does depends on its seed and actions alone, not on the other slots.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from functools import cache
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.schema import EnvConfig
+
+NEAR = 1e-9  # a step that comes this close to a stop is MuJoCo's [m]; far above rounding
+
+
+@cache
+def _suite() -> tuple[Any, Any]:
+    """The suite's compiled model, which nothing here changes, and its `rewards.tolerance`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
+        from dm_control.suite import cartpole
+        from dm_control.utils import rewards
+
+    model = mujoco.MjModel.from_xml_string(*cartpole.get_model_and_assets())
+    return model, rewards.tolerance
+
+
+class DmcCartpoleSlots(ClassicSlots):
+    """Cart position, pole angle (0 is upright) and their rates [m, rad, m/s, rad/s]; a push in [-1, 1].
+
+    State [6, n]: these and the two accelerations [m/s^2, rad/s^2] that MuJoCo's solver starts from.
+    Observations [n, 5] float64: position, cosine, sine, the two rates.
+    """
+
+    size, limit = 6, 1000
+
+    def __init__(self, config: EnvConfig, count: int):
+        super().__init__(config, count)
+        self._limit = min(self._limit, self.limit)  # dm_control's own limit holds beside any other
+        tame_mujoco()
+        self._model, self._tolerance = _suite()
+        model, pole = self._model, 2
+        self._data = data = mujoco.MjData(model)
+        self._views = (data.qpos, data.qvel, data.qacc_warmstart, data.ctrl)
+        mass, arm = model.body_mass[pole], model.body_ipos[pole, 2]
+        self._total = model.body_mass[1:].sum()  # kg
+        self._moment = mass * arm  # kg m
+        self._inertia = model.body_inertia[pole, 0] + mass * arm**2  # about the hinge, kg m^2
+        self._weight = -model.opt.gravity[2] * self._moment  # N m
+        self._damping = model.dof_damping  # N s/m, N m s/rad
+        self._gear = model.actuator_gear[0, 0]  # N
+        self._range = model.actuator_ctrlrange[0]
+        self._rail = model.jnt_range[0, 1]  # m, either way
+        self._dt = model.opt.timestep  # s
+
+    @abstractmethod
+    def begin(self, rng: Any) -> np.ndarray:
+        """First four numbers of the state, drawn from a `RandomState` in the suite's order."""
+
+    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+        """See `Slots.reset`."""
+        state = np.zeros((self.size, len(seeds)))
+        rng = np.random.RandomState()
+        for i, seed in enumerate(seeds):
+            rng.seed(seed)  # as `reset(seed=...)` makes the suite's generator
+            state[:4, i] = self.begin(rng)
+        self._state[:, indices] = state
+        self._elapsed[indices] = 0
+        return self.observe(state)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """See `ClassicSlots.observe`: [n, 5] float64."""
+        x, angle, speed, rate = state[:4]
+        return np.stack([x, np.cos(angle), np.sin(angle), speed, rate], axis=-1)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `ClassicSlots.advance`; actions [n, 1]."""
+        control = np.clip(actions[:, 0].astype(np.float64, copy=False), *self._range)
+        after, reach = self._swing(state, self._gear * control)
+        for i in np.flatnonzero(reach > self._rail - NEAR):
+            after[:, i] = self._bump(state[:, i], control[i])
+        return after, self._reward(after, control), np.zeros(len(control), dtype=bool)
+
+    def _slope(self, state: np.ndarray, force: np.ndarray) -> np.ndarray:
+        """Time derivative [4, n] of the first four away from the stops under `force` [n] N."""
+        speed, rate = state[2], state[3]
+        sin = np.sin(state[1])
+        coupling = self._moment * np.cos(state[1])
+        push = force - self._damping[0] * speed + self._moment * np.square(rate) * sin
+        turn = self._weight * sin - self._damping[1] * rate
+        det = self._total * self._inertia - np.square(coupling)
+        slope = np.empty_like(state)
+        slope[:2] = state[2:]
+        slope[2] = (self._inertia * push - coupling * turn) / det
+        slope[3] = (self._total * turn - coupling * push) / det
+        return slope
+
+    def _swing(self, state: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One step without stops: next states [6, n] and the furthest |x| [n] that it looked at."""
+        dt, state = self._dt, state[:4]
+        k1 = self._slope(state, force)
+        second = state + dt / 2 * k1
+        k2 = self._slope(second, force)
+        third = state + dt / 2 * k2
+        k3 = self._slope(third, force)
+        fourth = state + dt * k3
+        k4 = self._slope(fourth, force)
+        reach = np.abs([state[0], second[0], third[0], fourth[0]]).max(axis=0)
+        after = state + dt / 6 * (k1 + 2 * (k2 + k3) + k4)
+        return np.concatenate((after, k4[2:])), reach
+
+    def _bump(self, state: np.ndarray, control: float) -> np.ndarray:
+        """MuJoCo's step [6] from a state [6]."""
+        qpos, qvel, warm, ctrl = self._views
+        qpos[:], qvel[:], warm[:], ctrl[0] = state[:2], state[2:4], state[4:], control
+        mujoco.mj_step(self._model, self._data)
+        return np.concatenate((qpos, qvel, warm))
+
+    def _reward(self, state: np.ndarray, control: np.ndarray) -> np.ndarray:
+        """The suite's smooth reward [n] of the states after a step [6, n]."""
+        tolerance = self._tolerance
+        upright = (np.cos(state[1]) + 1) / 2
+        centred = (1 + tolerance(state[0], margin=2)) / 2
+        calm = tolerance(control, margin=1, value_at_margin=0, sigmoid="quadratic")
+        slow = (1 + tolerance(state[3], margin=5)) / 2
+        return np.asarray(upright * ((4 + calm) / 5) * slow * centred)
+
+
+class BalanceSlots(DmcCartpoleSlots):
+    """cartpole-balance: the pole starts nearly upright."""
+
+    def begin(self, rng: Any) -> np.ndarray:
+        """See `DmcCartpoleSlots.begin`."""
+        x, angle = rng.uniform(-0.1, 0.1), rng.uniform(-0.034, 0.034)
+        return np.array([x, angle, *0.01 * rng.randn(2)])
+
+
+class SwingupSlots(DmcCartpoleSlots):
+    """cartpole-swingup: the pole starts hanging."""
+
+    def begin(self, rng: Any) -> np.ndarray:
+        """See `DmcCartpoleSlots.begin`."""
+        x, angle = 0.01 * rng.randn(), np.pi + 0.01 * rng.randn()
+        return np.array([x, angle, *0.01 * rng.randn(2)])
