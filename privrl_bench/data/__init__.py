@@ -1,0 +1,1 @@
+"""Recorded trajectories: Minari datasets in and out, flat files in between, the public/private split."""
