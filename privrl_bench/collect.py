@@ -1,0 +1,294 @@
+"""The command `privrl-collect`: play many training runs at once and keep every episode as a dataset.
+
+    privrl-collect env=pendulum algo=ddpg runs=6 steps=20_000 name=pendulum/small-v0
+    privrl-collect +collect=primorl env=pendulum
+
+The dataset is a local Minari one; its card (a picture of returns, provenance, the words) lies beside the work
+folder outputs/collect/<name>. The same command goes on where it stopped; later words win, others are those of
+`privrl-bench`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from privrl_bench import config as words_to_config
+from privrl_bench.assemble import assemble
+from privrl_bench.data.minari_io import open_dataset, write_minari
+from privrl_bench.data.trajectories import Episode
+from privrl_bench.envs.registry import make_env
+from privrl_bench.envs.tape import TapeSlots
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.log.progress import Progress
+from privrl_bench.report.plots import figure
+from privrl_bench.rundir import provenance, write_json
+from privrl_bench.schema import RunConfig
+from privrl_bench.session import Session
+from privrl_bench.signals import catching_signals
+
+_OWN = ("runs", "steps", "name", "together")
+_SAVE_EVERY = 50_000  # steps between checkpoints
+
+
+class Order(NamedTuple):
+    """What is to be collected: `runs` of so many `steps`, `together` of them at a time, as dataset `name`."""
+
+    runs: int
+    steps: int
+    name: str
+    together: int
+    words: tuple[str, ...]
+
+
+def parse(arguments: Sequence[str]) -> Order:
+    """Split our own words from those of a run. Raises ConfigError."""
+    own: dict[str, str] = {}
+    rest: list[str] = []
+    for word in arguments:
+        key, _, value = word.partition("=")
+        if key in _OWN:
+            own[key] = value
+        else:
+            near = suggest(key, _OWN) if "." not in key and "=" not in word else ""
+            if near:
+                raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
+            rest.append(word)
+    preset = {}
+    for word in list(rest):
+        if word.startswith("+collect="):
+            rest.remove(word)
+            preset = _preset(word.partition("=")[2], rest)
+    rest = [*preset.pop("words", ()), *rest]
+    own = {**{k: str(v) for k, v in preset.items()}, **own}
+    numbers = {"runs": "8", "steps": "20_000", "together": "64"} | own
+    found = {}
+    for key in ("runs", "steps", "together"):
+        try:
+            found[key] = int(numbers[key].replace("_", ""))
+        except ValueError:
+            found[key] = 0
+        if found[key] < 1:
+            raise ConfigError(key, f"must be a whole number >= 1, got {numbers[key]}")
+    env = next((w.partition("=")[2] for w in rest if w.startswith("env=")), "")
+    if not env:
+        raise ConfigError("env", "say which: privrl-collect env=pendulum runs=6 steps=20_000")
+    if not any(w.startswith("algo=") for w in rest):
+        rest.insert(0, "algo=ddpg")
+    name = own.get("name", f"{env.replace('_', '-')}/ddpg-v0")
+    return Order(found["runs"], found["steps"], name, found["together"], tuple(rest))
+
+
+def _preset(name: str, rest: Sequence[str]) -> dict[str, Any]:
+    """A file of conf/collect/, whose entries are by environment. Raises ConfigError."""
+    import yaml
+
+    allowed = words_to_config.choices("collect")
+    if name not in allowed:
+        raise ConfigError("collect", f"no such preset {name}; allowed: {', '.join(allowed)}")
+    content = yaml.safe_load((words_to_config.conf_dir() / "collect" / f"{name}.yaml").read_text())
+    env = next((w.partition("=")[2] for w in rest if w.startswith("env=")), "")
+    if env not in content:
+        raise ConfigError("env", f"collect={name} is for {', '.join(content)}, got {env!r}")
+    found: dict[str, Any] = content[env]
+    return dict(found)
+
+
+def configs_of(order: Order) -> list[RunConfig]:
+    """One configuration for each run; they differ in the seed. Raises ConfigError."""
+    raw = words_to_config.compose_raw(
+        [*order.words, f"total_steps={order.steps}", "log=none", "eval.every=0"]
+    )
+    first = words_to_config.to_run_config(raw)
+    if first.privacy.mechanism != "none" or first.algo.offline:
+        raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
+    return [words_to_config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
+
+
+class Part:
+    """Runs that are played together: their checkpoint and the episodes so far, in one folder.
+
+    Episodes are in files named after the round after which they were written; those beyond the checkpoint are
+    played again.
+    """
+
+    def __init__(self, folder: Path, configs: list[RunConfig]):
+        self.folder, self.configs = folder, configs
+
+    @property
+    def done(self) -> bool:
+        """Whether all rounds are played."""
+        return (self.folder / "done").exists()
+
+    def play(self, progress: Progress, before: int, stop: Any) -> bool:
+        """Go on to the end, or to a signal; returns whether it came to the end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parts = assemble(self.configs, [None] * len(self.configs))
+        session = Session(parts)
+        try:
+            tape = self._resume(session)
+            each = len(self.configs) * parts.round_steps
+            every = max(_SAVE_EVERY // each, 1)
+            while not session.over and stop.signal is None:
+                session.step()
+                returns = [d.get("train/return_mean", np.nan) for d in session.diagnostics]
+                if session.round % every == 0:
+                    self._save(session, tape)
+                with np.errstate(all="ignore"):
+                    mean = float(np.nanmean(returns)) if not np.isnan(returns).all() else None
+                progress.update(before + session.round * each, return_mean=mean)
+            self._save(session, tape)
+            if session.over:
+                (self.folder / "done").touch()
+                (self.folder / "checkpoint.pt").unlink()
+            return session.over
+        finally:
+            session.close()
+
+    def _resume(self, session: Session) -> TapeSlots:
+        path = self.folder / "checkpoint.pt"
+        if path.exists():
+            session.restore([torch.load(path, weights_only=True)])
+        for shard in self.folder.glob("*.npz"):
+            if int(shard.stem) > session.round:
+                shard.unlink()
+        tape = TapeSlots(session.rollout.slots, session.parts.spec)  # type: ignore[union-attr]
+        session.rollout.slots = tape  # type: ignore[union-attr]
+        return tape
+
+    def _save(self, session: Session, tape: TapeSlots) -> None:
+        """Episodes first: a checkpoint never stands without what came before it."""
+        episodes = tape.taken()
+        if episodes:
+            columns: dict[str, Any] = {
+                name: np.concatenate([getattr(e, name) for e in episodes])
+                for name in ("observations", "actions", "rewards", "terminated", "truncated")
+            }
+            columns["lengths"] = np.array([len(e.rewards) for e in episodes])
+            target = self.folder / f"{session.round:08d}.npz"
+            half = target.with_suffix(".part")
+            with half.open("wb") as file:
+                np.savez(file, **columns)
+            half.replace(target)
+        half = self.folder / "checkpoint.part"
+        torch.save(session.snapshot(), half)
+        half.replace(self.folder / "checkpoint.pt")
+
+    def episodes(self) -> Iterator[Episode]:
+        """Everything that was played, in order."""
+        for shard in sorted(self.folder.glob("*.npz")):
+            with np.load(shard) as content:
+                columns = {name: content[name] for name in content.files}
+            ends = np.cumsum(columns["lengths"])
+            for k, end in enumerate(ends):
+                rows = slice(end - columns["lengths"][k], end)
+                yield Episode(
+                    columns["observations"][rows.start + k : end + k + 1],
+                    columns["actions"][rows],
+                    columns["rewards"][rows],
+                    columns["terminated"][rows],
+                    columns["truncated"][rows],
+                )
+
+
+def collect(order: Order, root: Path) -> int:
+    """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
+    folder = root / order.name.replace("/", "-")
+    with suppress(ConfigError):
+        found = open_dataset(order.name)
+        print(
+            f"skipped  {order.name} is there: {found.episodes} episodes; another name=, or delete it"
+        )
+        return 0
+    configs = configs_of(order)
+    torch.set_num_threads(configs[0].hardware.threads)
+    _check_same(folder / "order.json", order)
+    groups = [configs[i : i + order.together] for i in range(0, order.runs, order.together)]
+    parts = [Part(folder / f"part{k:03d}", group) for k, group in enumerate(groups)]
+    label = f"{configs[0].algo.name} {configs[0].env.label}"
+    print(f"collect {order.name}: {order.runs} runs of {order.steps} steps, {label}")
+    print(f"  folder  {folder}", flush=True)
+    progress = Progress(order.runs * order.steps, True, f"{label}, {len(groups[0])} runs together")
+    try:
+        with catching_signals() as stop:
+            before = 0
+            for part in parts:
+                if not part.done and not part.play(progress, before, stop):
+                    progress.close()
+                    print("interrupted; the same command goes on", file=sys.stderr)
+                    return 128 + (stop.signal or 2)
+                before += len(part.configs) * order.steps
+    finally:
+        progress.close()
+    return _publish(order, configs[0], parts, folder)
+
+
+def _publish(order: Order, config: RunConfig, parts: Sequence[Part], folder: Path) -> int:
+    """From the work folder to a Minari dataset, with its card."""
+    returns = np.array([e.rewards.sum(dtype=np.float64) for p in parts for e in p.episodes()])
+    quantiles = np.quantile(returns, [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0]).round(2).tolist()
+    card = {
+        "description": f"every episode of {order.runs} training runs of {config.algo.name} on "
+        f"{config.env.label}, {order.steps} steps each, from the first to the last",
+        "algorithm_name": config.algo.name,
+        "words": list(order.words),
+        "runs": order.runs,
+        "steps": order.steps,
+        "returns": {
+            "episodes": len(returns),
+            "mean": float(returns.mean()),
+            "quantiles": quantiles,
+        },
+        "provenance": provenance(config),
+    }
+    env = make_env(config.env)
+    spaces = env.observation_space, env.action_space
+    env.close()
+    every = (episode for part in parts for episode in part.episodes())
+    print(f"  writing {len(returns)} episodes", flush=True)
+    path = write_minari(order.name, every, config.env.id, *spaces, card)
+    write_json(folder / "card.json", card)
+    with figure(folder / "returns.png", 1) as (axes,):
+        axes.hist(returns, bins=60, color="C0")
+        axes.set_title(f"{order.name}: {len(returns)} episodes")
+        axes.set_xlabel("return of an episode")
+        axes.set_ylabel("episodes")
+    print(
+        f"done  {order.name}: {len(returns)} episodes, returns from {quantiles[0]:g} to {quantiles[-1]:g}, "
+        f"median {quantiles[3]:g}\n      {path}\n      look at {folder / 'returns.png'}",
+        flush=True,
+    )
+    return 0
+
+
+def _check_same(path: Path, order: Order) -> None:
+    """A folder belongs to one order. Raises ConfigError."""
+    mine = order._asdict() | {"words": sorted(order.words)}
+    if path.exists() and json.loads(path.read_text()) != mine:
+        raise ConfigError("name", f"{path.parent} was begun with other words; give another name=")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, mine)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0; 2 for a wrong word; 130 when interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or {"-h", "--help"} & set(given):
+        print(__doc__)
+        return 0
+    try:
+        return collect(parse(given), Path("outputs/collect"))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

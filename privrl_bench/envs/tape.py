@@ -1,0 +1,76 @@
+"""Slots that keep every episode that is played in them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privrl_bench.data.trajectories import Episode
+from privrl_bench.envs.slots import Slots, StepResult
+from privrl_bench.types import EnvSpec
+
+
+class TapeSlots:
+    """`Slots` that write down what goes in and out; `taken()` gives the episodes that are over.
+
+    An episode that is reset before its end is kept, as cut off where it was.
+
+    Args:
+        slots: the real ones.
+        spec: public facts of the environment.
+    """
+
+    def __init__(self, slots: Slots, spec: EnvSpec):
+        self.count = slots.count
+        self._slots = slots
+        self._obs = np.zeros((slots.count, spec.limit + 1, spec.obs_dim), np.float32)
+        shape = (slots.count, spec.limit)
+        self._actions = np.zeros(shape, np.int64)
+        if not spec.discrete:
+            self._actions = np.zeros((*shape, spec.actions), np.float32)
+        self._rewards = np.zeros(shape, np.float32)
+        self._length = np.zeros(slots.count, np.int64)
+        self._over: list[Episode] = []
+
+    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+        """See `Slots.reset`."""
+        for slot in indices[self._length[indices] > 0]:
+            self._end(int(slot), terminated=False)
+        obs = self._slots.reset(indices, seeds)
+        self._obs[indices, 0] = obs
+        return obs
+
+    def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
+        """See `Slots.step`."""
+        result = self._slots.step(indices, actions)
+        t = self._length[indices]
+        self._actions[indices, t] = actions
+        self._rewards[indices, t] = result.rewards
+        self._obs[indices, t + 1] = result.obs
+        self._length[indices] += 1
+        for row in np.flatnonzero(result.terminated | result.truncated):
+            self._end(int(indices[row]), terminated=bool(result.terminated[row]))
+        return result
+
+    def _end(self, slot: int, *, terminated: bool) -> None:
+        n = int(self._length[slot])
+        last = np.zeros(n, bool)
+        last[-1] = True
+        self._over.append(
+            Episode(
+                self._obs[slot, : n + 1].copy(),
+                self._actions[slot, :n].copy(),
+                self._rewards[slot, :n].copy(),
+                last & terminated,
+                last & (not terminated),
+            )
+        )
+        self._length[slot] = 0
+
+    def taken(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        over, self._over = self._over, []
+        return over
+
+    def close(self) -> None:
+        """See `Slots.close`."""
+        self._slots.close()
