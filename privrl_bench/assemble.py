@@ -23,6 +23,7 @@ from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, RunConfig
+from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, UserBatch
 
@@ -38,6 +39,8 @@ class Parts:
         steps: T, steps of one user.
         round_steps: U * T, environment steps that one round counts.
         rounds: number of releases.
+        turns: of the loop: the releases, and what the algorithm does after the last.
+        data: the dataset of an offline run.
     """
 
     configs: list[RunConfig]
@@ -48,6 +51,8 @@ class Parts:
     steps: int
     round_steps: int
     rounds: int
+    turns: int
+    data: Dataset | None = None
 
     @property
     def config(self) -> RunConfig:
@@ -60,19 +65,26 @@ def supports_replicas(config: RunConfig) -> bool:
     return algorithm(config.algo.name).replicas
 
 
-def user_steps(config: EnvConfig, spec: EnvSpec) -> int:
-    """T: the episode limit for whole episodes, `env.user_steps` otherwise."""
+def user_steps(config: EnvConfig, spec: EnvSpec, data: Dataset | None = None) -> int:
+    """T: the episode limit for whole episodes (of a dataset: as many as a user has), or `env.user_steps`."""
+    if data is not None:
+        return spec.limit * data.most
     if config.user == "episode" or config.user_steps is None:
         return spec.limit
     return config.user_steps
 
 
-def unit_of(config: EnvConfig, limit: int, steps: int, poisson: bool) -> Unit:
+def unit_of(
+    config: EnvConfig, limit: int, steps: int, poisson: bool, data: Dataset | None = None
+) -> Unit:
     """What one user is in words, and how many releases her data can enter.
 
     An episode of `limit` steps that may begin anywhere in a segment of `steps` meets at most
     (limit + steps - 2) // steps + 1 segments.
     """
+    if data is not None:
+        many = "one trajectory" if data.most == 1 else f"all of a user's (up to {data.most})"
+        return Unit(f"{many} of at most {limit} steps, in any of the rounds", None)
     if poisson:
         what = "episode" if config.user == "episode" else f"{steps} steps from a reset"
         return Unit(f"one person with all her rounds (each round: one {what})", None)
@@ -93,7 +105,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     caveats = dict(algo.caveats())
     if config.privacy.mechanism == "none":
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
-    elif config.env.user == "segment":
+    elif config.env.user == "segment" and not config.algo.offline:
         caveats[CARRIED_OVER] = (
             "an episode shares its segments with others and shapes when and where later ones run; "
             "epsilon is for nulling every segment it touches, not for the episode alone"
@@ -105,7 +117,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     return caveats
 
 
-def notes_of(config: RunConfig) -> dict[str, str]:
+def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     """What the guarantee takes as public or given, the noise apart."""
     notes: dict[str, str] = {}
     if config.privacy.mechanism == "none":
@@ -115,6 +127,18 @@ def notes_of(config: RunConfig) -> dict[str, str]:
         public.append("the scaling constants of env")
     if config.privacy.sampling == "poisson":
         public.append("population, a bound on the number of people")
+    if data is not None:
+        split = data.split
+        public += [
+            f"T={config.env.max_episode_steps or 'the episode limit'}",
+            "the bound on a user's episodes",
+        ]
+        notes["dataset"] = (
+            f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
+            "their data give the scaling, early stopping and start states; nobody's data may depend on "
+            "another's, though whoever collected them may have learned from one to the next"
+        )
+    elif config.privacy.sampling == "poisson":
         notes["people"] = "a person's randomness is her own, whoever else joins the round"
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
@@ -137,10 +161,14 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     """
     config = configs[0]
     _check_equal(configs)
-    spec = env_spec(config.env)
-    steps = user_steps(config.env, spec)
+    if config.data.id is None:
+        spec, data = env_spec(config.env), None
+    else:
+        spec, data, configs = _with_data(configs)
+        config = configs[0]
+    steps = user_steps(config.env, spec, data)
     round_steps = config.privacy.users_per_round * steps
-    rounds = config.total_steps // round_steps
+    rounds = config.rounds or config.total_steps // round_steps
     if rounds < 1:
         raise ConfigError(
             "total_steps",
@@ -155,25 +183,51 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         )
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
-    algo, plan = _build(configs, spec, steps, rounds, streams, ledgers)
+    made = (configs, spec, steps, streams, ledgers, data)
+    algo, plan = _build(rounds, *made)
     allowed = min(_allowed(plan, r) for r in range(len(configs)))
     if allowed < rounds:
         rounds = allowed
-        algo, plan = _build(configs, spec, steps, rounds, streams, ledgers)
+        algo, plan = _build(rounds, *made)
     for name in (RUNNING_OBS, RUNNING_REWARD):
         mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
         if mode == "running":
             plan.permit(name)
-    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds)
+    turns = rounds + algo.turns_after
+    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data)
+
+
+def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfig]]:
+    """The dataset of an offline run, and what its configuration takes from it."""
+    config = configs[0]
+    free = (
+        replace(config.env, obs_scaling="none") if config.env.obs_scaling == "split" else config.env
+    )
+    spec = env_spec(free)
+    data = open_data(config.data, spec)
+    env, people = scaled_by(config.env, data), config.privacy.population
+    if config.privacy.sampling == "poisson" and (people or data.users) < data.users:
+        raise ConfigError(
+            "privacy.population",
+            f"must be at least the {data.users} private users of {data.name}, got {people}",
+        )
+    found = []
+    for c in configs:
+        privacy = c.privacy
+        if privacy.sampling == "poisson":
+            privacy = replace(privacy, population=people or data.users)
+        found.append(replace(c, env=env, privacy=privacy))
+    return spec, data, found
 
 
 def _build(
+    rounds: int,
     configs: list[RunConfig],
     spec: EnvSpec,
     steps: int,
-    rounds: int,
     streams: list[Streams],
     ledgers: list[Ledger],
+    data: Dataset | None,
 ) -> tuple[Algorithm, PrivacyPlan]:
     """Algorithm and plan of a run of so many rounds."""
     config = configs[0]
@@ -188,6 +242,7 @@ def _build(
         tuple(c.privacy.z for c in configs),
         config.privacy.mechanism,
         lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
+        None if data is None else DatasetSource(data, config.env, 1, 1, steps).public(),
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
@@ -195,12 +250,12 @@ def _build(
     plan = PrivacyPlan(
         configs=[c.privacy for c in configs],
         blocks=algo.blocks(),
-        unit=unit_of(config.env, spec.limit, steps, poisson),
+        unit=unit_of(config.env, spec.limit, steps, poisson, data),
         rounds=rounds,
         noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
-        notes={**notes_of(config), **algo.notes()},
+        notes={**notes_of(config, data), **algo.notes()},
     )
     return algo, plan
 

@@ -42,6 +42,9 @@ _DECLARED = (
     ),
     Metric("release/norm", "parameters", "none", "released", "L2 norm of the released change"),
     Metric("policy/norm", "parameters", "none", "released", "L2 norm of the policy vector"),
+    Metric(
+        "model/public_loss", "nats", "down", "released", "loss of a learned model on public data"
+    ),
     Metric("lr", "", "none", "public", "local learning rate of this round"),
     Metric(
         "train/return_mean",

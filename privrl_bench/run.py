@@ -209,7 +209,8 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     if config.plan_only and exact and config.privacy.mechanism != "imitated_tree":
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
-    formula = "" if math.isinf(paper) else f" (the DPPG paper's formula: {paper:.4g})"
+    whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"
+    formula = "" if math.isinf(paper) else f" ({whose}: {paper:.4g})"
     print(f"  privacy {first}{formula}")
     for line in rest:
         print(f"          {line}")

@@ -15,7 +15,7 @@ from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
 MECHANISMS = ("gaussian", "tree", "imitated_tree", "none")
-SCALINGS = ("public", "private", "running", "none")
+SCALINGS = ("public", "private", "running", "split", "none")
 
 
 @dataclass
@@ -34,7 +34,9 @@ class EnvConfig:
     user: str = "fresh"  # what one user is: fresh | episode | segment (leaks)
     user_steps: int | None = None  # T, environment steps of one user; unset: the episode limit
     max_episode_steps: int | None = None  # public length limit; unset: the environment's own
-    obs_scaling: str = "public"  # public | private: learned in the release | running: leaks | none
+    obs_scaling: str = (
+        "public"  # public | private: in the release | split: data.public | running: leaks | none
+    )
     obs_mean: list[float] | None = None  # public mean of each observation number
     obs_std: list[float] | None = None  # public standard deviation of each observation number
     obs_clip: float = 10.0  # scaled observations are cut at +- this
@@ -56,7 +58,9 @@ class EnvConfig:
         require_choice("env.user", self.user, USERS)
         require_choice("env.action", self.action, ("stretch", "clip"))
         require_choice("env.obs_scaling", self.obs_scaling, SCALINGS)
-        require_choice("env.reward_scaling", self.reward_scaling, SCALINGS)
+        require_choice(
+            "env.reward_scaling", self.reward_scaling, tuple(s for s in SCALINGS if s != "split")
+        )
         if self.kind == "gym" and not self.id:
             raise ConfigError("env.id", "env=gym needs a Gymnasium id, e.g. env.id=Walker2d-v5")
         if self.kind == "dmc" and not (self.domain and self.task):
@@ -123,7 +127,7 @@ class PrivacyConfig:
         users = self.users_per_round
         require("privacy.users_per_round", users >= 1, "a whole number >= 1", users)
         if self.sampling == "poisson":
-            if self.population is None or self.population < users:
+            if self.population is not None and self.population < users:
                 raise ConfigError(
                     "privacy.population",
                     "Poisson sampling needs the number of people, at least "
@@ -155,6 +159,20 @@ class PrivacyConfig:
 
 
 @dataclass
+class DataConfig:
+    """A fixed dataset of trajectories, for algorithms that learn from one instead of from live users."""
+
+    id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
+    public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
+    users: int | None = None  # take only so many of its users; unset: all
+
+    def __post_init__(self) -> None:
+        require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
+        ok = self.users is None or self.users >= 2
+        require("data.users", ok, "null or a whole number >= 2", self.users)
+
+
+@dataclass
 class AlgoConfig:
     """What every algorithm has.
 
@@ -162,12 +180,14 @@ class AlgoConfig:
     `mechanisms`: of `privacy.mechanism`, those that it can use.
     `learns_scaling`: env.obs_scaling=private and env.reward_scaling=private mean something.
     `whole_episodes`: a user must be one whole episode (env.user=episode).
+    `offline`: learns from a dataset (data.id), and then a user is one of its users.
     """
 
     private: ClassVar[bool] = True
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
     learns_scaling: ClassVar[bool] = False
     whole_episodes: ClassVar[bool] = False
+    offline: ClassVar[bool] = False
 
     name: str = ""
     gamma: float = 0.99
@@ -343,7 +363,9 @@ class RunConfig:
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
     log: LogConfig = field(default_factory=LogConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     total_steps: int = 1_000_000  # environment steps, counted from the public U and T
+    rounds: int | None = None  # releases; unset: total_steps / (U * T)
     seed: int = 0
     values_from: str = ""  # the file of conf/ that was tuned, and on what; printed with the plan
     plan_only: bool = False  # print and write the plan, train nothing
@@ -351,6 +373,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require("total_steps", self.total_steps >= 1, "a whole number >= 1", self.total_steps)
+        ok = self.rounds is None or self.rounds >= 1
+        require("rounds", ok, "null or a whole number >= 1", self.rounds)
         require("seed", 0 <= self.seed < 2**32, "between 0 and 2^32 - 1", self.seed)
         require_choice("resume", self.resume, ("auto", "restart"))
         self.cross_check()
@@ -381,6 +405,7 @@ class RunConfig:
                 "env.user",
                 f"algo={self.algo.name} needs whole episodes: episode, got {self.env.user!r}",
             )
+        self._check_data()
         if self.privacy.mechanism == "none" and self.privacy.z != 0:
             raise ConfigError(
                 "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
@@ -399,6 +424,41 @@ class RunConfig:
                 "env.user",
                 "with privacy.sampling=poisson people come and go, so a user must start from a "
                 "reset: use fresh or episode, got 'segment'",
+            )
+
+    def _check_data(self) -> None:
+        """A dataset where one is needed, and nowhere else. Raises `ConfigError`."""
+        offline, privacy = self.algo.offline, self.privacy
+        if offline and self.data.id is None:
+            raise ConfigError(
+                "data.id",
+                f"algo={self.algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
+                "privrl-collect makes one",
+            )
+        if not offline and self.data.id is not None:
+            raise ConfigError(
+                "data.id", f"algo={self.algo.name} learns from live users and takes no dataset"
+            )
+        if self.env.obs_scaling == "split" and not offline:
+            raise ConfigError(
+                "env.obs_scaling",
+                "split is the public part of a dataset; without data.id use public, private, running "
+                "or none",
+            )
+        if offline and {"private", "running"} & {self.env.obs_scaling, self.env.reward_scaling}:
+            raise ConfigError(
+                "env.obs_scaling", "for a dataset use split, public or none; reward_scaling: public"
+            )
+        poisson = privacy.sampling == "poisson"
+        if offline and privacy.mechanism != "none" and not poisson:
+            raise ConfigError(
+                "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
+            )
+        if poisson and not offline and privacy.population is None:
+            raise ConfigError(
+                "privacy.population",
+                "Poisson sampling needs the number of people, at least "
+                f"privacy.users_per_round={privacy.users_per_round}, got None",
             )
 
 

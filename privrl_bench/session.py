@@ -11,7 +11,8 @@ from privrl_bench.assemble import Parts
 from privrl_bench.evaluate import Evaluation, Evaluations
 from privrl_bench.exact import exact
 from privrl_bench.rollout import Rollout
-from privrl_bench.types import State
+from privrl_bench.source import DatasetSource
+from privrl_bench.types import State, UserBatch
 
 CHECKPOINT_VERSION = 2
 
@@ -29,16 +30,7 @@ class Session:
         self.state: State = parts.algo.init(parts.streams)
         self.diagnostics: list[dict[str, float]] = []
         self._frozen: dict[int, dict[str, Tensor]] = {}
-        self.rollout = Rollout(
-            config.env,
-            parts.spec,
-            parts.algo.policy,
-            parts.streams,
-            parts.plan.slots,
-            parts.steps,
-            config.algo.gamma,
-            config.hardware.env_workers,
-        )
+        self.rollout = _users_of(parts)
         self._exact = exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         hardware = config.hardware
@@ -59,22 +51,26 @@ class Session:
         """Rounds done."""
         return self.state.round
 
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.round >= self.parts.turns or self.parts.algo.finished(self.state)
+
+    def releases(self, r: int) -> int:
+        """How many releases the parameters of replica r have seen."""
+        counted = self.parts.algo.releases(self.state)
+        return self.round if counted is None else counted[r]
+
     def step(self) -> None:
-        """One round: users, rows, release, next state."""
+        """One round: users, rows, release, next state. After the last release: `improve` alone."""
         parts = self.parts
         index = self.state.round
         before = parts.algo.actor(self.state)
-        parts.plan.announce(index)
-        self.rollout.scaler.use(parts.algo.scaling(self.state))
-        cohort = parts.plan.cohort(index)
-        values = self._exact_values(before, cohort)
-        users = self.rollout.collect(before, index, cohort)
-        stats = users.stats
-        contribution = parts.algo.local(self.state, users, parts.streams)
-        del users  # raw data end here
-        diagnostics = contribution.diagnostics
-        released = parts.plan.release(contribution, index)
-        state = parts.algo.server(self.state, released)
+        wants = parts.algo.wants(self.state) or [True] * len(parts.configs)
+        if index < parts.rounds and any(wants):
+            state, seen = self._release(before, wants)
+        else:
+            state, seen = State(index + 1, dict(self.state.tensors)), [{} for _ in parts.configs]
         state = parts.algo.improve(state, parts.streams)
         if state.round != index + 1:
             raise RuntimeError(f"round {index} left the state at round {state.round}")
@@ -87,6 +83,29 @@ class Session:
             {
                 "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
                 "policy/norm": float(torch.linalg.vector_norm(after[r])),
+                **seen[r],
+            }
+            for r in range(len(parts.configs))
+        ]
+
+    def _release(self, actor: Tensor, wants: list[bool]) -> tuple[State, list[dict[str, float]]]:
+        """One release: the next state, and what is seen of each replica's round."""
+        parts, index = self.parts, self.state.round
+        private = parts.config.privacy.mechanism != "none"
+        for r, wanted in enumerate(wants):
+            if private and not wanted:
+                parts.plan.end(r)
+        parts.plan.announce(index)
+        self.rollout.scaler.use(parts.algo.scaling(self.state))
+        values = self._exact_values(actor, parts.plan.cohort(index))
+        users = self.collect(actor, index)
+        stats = users.stats
+        contribution = parts.algo.local(self.state, users, parts.streams)
+        del users  # raw data end here
+        diagnostics = contribution.diagnostics
+        released = parts.plan.release(contribution, index)
+        seen = [
+            {
                 "train/clipped_fraction": parts.plan.diagnostics[r]["clipped_fraction"],
                 **values[r],
                 **stats[r],
@@ -96,6 +115,14 @@ class Session:
             }
             for r in range(len(parts.configs))
         ]
+        return parts.algo.server(self.state, released), seen
+
+    def collect(self, actor: Tensor, index: int) -> UserBatch:
+        """The users of a round: those whom the policies meet, or who joins of a dataset's."""
+        plan = self.parts.plan
+        if isinstance(self.rollout, DatasetSource):
+            return self.rollout.collect(index, plan.members(index, self.rollout.people))
+        return self.rollout.collect(actor, index, plan.cohort(index))
 
     def _exact_values(self, actor: Tensor, cohort: list[int]) -> list[dict[str, float]]:
         """Expected return of the policy that everybody of this round plays, and the regret so far."""
@@ -162,6 +189,23 @@ class Session:
         """Free the environments."""
         self.rollout.close()
         self._evaluations.close()
+
+
+def _users_of(parts: Parts) -> Rollout | DatasetSource:
+    """Where a run's users come from: live environments, or a dataset."""
+    config, replicas = parts.config, len(parts.configs)
+    if parts.data is not None:
+        return DatasetSource(parts.data, config.env, replicas, parts.plan.slots, parts.steps)
+    return Rollout(
+        config.env,
+        parts.spec,
+        parts.algo.policy,
+        parts.streams,
+        parts.plan.slots,
+        parts.steps,
+        config.algo.gamma,
+        config.hardware.env_workers,
+    )
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:

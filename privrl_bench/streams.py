@@ -16,7 +16,10 @@ import torch
 from privrl_bench.types import generator
 
 # Fixed tags, so that adding a stream never changes the others.
-_TAGS = {"env": 11, "init": 12, "policy": 13, "local": 14, "eval_env": 15, "eval_policy": 16}
+_TAGS = {
+    **{"env": 11, "init": 12, "policy": 13, "local": 14, "eval_env": 15, "eval_policy": 16},
+    "improve": 17,
+}
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,13 @@ class Training:
         count = len(self.dirs)
         together = f", {count} runs together" if count > 1 else ""
         progress = Progress(
-            count * parts.rounds * parts.round_steps,
+            count * parts.turns * parts.round_steps,
             enabled=self.config.log.progress,
             label=f"{self.config.algo.name} {self.config.env.label}{together}",
             initial_steps=count * self._resume(saved) * parts.round_steps,
         )
         try:
-            while session.round < parts.rounds and self.alive and stop.signal is None:
+            while not session.over and self.alive and stop.signal is None:
                 snapshot = session.snapshot()
                 session.step()
                 self._drop_diverged(snapshot)
@@ -138,7 +138,7 @@ class Training:
                     "resumed run goes on from other states than the interrupted one had",
                     flush=True,
                 )
-            print(f"  resume  at round {self.session.round} of {self.parts.rounds}", flush=True)
+            print(f"  resume  at round {self.session.round} of {self.parts.turns}", flush=True)
         for rundir in self.dirs:
             rundir.cut_metrics(self.session.round)
         self._earlier = [rundir.seconds_so_far() for rundir in self.dirs]
@@ -163,13 +163,13 @@ class Training:
         """Evaluate, log and checkpoint when it is time."""
         parts, session = self.parts, self.session
         steps = session.round * parts.round_steps
-        every, last = self.config.eval.every, session.round == parts.rounds
+        every, last = self.config.eval.every, session.over
         due = every > 0 and steps // every > (steps - parts.round_steps) // every
         evaluated = due or last
         if evaluated:
             self.rows.begin_evaluation()
-        if evaluated or session.round % max(1, parts.rounds // self.config.log.lines) == 0:
-            self.rows.add({r: self._row(r, steps) for r in self.alive})
+        if evaluated or session.round % max(1, parts.turns // self.config.log.lines) == 0:
+            self.rows.add({r: self._row(r, steps, evaluated) for r in self.alive})
         seen = self.rows.evaluated
         self.rows.write(wait=last)
         mean = epsilon = None
@@ -185,7 +185,7 @@ class Training:
 
     def _tell_of_broken_users(self, progress: Progress) -> None:
         """Once: a user whose data are not finite counts as nobody, which is easily overlooked."""
-        broken = max(self.session.diagnostics[r]["train/invalid_users"] for r in self.alive)
+        broken = max(self.session.diagnostics[r].get("train/invalid_users", 0) for r in self.alive)
         if broken and not self._told:
             self._told = True
             progress.note(
@@ -194,18 +194,23 @@ class Training:
                 "(train/invalid_users in metrics.jsonl counts them)"
             )
 
-    def _row(self, r: int, steps: int) -> dict[str, float]:
-        """Metrics of replica r after this round, and the clock; an evaluation may follow."""
+    def _row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
+        """Metrics of replica r after this round, and the clock; an evaluation may follow.
+
+        Epsilon of Poisson cohorts takes seconds: it is in the rows with an evaluation only.
+        """
         lr = self.parts.algo.learning_rate(self.session.round - 1)
         row: dict[str, float] = {
             "round": self.session.round,
             "steps": steps,
-            "privacy/epsilon": self.parts.plan.spent_epsilon(r, self.session.round),
             **self.session.diagnostics[r],
             **self._timing(r, steps),
         }
         if lr is not None:
             row["lr"] = lr
+        plan = self.parts.plan
+        if evaluated or plan.config.sampling == "fixed":
+            row["privacy/epsilon"] = plan.spent_epsilon(r, self.session.releases(r))
         return row
 
     def _timing(self, r: int, steps: int) -> dict[str, float]:
@@ -238,7 +243,7 @@ class Training:
         parts, plan = self.parts, self.parts.plan
         done = self.session.round if rounds is None else rounds
         steps = done * parts.round_steps
-        guarantee = plan.guarantee(r, done)
+        guarantee = plan.guarantee(r, min(done, self.session.releases(r)))
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
         if self.rows.evaluations:
             row = eval_row(self.rows.evaluations[r])
@@ -270,7 +275,7 @@ class Training:
 
     def _last_fifth(self, r: int) -> dict[str, float | None]:
         """Mean of the evaluations in the last fifth of the planned steps: steadier than the last one."""
-        start = 0.8 * self.parts.rounds * self.parts.round_steps
+        start = 0.8 * self.parts.turns * self.parts.round_steps
         means = [
             row["eval/return_mean"]
             for row in read_lines(self.dirs[r] / "metrics.jsonl")
@@ -310,7 +315,7 @@ class Training:
             "actor": self.parts.algo.actor(self.session.state)[r].clone(),
             "algo": asdict(self.config.algo),
             "env": asdict(env),
-            "guarantee": self.parts.plan.guarantee(r, self.session.round).to_dict(),
+            "guarantee": self.parts.plan.guarantee(r, self.session.releases(r)).to_dict(),
         }
         if env.obs_scaling == "running":
             saved = self.session.rollout.scaler.get_state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,9 +41,10 @@ class UserBatch:
     """One round of raw user data: private, and gone after `local`.
 
     `obs` and `next_obs` are [R, U, T, D] scaled observations before and after each step, `actions` [R, U, T, A]
-    (or [R, U, T] choices), `rewards` [R, U, T] scaled. `terminated` and `ended` [R, U, T]: the episode
-    is over, respectively over or cut by a time limit. `mask` [R, U, T]: the step happened; the steps of a
-    user come first. `valid` [R, U]: the user takes part and her data are finite.
+    (or [R, U, T] choices; from a dataset as the environment takes them), `rewards` [R, U, T] scaled.
+    `terminated` and `ended` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
+    [R, U, T]: the step happened; the steps of a user come first. `valid` [R, U]: the user takes part and her
+    data are finite.
     """
 
     obs: Tensor
@@ -54,6 +56,16 @@ class UserBatch:
     mask: Tensor
     valid: Tensor
     stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
+
+
+class Transitions(NamedTuple):
+    """Steps that are public: obs and next_obs [n, D] scaled, actions [n, A] (or [n] choices) as the
+    environment takes them, rewards [n] scaled."""
+
+    obs: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_obs: Tensor
 
 
 @dataclass(frozen=True)

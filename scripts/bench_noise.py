@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from privrl_bench.assemble import assemble
@@ -70,6 +71,10 @@ class Timed:
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """See `NoiseSource.binomial`."""
         return self._source.binomial(n, q, round_index)
+
+    def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
+        """See `NoiseSource.choose`."""
+        return self._source.choose(n, count, round_index)
 
 
 def bench(env: str, repeats: int, rounds: int, more: list[str]) -> dict[str, Any]:

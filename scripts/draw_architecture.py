@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "session": (4, 0, "one round"),
     "audit": (5, 0, "leaks, epsilon"),
     "reproduce": (0, -0.8, "papers' tables"),
+    "collect": (1, -0.8, "makes datasets"),
     "trivial": (5, 3, "learns nothing"),
     "exact": (4, 3, "known tables"),
     "envs": (0, 2, "slots"),
@@ -41,13 +42,17 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "algos": (2, 2, "local, server"),
     "privacy": (3, 2, "THE GATE"),
     "evaluate": (4, 2, "nobody's episodes"),
-    "nets": (1.5, 3, "policies"),
-    "maths": (2.5, 3, "pure functions"),
+    "data": (0, 3, "Minari, split"),
+    "source": (0.85, 3, "rounds of\na dataset"),
+    "nets": (1.75, 3, "policies"),
+    "maths": (2.65, 3, "pure functions"),
 }
 # the way of the data, with what travels
 DATA = [
     ("envs", "rollout", "observations"),
     ("rollout", "algos", "UserBatch"),
+    ("data", "source", ""),
+    ("source", "algos", ""),
     ("algos", "privacy", "rows"),
     ("privacy", "algos", "Released"),
     ("privacy", "evaluate", "policy"),

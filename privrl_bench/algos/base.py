@@ -13,7 +13,7 @@ from torch import Tensor
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
-from privrl_bench.types import EnvSpec, Scaling, State, UserBatch
+from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Setup:
     mechanism: str = "gaussian"
     # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
+    public: Transitions | None = None  # the public part of an offline run's dataset
 
 
 class Algorithm(ABC):
@@ -40,6 +41,7 @@ class Algorithm(ABC):
     """
 
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
+    turns_after: int = 0  # of the loop after the last release, for `improve` alone
     policy: Policy
 
     @abstractmethod
@@ -77,6 +79,21 @@ class Algorithm(ABC):
     @abstractmethod
     def server(self, state: State, released: Released) -> State:
         """The next state, from the last one and what was released."""
+
+    def releases(self, state: State) -> list[int] | None:
+        """Releases that each replica's parameters have seen; None: one in every round so far.
+
+        A replica may ask for fewer than planned (early stopping), never for more: see `wants`.
+        """
+        return None
+
+    def wants(self, state: State) -> list[bool] | None:
+        """Which replicas go on with releases; None: all. It may depend on releases and public data only."""
+        return None
+
+    def finished(self, state: State) -> bool:
+        """Whether nothing is left to do, before all turns are over."""
+        return False
 
     def improve(self, state: State, streams: list[Streams]) -> State:
         """Further work on released things and public simulators only. Default: none."""

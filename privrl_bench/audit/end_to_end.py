@@ -101,7 +101,7 @@ def scores_of_later_rounds(
                 worlds.append(State(index, {**known, **wide}))
             session.rollout.scaler.use(parts.algo.scaling(worlds[1]))
             actor = parts.algo.actor(worlds[1])
-            users = session.rollout.collect(actor, index, parts.plan.cohort(index))
+            users = session.collect(actor, index)
             rows = [_whitened_rows(parts, state, users, scale) for state in worlds]
             moved, place, spread = _expected(rows[0], rows[1], config.privacy.users_per_round)
             weights = np.linalg.solve(spread, moved.T).T

@@ -25,6 +25,11 @@ from privrl_bench.schema import RunConfig
 
 LATER = 2  # rounds after the user's
 _STEPS, _USERS, _EPOCHS, _MINIBATCHES, _EPISODES = 64, 4, 2, 4, 1  # of a test that takes seconds
+# Every round trains the policy in the model, a little.
+_MODEL_BASED = {
+    **{"check_every": 1, "improve_every": 1, "policy_steps": 10, "policy_turns": 1},
+    **{"rollouts": 16, "rollout_length": 3},
+}
 
 USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
 
@@ -247,10 +252,14 @@ def shrink(
         cuts.extend(f"{group}.{k} {getattr(section, k)} -> {v}" for k, v in changes.items())
         return replace(config, **{group: replace(section, **changes)})
 
-    config = cut(config, "algo", epochs=_EPOCHS, minibatches=_MINIBATCHES)
+    config = cut(config, "algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
     config = cut(config, "privacy", users_per_round=users)
     config = cut(config, "eval", episodes=_EPISODES)
     config = cut(config, "hardware", env_workers=0)
+    if config.algo.offline:
+        if "rounds" not in given:
+            config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
+        return config, cuts
     # T, in the key that it comes from; a minibatch needs a step.
     steps = user_steps(config.env, env_spec(config.env))
     key = "max_episode_steps" if config.env.user == "episode" else "user_steps"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from privrl_bench.types import UserBatch
 
 NULL, CRAFTED = "null", "crafted"
 _BURST = 3  # steps of a crafted person's episodes, in the first half of her steps
@@ -76,3 +79,30 @@ class OtherPerson:
     def close(self) -> None:
         """See `Slots.close`."""
         self._slots.close()
+
+
+class OtherTrajectory:
+    """Somebody else's trajectory in one place of a dataset's round while `present`.
+
+    Args:
+        slot: her place.
+        person: null | crafted. A null person's data are numbers that are none.
+    """
+
+    def __init__(self, slot: int, person: str):
+        self.present = False
+        self._slot, self._person = slot, person
+
+    def __call__(self, users: UserBatch) -> UserBatch:
+        """The round with her in it."""
+        if not self.present:
+            return users
+        obs, after, rewards = users.obs.clone(), users.next_obs.clone(), users.rewards.clone()
+        place = (0, self._slot)
+        if self._person == NULL:
+            for x in (obs, after, rewards):
+                x[place] = np.nan
+        else:
+            obs[place], after[place] = 1.0 - 2.0 * obs[place], 0.5 - 2.0 * after[place]
+            rewards[place] = 2.0 - rewards[place]
+        return replace(users, obs=obs, next_obs=after, rewards=rewards)

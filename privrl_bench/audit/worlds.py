@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
-from privrl_bench.audit.people import NULL, OtherPerson
+from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution, Released
+from privrl_bench.rollout import Rollout
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
+from privrl_bench.source import DatasetSource
 from privrl_bench.types import UserBatch
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
@@ -153,9 +155,12 @@ class World:
         self._rows: dict[str, Tensor]
         self._released: Released
         self._seen: dict[str, dict[str, Tensor]] = {}
-        if person is not None:
-            rollout = self.session.rollout
-            rollout.slots = OtherPerson(
+        self._stranger: OtherPerson | OtherTrajectory | None = None
+        rollout = self.session.rollout
+        if person is not None and isinstance(rollout, DatasetSource):
+            self._stranger = rollout.instead = OtherTrajectory(place.user, person)
+        elif person is not None and isinstance(rollout, Rollout):
+            self._stranger = rollout.slots = OtherPerson(
                 rollout.slots,
                 place.user,
                 person,
@@ -274,12 +279,11 @@ class World:
     def step(self) -> None:
         """One round, and what it leaves for later ones."""
         self._index = self.session.round
-        slots = self.session.rollout.slots
-        if isinstance(slots, OtherPerson):
-            slots.present = self._hers
+        if self._stranger is not None:
+            self._stranger.present = self._hers
         self.session.step()
-        if isinstance(slots, OtherPerson):
-            slots.present = False
+        if self._stranger is not None:
+            self._stranger.present = False
         parts, seen = self.parts, len(self.differences)
         lines = [(x["round"], x["attempt"], x["z"]) for x in parts.plan.ledgers[0].lines]
         at = [self.session.round, parts.rounds - 1]

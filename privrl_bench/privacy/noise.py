@@ -48,6 +48,7 @@ from privrl_bench.errors import PrivacyError
 # No other stream of a run has these words: `streams.py` has names of its own, tested to differ.
 _NOISE_TAG = 90
 _COHORT_TAG = 91
+_MEMBERS_TAG = 92
 MOST_USERS = 60_000  # in a round, for the sum's rounding above
 _FLOATS = (
     "noise and sums are floating-point numbers; what a proof on real ones leaves open: noise.py"
@@ -66,6 +67,10 @@ class NoiseSource(Protocol):
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """Number of people who join a round."""
+        ...
+
+    def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
+        """[count] which of n people join a round: every set of that size is as likely."""
         ...
 
 
@@ -105,6 +110,11 @@ class SeededNoise:
         words = np.random.SeedSequence([*self._words, _COHORT_TAG, round_index])
         return int(np.random.default_rng(words).binomial(n, q))
 
+    def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
+        """See `NoiseSource.choose`."""
+        words = np.random.SeedSequence([*self._words, _MEMBERS_TAG, round_index])
+        return np.random.default_rng(words).choice(n, count, replace=False)
+
 
 class SecureNoise:
     """Noise that cannot be had again: a fresh operating-system key for every release, no state.
@@ -134,6 +144,10 @@ class SecureNoise:
         # PCG64 is no cryptographic generator: each gives one number, from 128 bits that only the
         # operating system knew, so there is no stream to read the next number from.
         return int(np.random.default_rng(secrets.randbits(128)).binomial(n, q))
+
+    def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
+        """See `NoiseSource.choose`; as `binomial`, a generator of its own for every draw."""
+        return np.random.default_rng(secrets.randbits(128)).choice(n, count, replace=False)
 
 
 def _random_bytes() -> Callable[[int], bytes]:

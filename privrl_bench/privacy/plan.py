@@ -27,8 +27,9 @@ b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and
    at every attempt: `rollout.py` (tests/test_rollout.py); Poisson cohorts may differ, a caveat then says so.
 c. Poisson: `population` N is a public bound, neighbouring datasets both stay within it, and q = U / N and the
    cap are functions of these numbers. The number of people is drawn here, once for a round (`session.py`; slots
-   beyond it are not valid: tests/test_rollout.py); which of them is theirs to be, independently in every
-   round, since they are simulated. A deployment must draw them uniformly, afresh and in secret (a note).
+   beyond it are not valid: tests/test_rollout.py); who they are too where they stand in a dataset (`members`,
+   `source.py`). Live ones are simulated, independently in every round: a deployment must draw them uniformly,
+   afresh and in secret (a note).
 d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration, and the plan
    takes nothing else. A replica ends early when its parameters, which are released, are not finite, or when a
    person or a signal stops the program; its guarantee stays that of all planned rounds.
@@ -46,12 +47,14 @@ i. Parameters change through `Released` alone: `session.py` has one call of `ser
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -132,7 +135,7 @@ class PrivacyPlan:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same people compose"
             )
-        if configs[0].sampling == "poisson":
+        if configs[0].sampling == "poisson" and "dataset" not in self.notes:
             self.notes["sampling"] = (
                 "simulated: a deployment must draw everybody, afresh and in secret"
             )
@@ -186,6 +189,26 @@ class PrivacyPlan:
         people = int(config.population or 0)
         q = config.users_per_round / people
         return [min(n.binomial(people, q, round_index), self.slots) for n in self._noises]
+
+    def members(self, round_index: int, people: int) -> list[np.ndarray]:
+        """Who of the `people` in a dataset join, by number: [cohort] of each replica.
+
+        Given its size, every set is as likely; so each of `population` people joins with q by herself. A number
+        that nobody has is an absent person's. Without a mechanism any U of them: nothing is promised.
+
+        Raises PrivacyError: cohorts of fixed size have no draw, or there are more people than `population`.
+        """
+        if self.config.mechanism != "none":
+            if self.config.sampling == "fixed":
+                raise PrivacyError("who is in a cohort of fixed size is not drawn here")
+            if people > int(self.config.population or 0):
+                raise PrivacyError(f"{people} people in a population of {self.config.population}")
+            people = int(self.config.population or 0)
+        sizes = self.cohort(round_index)
+        return [
+            noise.choose(people, min(size, people), round_index)
+            for noise, size in zip(self._noises, sizes, strict=True)
+        ]
 
     # -- the gate ---------------------------------------------------------------------------
 
@@ -424,9 +447,15 @@ class PrivacyPlan:
         return found
 
     def paper_epsilon(self, r: int) -> float:
-        """The number that DPPG prints for this z, whatever the run really released."""
-        config = self.configs[r]
-        return math.inf if config.mechanism == "none" else epsilon_paper(config.z, config.delta)
+        """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
+        for this z, whatever the run really released."""
+        config, event = self.configs[r], self.event(r)
+        if config.mechanism == "none":
+            return math.inf
+        if event.q < 1.0:
+            uncut = replace(event, population=None, cap=None)
+            return epsilon(Counter({uncut: self.rounds}), config.delta, "rdp")
+        return epsilon_paper(config.z, config.delta)
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
