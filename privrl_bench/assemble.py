@@ -125,14 +125,18 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
-    if config.privacy.sampling == "poisson":
+    if config.privacy.sampling == "poisson" and data is None:
         public.append("population, a bound on the number of people")
     if data is not None:
         split = data.split
         public += [
             f"T={config.env.max_episode_steps or 'the episode limit'}",
-            "the bound on a user's episodes",
+            f"at most {data.most} episodes of one user",
         ]
+        if config.privacy.sampling == "poisson":
+            exact = config.privacy.population == split.users
+            what = "exactly the private users" if exact else "a bound on the private users"
+            public.append(f"population={config.privacy.population}, {what}")
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
@@ -268,11 +272,10 @@ def _allowed(plan: PrivacyPlan, r: int) -> int:
     allowed = affordable(plan, r, budget)
     if allowed:
         return allowed
-    more = "use a larger privacy.z"
-    if plan.participation is not None:  # else it takes minutes
-        more = f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run"
     raise ConfigError(
-        "privacy.epsilon", f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; {more}"
+        "privacy.epsilon",
+        f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; "
+        f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run",
     )
 
 

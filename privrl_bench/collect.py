@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ import torch
 
 from privrl_bench import config as words_to_config
 from privrl_bench.assemble import assemble
-from privrl_bench.data.minari_io import open_dataset, write_minari
+from privrl_bench.data.minari_io import check_id, local_ids, open_dataset, write_minari
 from privrl_bench.data.trajectories import Episode
 from privrl_bench.envs.registry import make_env
 from privrl_bench.envs.tape import TapeSlots
@@ -82,7 +81,8 @@ def parse(arguments: Sequence[str]) -> Order:
         raise ConfigError("env", "say which: privrl-collect env=pendulum runs=6 steps=20_000")
     if not any(w.startswith("algo=") for w in rest):
         rest.insert(0, "algo=ddpg")
-    name = own.get("name", f"{env.replace('_', '-')}/ddpg-v0")
+    algo = next(w.partition("=")[2] for w in rest if w.startswith("algo="))
+    name = own.get("name", f"{env}/{algo}-v0".replace("_", "-"))
     return Order(found["runs"], found["steps"], name, found["together"], tuple(rest))
 
 
@@ -153,13 +153,17 @@ class Part:
             session.close()
 
     def _resume(self, session: Session) -> TapeSlots:
-        path = self.folder / "checkpoint.pt"
+        path, begun = self.folder / "checkpoint.pt", None
         if path.exists():
-            session.restore([torch.load(path, weights_only=True)])
+            saved = torch.load(path, weights_only=True)
+            begun = saved.pop("tape")
+            session.restore([saved])
         for shard in self.folder.glob("*.npz"):
             if int(shard.stem) > session.round:
                 shard.unlink()
         tape = TapeSlots(session.rollout.slots, session.parts.spec)  # type: ignore[union-attr]
+        if begun is not None:
+            tape.set_state({name: x.numpy() for name, x in begun.items()})
         session.rollout.slots = tape  # type: ignore[union-attr]
         return tape
 
@@ -178,7 +182,8 @@ class Part:
                 np.savez(file, **columns)
             half.replace(target)
         half = self.folder / "checkpoint.part"
-        torch.save(session.snapshot(), half)
+        begun = {name: torch.from_numpy(x) for name, x in tape.get_state().items()}
+        torch.save(session.snapshot() | {"tape": begun}, half)
         half.replace(self.folder / "checkpoint.pt")
 
     def episodes(self) -> Iterator[Episode]:
@@ -200,8 +205,12 @@ class Part:
 
 def collect(order: Order, root: Path) -> int:
     """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
+    try:
+        check_id(order.name)
+    except ConfigError as error:
+        raise ConfigError("name", error.problem) from None
     folder = root / order.name.replace("/", "-")
-    with suppress(ConfigError):
+    if order.name in local_ids():
         found = open_dataset(order.name)
         print(
             f"skipped  {order.name} is there: {found.episodes} episodes; another name=, or delete it"

@@ -17,11 +17,12 @@ from typing import Any
 import yaml
 
 from privrl_bench import cli, config, jobs
+from privrl_bench.collect import collect, parse
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.report.paper import Cell, Line, Panel, Picture, Table, write_item
 from privrl_bench.report.runs import load_run
 from privrl_bench.sweep import run_jobs
-from privrl_bench.trivial import trivial_return
+from privrl_bench.trivial import trivial_returns
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,14 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
     """A figure's panels with the runs they want."""
     item = paper.content["items"][name]
     kind = item["picture"]
-    if kind == "curves":
+    if "like" in item:
         table = table_of(paper, item["like"], scale, seeds)
         panels = []
         for env, cells in itertools.groupby(table.cells, key=lambda cell: cell.env):
             lines = []
             for cell in cells:
-                lines.append(Line(cell.label, False, [cell.paper_like]))
+                if cell.paper_like:
+                    lines.append(Line(cell.label, False, [cell.paper_like]))
                 if cell.formal:
                     lines.append(Line(f"{cell.label}, formal", True, [cell.formal]))
             panels.append(Panel(env, lines))
@@ -114,11 +116,12 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
         lines = []
         for line in item["lines"]:
             base = (*line["words"], *panel["words"], *more)
-            sweep = [[f"privacy.z={z}"] for z in line.get("sweep", [])] or [[]]
+            key = line.get("key", "privacy.z")
+            sweep = [[f"{key}={value}"] for value in line.get("sweep", [])] or [[]]
             wants = [Want(panel["env"], (*base, *extra), count) for extra in sweep]
             lines.append(Line(line["label"], bool(line.get("formal")), wants))
         panels.append(Panel(panel["label"], lines))
-    return Picture(item["title"], kind, panels, item.get("deltas", []))
+    return Picture(item["title"], kind, panels, item.get("facts", {}))
 
 
 def wants_of(item: Table | Picture) -> list[Want]:
@@ -158,12 +161,22 @@ def reproduce(
     code = 0
     if not only_report:
         wants = list(dict.fromkeys(w for item in items.values() for w in wants_of(item)))
-        code = drive(wants, root / "runs")
+        code = gather(paper, scale, {w.env for w in wants}) or drive(wants, root / "runs")
     for name, item in items.items():
         runs, trivial = load(root / "runs", item), trivial_scores(item)
         page = write_item(item, paper.content["paper"], root / name, runs, trivial)
         print(f"look at {page}", flush=True)
     return code
+
+
+def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:
+    """Collect the datasets that a scale needs and that are not there. Returns the exit code."""
+    orders = paper.content.get("collect", {}).get(scale, {})
+    for env in sorted(set(envs) & set(orders)):
+        code = collect(parse([f"env={env}", *orders[env]]), Path("outputs/collect"))
+        if code:
+            return code
+    return 0
 
 
 def drive(wants: Sequence[Want], root: Path) -> int:
@@ -227,13 +240,14 @@ def _minutes(seconds: float) -> str:
 
 
 def trivial_scores(item: Table | Picture) -> dict[str, str]:
-    """For a table: what the trivial policy of every environment scores in 100 episodes."""
+    """For a table: what policies that learn nothing score in 100 episodes of every environment."""
     found = {}
     for env in sorted({cell.env for cell in item.cells}) if isinstance(item, Table) else ():
-        score = trivial_return(env, 100)
-        if score is not None:
-            name, (mean, half) = score
-            found[env] = f"{mean:.1f} ± {half:.1f} ({name})"
+        scores = [
+            (name, f"{mean:.1f} ± {half:.1f}") for name, (mean, half) in trivial_returns(env, 100)
+        ]
+        if scores:
+            found[env] = "; ".join(f"{score} ({name})" for name, score in scores)
     return found
 
 

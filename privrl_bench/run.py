@@ -111,8 +111,8 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
             "resume",
             f"{rundir.path} was begun by another version of this program; use resume=restart",
         )
-    if rounds and not config.plan_only:
-        _check_ledger(rundir / "ledger.jsonl", rounds)
+    if saved and rounds and not config.plan_only:
+        _check_ledger(rundir / "ledger.jsonl", int(saved.get("releases", rounds)))
     return rounds
 
 
@@ -204,9 +204,7 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
         print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
-    # For Poisson cohorts every z takes minutes of accounting.
-    exact = config.privacy.mechanism != "none" and parts.plan.participation is not None
-    if config.plan_only and exact and config.privacy.mechanism != "imitated_tree":
+    if config.plan_only and config.privacy.mechanism not in ("none", "imitated_tree"):
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"

@@ -174,6 +174,7 @@ class Session:
             "round": self.state.round,
             "rollout": self.rollout.get_state(),
             "regret": self._regret.clone(),
+            "releases": torch.tensor([self.releases(r) for r in range(len(self.parts.configs))]),
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -216,6 +217,7 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
         "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
         "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
         "regret": snapshot["regret"][r : r + 1].clone(),
+        "releases": snapshot["releases"][r : r + 1].clone(),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a policy that learns nothing scores, evaluated as every released policy is."""
+"""What policies that learn nothing score, evaluated as every released policy is."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ from privrl_bench.config import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.evaluate import Evaluator
-from privrl_bench.nets.trivial import TRIVIAL, TrivialPolicy
+from privrl_bench.nets.policy import Policy
+from privrl_bench.nets.trivial import TRIVIAL, RandomPolicy, TrivialPolicy, nothing
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.streams import Streams
 
 
-def trivial_return(env: str, episodes: int) -> tuple[str, tuple[float, float]] | None:
-    """(name of the rule, (mean return, half width of its 95 % interval)); None without a rule."""
-    if env not in TRIVIAL:
-        return None
+def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, float]]]:
+    """(name, (mean return, half width of its 95 % interval)) of a rule, of nothing, of random actions."""
     config = replace(compose([f"env={env}"]).env, obs_scaling="none")
-    spec, rule = env_spec(config), TRIVIAL[env]
-    evaluator = Evaluator(config, spec, TrivialPolicy(rule), [Streams(0)], episodes, True)
-    scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
-    (found,) = evaluator.run(torch.zeros(1, 0), 0, scaling)
-    evaluator.close()
-    return rule.name, mean_ci(found.returns)
+    spec = env_spec(config)
+    policies: dict[str, Policy] = {}
+    if env in TRIVIAL:
+        policies[TRIVIAL[env].name] = TrivialPolicy(TRIVIAL[env])
+    if not spec.discrete:
+        policies.setdefault("do nothing", TrivialPolicy(nothing(spec.actions)))
+    policies["random"] = RandomPolicy(spec)
+    found = []
+    for name, policy in policies.items():
+        greedy = isinstance(policy, TrivialPolicy)
+        evaluator = Evaluator(config, spec, policy, [Streams(0)], episodes, greedy)
+        scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
+        (one,) = evaluator.run(torch.zeros(1, 0), 0, scaling)
+        evaluator.close()
+        found.append((name, mean_ci(one.returns)))
+    return found

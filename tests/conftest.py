@@ -1,5 +1,8 @@
 """Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 import torch
 
@@ -12,3 +15,35 @@ def sweeps_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from privrl_bench import sweep
 
     monkeypatch.setattr(sweep, "cores", lambda: 1)
+
+
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Local datasets of this test session; the value is the id of one of random play on Pendulum.
+
+    60 users with one episode of 20 to 40 steps each.
+    """
+    import gymnasium as gym
+
+    from privrl_bench.data.minari_io import write_minari
+    from privrl_bench.data.trajectories import Episode
+
+    def played(steps: int, seed: int) -> Episode:
+        rng = np.random.default_rng(seed)
+        obs, rewards = [env.reset(seed=seed)[0]], []
+        actions = rng.uniform(-2, 2, (steps, 1)).astype(np.float32)
+        for action in actions:
+            after, reward, *_ = env.step(action)
+            obs.append(after)
+            rewards.append(reward)
+        cut = np.arange(steps) == steps - 1
+        return Episode(np.stack(obs), actions, np.array(rewards), np.zeros(steps, bool), cut)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("sets")))
+        env = gym.make("Pendulum-v1")
+        episodes = (played(20 + k % 21, k) for k in range(60))
+        spaces = env.observation_space, env.action_space
+        write_minari("pendulum/random-v0", episodes, "Pendulum-v1", *spaces, {"description": "d"})
+        env.close()
+        yield "pendulum/random-v0"

@@ -98,7 +98,9 @@ def in_double(state: State) -> State:
     return State(state.round, {n: x.double() for n, x in state.tensors.items()})
 
 
-def module_of(vector: torch.Tensor, widths: list[int]) -> torch.nn.Sequential:
+def module_of(
+    vector: torch.Tensor, widths: list[int], bend: type[torch.nn.Module] = torch.nn.Tanh
+) -> torch.nn.Sequential:
     """A torch network with the weights of a flat vector: per layer weight [in, out], then bias."""
     layers: list[torch.nn.Module] = []
     at = 0
@@ -107,7 +109,7 @@ def module_of(vector: torch.Tensor, widths: list[int]) -> torch.nn.Sequential:
         layer.weight.data = vector[at : at + a * b].reshape(a, b).T.clone()
         layer.bias.data = vector[at + a * b : at + a * b + b].clone()
         at += a * b + b
-        layers += [layer] if i == len(widths) - 2 else [layer, torch.nn.Tanh()]
+        layers += [layer] if i == len(widths) - 2 else [layer, bend()]
     assert at == len(vector)
     return torch.nn.Sequential(*layers)
 

@@ -97,13 +97,16 @@ def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _project(params, start, ends, radius):  # type: ignore[no-untyped-def]
-    """Keep every part of the displacement, up to each of `ends`, within `radius`."""
+def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[no-untyped-def]
+    """A plain step on `grad` and the L2 penalty, then every part, up to each of `ends`, within `radius`."""
+    keep = np.float32(1) - step * shrink
     begin = 0
     for end in ends:
         square = np.float32(0)
         for i in range(begin, end):
-            d = params[i] - start[i]
+            p = keep * params[i] - step * grad[i]
+            d = p - start[i]
+            params[i] = p
             square += d * d
         norm = np.sqrt(square)
         if norm > radius:
@@ -144,7 +147,7 @@ def train_models(  # type: ignore[no-untyped-def]
     x = layers[: rows * inputs].reshape(rows, inputs)
     y = layers[total - rows * outputs :].reshape(rows, outputs)
     dy = slopes[total - rows * outputs :].reshape(rows, outputs)
-    step, shrink = np.float32(lr), np.float32(decay)
+    step, shrink, zero = np.float32(lr), np.float32(decay), np.float32(0)
     for user in range(users):
         for member in range(start.shape[1]):
             begin = start[replica[user], member]
@@ -164,13 +167,12 @@ def train_models(  # type: ignore[no-untyped-def]
                     _likelihood(y, rest, dy)
                     _backward(params, widths, layers, gates, slopes, rows, grad)
                     done += 1
-                    for i in range(size):
-                        grad[i] += shrink * params[i]
                     if adam:
-                        _adam(params, begin, grad, m, v, done, lr, np.inf)
-                    else:
                         for i in range(size):
-                            params[i] -= step * grad[i]
-                    _project(params, begin, ends, radius)
+                            grad[i] += shrink * params[i]
+                        _adam(params, begin, grad, m, v, done, lr, np.inf)
+                        _descend(params, begin, grad, zero, zero, ends, radius)
+                    else:
+                        _descend(params, begin, grad, step, shrink, ends, radius)
             for i in range(size):
                 result[user, member, i] = params[i] - begin[i]

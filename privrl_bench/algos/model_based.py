@@ -201,7 +201,7 @@ class ModelBased(Algorithm):
             loss = (error.square() * (-log_var).exp() + log_var).mean((1, 2, 3)).unsqueeze(-1)
         loss, going = loss.clone(), ~tensors["stopped"].bool()
         best = tensors["best_loss"]
-        progress = (loss < best - _PROGRESS * best.abs()) | best.isinf()
+        progress = (loss < best - _PROGRESS * best.abs()) | (best.isinf() & loss.isfinite())
         better = going & progress
         waited = torch.where(progress, 0.0, tensors["waited"] + 1.0)
         enough = (waited >= self.config.patience) & (self.config.patience > 0)

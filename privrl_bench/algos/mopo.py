@@ -76,14 +76,16 @@ class Mopo(ModelBased):
         told = (users.mask & users.valid[..., None]).flatten(1)
         inputs, targets = (x.flatten(1, 2) for x in self.inputs_of(users))
         size = self.config.model_batch
-        pieces = max(int(told.sum(1).min()) // size, 1)
+        pieces = max(told.shape[1] // size, 1)
+        place = torch.arange(min(pieces * size, told.shape[1]))
         tensors, old = state.tensors, state.tensors["model"]
         now, adam = old, Adam(tensors["m_model"], tensors["v_model"], tensors["model_steps"])
         draws = [s.torch("local", state.round) for s in streams]
         real = [told[r].nonzero().squeeze(-1) for r in range(len(told))]
+        # Where trajectories are shorter than T, their steps come again: as many minibatches for all replicas.
         order = torch.stack(
             [
-                mine[torch.randperm(len(mine), generator=g)][: pieces * size]
+                mine[torch.randperm(len(mine), generator=g)][place % len(mine)]
                 for mine, g in zip(real, draws, strict=True)
             ]
         )

@@ -85,7 +85,12 @@ class Replay(Algorithm):
         memory = {f"memory_{name}": torch.zeros(count, room, n) for name, n in widths.items()}
         for name in ("reward", "terminated"):
             memory[f"memory_{name}"] = torch.zeros(count, room)
-        return State(0, self._learner.init(streams) | memory | {"seen": torch.zeros(count, 1)})
+        return State(
+            0,
+            self._learner.init(streams)
+            | memory
+            | {"seen": torch.zeros(count, 1, dtype=torch.float64)},
+        )
 
     def learning_rate(self, round_index: int) -> float:
         """Constant."""

@@ -169,6 +169,8 @@ def find_leaks(
         model = world()
         parts = model.parts
         rounds = round_index + later + 1
+        if config.rounds is not None and parts.rounds < rounds:
+            raise ConfigError("rounds", f"the test needs {rounds}, got {parts.rounds}")
         if parts.rounds < rounds:
             raise ConfigError(
                 "total_steps",

@@ -79,7 +79,7 @@ def write_minari(
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    namespace = _check_id(dataset_id)
+    namespace = check_id(dataset_id)
     folder = _root() / dataset_id
     if folder.exists():
         raise ConfigError(
@@ -118,7 +118,7 @@ def write_minari(
     return folder
 
 
-def _check_id(dataset_id: str) -> str | None:
+def check_id(dataset_id: str) -> str | None:
     """Namespace of a well-formed id. Raises: ConfigError."""
     from minari.dataset.minari_dataset import parse_dataset_id
 

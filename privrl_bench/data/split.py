@@ -44,7 +44,7 @@ def split_users(trajectories: Trajectories, public_share: float, limit: int | No
 
     The number of public users is `public_share`, read as a decimal number, times the users, rounded up.
 
-    Raises: ConfigError on data.public for a share outside (0, 1) or a side without users, on data.limit
+    Raises: ConfigError on data.public for a share outside (0, 1) or a side without users, on data.users
     for more users than there are.
     """
     there = trajectories.user_count

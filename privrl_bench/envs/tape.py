@@ -71,6 +71,20 @@ class TapeSlots:
         over, self._over = self._over, []
         return over
 
+    def get_state(self) -> dict[str, np.ndarray]:
+        """The episodes that are not over."""
+        return {
+            "obs": self._obs,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "length": self._length,
+        }
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """The inverse of `get_state`, once the slots stand where they stood."""
+        self._obs, self._actions = state["obs"].copy(), state["actions"].copy()
+        self._rewards, self._length = state["rewards"].copy(), state["length"].copy()
+
     def close(self) -> None:
         """See `Slots.close`."""
         self._slots.close()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.nets.policy import Sampler
+from privrl_bench.types import EnvSpec
 
 Rule = Callable[[Tensor], Tensor]
 
@@ -23,6 +24,11 @@ class Trivial(NamedTuple):
 
 def _constant(*values: float) -> Rule:
     return lambda obs: torch.tensor(values).expand(*obs.shape[:-1], len(values))
+
+
+def nothing(actions: int) -> Trivial:
+    """Zero in every coordinate."""
+    return Trivial("do nothing", _constant(*[0.0] * actions))
 
 
 def _energy(obs: Tensor) -> Tensor:
@@ -51,6 +57,38 @@ TRIVIAL: dict[str, Trivial] = {
     "dosing1": Trivial("dose 2.9 always", _constant(2.9)),
     "riverswim": Trivial("right always", lambda o: torch.ones(o.shape[:-1], dtype=torch.long)),
 }
+
+
+class RandomPolicy:
+    """Every action as likely, as a `Policy` without parameters: choices, or a bounded box."""
+
+    size = 0
+
+    def __init__(self, spec: EnvSpec):
+        self._spec = spec
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[0]."""
+        return torch.zeros(0)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape] choices, or [*shape, A] uniform numbers in the box."""
+        if self._spec.discrete:
+            return torch.randint(self._spec.actions, shape, generator=generator)
+        low, high = torch.tensor(self._spec.action_low), torch.tensor(self._spec.action_high)
+        return low + (high - low) * torch.rand(*shape, self._spec.actions, generator=generator)
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        return lambda obs, noise: noise
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """Refused: no action is the likeliest."""
+        raise ValueError("a random policy has no likeliest action")
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """As they are."""
+        return actions
 
 
 class TrivialPolicy:

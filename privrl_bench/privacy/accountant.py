@@ -9,6 +9,7 @@ replace-one event reaches PLD today). Pinned to dp-accounting 0.6.0 in constrain
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections import Counter
@@ -140,6 +141,7 @@ def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, account
             neighboring_relation=relation, value_discretization_interval=_DISCRETIZATION
         )
     distance = 2.0 if (accountant == "rdp" and adjacency == "replace_one") else 1.0
+    logging.getLogger("absl").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # RDP drops orders that do not converge at small z; that only loosens the bound.
         warnings.simplefilter("ignore")

@@ -44,8 +44,9 @@ def z_for(
     count: int,
     delta: float,
     accountant: str = "pld",
+    digits: int = 4,
 ) -> float:
-    """Smallest z, to 4 digits and rounded up, for which `count` releases `event(z)` cost at most `budget`.
+    """Smallest z, to some digits and rounded up, for which `count` releases `event(z)` cost at most `budget`.
 
     Raises PrivacyError when no z up to 100,000 does.
 
@@ -63,10 +64,10 @@ def z_for(
             raise PrivacyError(
                 f"no noise multiplier gives epsilon {budget:g} after {count} releases"
             )
-    while high / low > 1.0 + 1e-5:
+    while high / low > 1.0 + 0.1**digits / 10.0:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
-    unit = 10.0 ** (math.floor(math.log10(high)) - 3)
+    unit = 10.0 ** (math.floor(math.log10(high)) - digits + 1)
     return round(math.ceil(high / unit - 1e-3) * unit, 12)
 
 
@@ -79,9 +80,19 @@ def affordable(plan: PrivacyPlan, r: int, budget: float) -> int:
 
 
 def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
-    """Smallest z with which all planned rounds of replica r would cost at most `budget`, or PrivacyError."""
+    """Smallest z with which all planned rounds of replica r would cost at most `budget`, or PrivacyError.
+
+    To 4 digits; to 2 for Poisson cohorts, whose z are found without the cut of large cohorts, which is fast,
+    and then checked with it.
+    """
     config, event = plan.configs[r], plan.event(r)
     count = min(plan.participation or plan.rounds, plan.rounds)
+    if plan.participation is None:
+        uncut = replace(event, population=None, cap=None)
+        z = z_for(budget, lambda z: replace(uncut, z=z), count, config.delta, digits=2)
+        while epsilon(Counter({replace(event, z=z): count}), config.delta) > budget:
+            z = float(f"{1.01 * z:.4g}")
+        return z
     scale = event.z / config.z if config.z else 1.0
     return z_for(
         budget,

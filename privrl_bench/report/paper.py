@@ -27,8 +27,13 @@ class Cell:
     env: str
     label: str
     paper: tuple[float, float]
-    paper_like: Any  # as the paper does it
+    paper_like: Any  # as the paper does it; None: as the formal runs do
     formal: Any  # ours with a formal guarantee; None: there is none
+
+    @property
+    def judged_by(self) -> Any:
+        """The runs that stand against the paper's number."""
+        return self.formal if self.paper_like is None else self.paper_like
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,15 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A paper's figure. `kind`: regret | epsilon | curves | accounting | riverswim."""
+    """A paper's figure. `kind`: regret | epsilon | spent | curves | accounting | rounds | riverswim.
+
+    `facts` are a figure's own numbers, where it needs no runs.
+    """
 
     title: str
     kind: str
     panels: list[Panel] = field(default_factory=list)
-    deltas: list[float] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def write_item(
@@ -117,7 +125,8 @@ HEAD = (
 )
 NOTE = (
     "Returns: mean ± half width of the 95 % interval over seeds, final evaluations. "
-    "Verdict: our mean as the paper does it, against the paper's interval. epsilon: at the delta of the "
+    "Verdict: our mean as the paper does it (formal where there is no such run), against the paper's "
+    "interval. epsilon: at the delta of the "
     "runs, for the unit that the guarantees name."
 )
 
@@ -126,11 +135,12 @@ def comparison(
     table: Table, runs: Runs, trivial: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
     """(head, lines) with the paper's numbers, ours, the formal ones and the trivial policy's."""
-    lines = []
+    lines: list[list[str]] = []
     for cell in table.cells:
         ours, formal = runs.get(cell.paper_like, []), runs.get(cell.formal, [])
         epsilons = [_epsilon(some) for some in (ours, formal)]
-        formula = {number(run.summary.get("epsilon_paper")) for run in ours}
+        printed = runs.get(cell.judged_by, [])
+        formula = {number(run.summary.get("epsilon_paper")) for run in printed}
         lines.append(
             [
                 cell.env,
@@ -138,14 +148,14 @@ def comparison(
                 f"{cell.paper[0]:.1f} ± {cell.paper[1]:.1f}",
                 _mean(ours),
                 _mean(formal) if cell.formal else "",
-                trivial.get(cell.env, ""),
+                "" if lines and lines[-1][0] == cell.env else trivial.get(cell.env, ""),
                 f"{len(ours)} / {len(formal)}" if cell.formal else str(len(ours)),
-                f"{max(number(r.summary.get('steps')) for r in ours):,.0f}" if ours else "-",
+                f"{max(number(r.summary.get('steps')) for r in printed):,.0f}" if printed else "-",
                 epsilons[0],
                 epsilons[1] if cell.formal else "",
                 short(max(formula, default=math.nan)),
                 " / ".join(_status(some) for some in (ours, formal) if some) or "-",
-                judged(cell, ours),
+                judged(cell, runs.get(cell.judged_by, [])),
             ]
         )
     return list(HEAD), lines
@@ -162,7 +172,7 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
 
 def verdict(table: Table, runs: Runs) -> str:
     """How many cells are inside or above the paper's interval."""
-    found = [judged(cell, runs.get(cell.paper_like, [])) for cell in table.cells]
+    found = [judged(cell, runs.get(cell.judged_by, [])) for cell in table.cells]
     good = sum(one in ("inside", "above") for one in found)
     return (
         f"{good} of {len(found)} cells inside or above the paper's interval "
@@ -320,9 +330,9 @@ def _draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
     """Epsilon of one release against z: the paper's two mechanisms, their switch, and the exact curve."""
     from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
 
-    z = np.geomspace(0.1, 10.0, 200)
-    with figure(path, len(picture.deltas), legend_below=4, vector=True) as places:
-        for axes, delta in zip(places, picture.deltas, strict=True):
+    z, deltas = np.geomspace(0.1, 10.0, 200), picture.facts["deltas"]
+    with figure(path, len(deltas), legend_below=4, vector=True) as places:
+        for axes, delta in zip(places, deltas, strict=True):
             printed = np.array([epsilon_paper(x, delta) for x in z])
             first = np.sqrt(2 * np.log(1.25 / delta)) / z
             relations = {"zero_out": "exact, zero-out", "replace_one": "exact, replace-one"}
@@ -338,6 +348,57 @@ def _draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
             axes.set_title(f"one release, delta = {delta:g}")
             axes.set_xlabel("noise multiplier z")
             axes.set_ylabel("epsilon")
+            legend_below_axes(axes)
+
+
+def _draw_spent(picture: Picture, runs: Runs, path: Path) -> None:
+    """Return against what was spent when a policy was evaluated: curves within runs, log axis."""
+    most = max((len(panel.lines) for panel in picture.panels), default=0)
+    with figure(path, max(len(picture.panels), 1), legend_below=most, vector=True) as places:
+        for axes, panel in zip(places, picture.panels, strict=False):
+            axes.set_xscale("log")
+            for at, line in enumerate(panel.lines):
+                for run in (run for want in line.wants for run in runs.get(want, [])):
+                    steps, returns = run.curve()
+                    spent = dict(zip(*run.curve("privacy/epsilon"), strict=True))
+                    label = (
+                        line.label
+                        if not any(x.get_label() == line.label for x in axes.lines)
+                        else None
+                    )
+                    axes.plot(
+                        [spent.get(s, math.nan) for s in steps],
+                        returns,
+                        "-" if line.formal else "--",
+                        color=_colour(at),
+                        alpha=0.7,
+                        label=label,
+                    )
+            axes.set_title(panel.label)
+            axes.set_xlabel("epsilon spent so far, log scale")
+            axes.set_ylabel("return")
+            legend_below_axes(axes)
+
+
+def _draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
+    """Largest number of rounds that stays under an epsilon, against z: the paper's moments, and PLD."""
+    from privrl_bench.privacy.accountant import ReleaseEvent
+    from privrl_bench.privacy.calibrate import rounds_for
+
+    facts = picture.facts
+    with figure(path, len(facts["epsilons"]), legend_below=2, vector=True) as places:
+        for axes, target in zip(places, facts["epsilons"], strict=True):
+            for at, (kind, name) in enumerate(
+                (("rdp", "moments (RDP), as printed"), ("pld", "PLD"))
+            ):
+                found = []
+                for z in facts["z"]:
+                    event = ReleaseEvent("gaussian", z, "add_or_remove", facts["q"])
+                    found.append(rounds_for(target, event, facts["delta"], kind))
+                axes.loglog(facts["z"], found, "o-", color=("C1", "C0")[at], label=name)
+            axes.set_title(f"epsilon {target:g} at delta {facts['delta']:g}, q = {facts['q']:g}")
+            axes.set_xlabel("noise multiplier z")
+            axes.set_ylabel("largest number of rounds")
             legend_below_axes(axes)
 
 
@@ -384,6 +445,8 @@ _DRAW = {
     "curves": _draw_curves,
     "regret": _draw_regret,
     "epsilon": _draw_epsilon,
+    "spent": _draw_spent,
+    "rounds": _draw_rounds,
     "accounting": _draw_accounting,
     "riverswim": _draw_riverswim,
 }

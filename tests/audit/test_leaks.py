@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from privrl_bench.algos.replay import ReplayConfig
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import cli
 from privrl_bench.audit.leaks import find_leaks, main, shrink
 from privrl_bench.audit.people import CRAFTED, NULL, OtherPerson
 from privrl_bench.audit.worlds import distance
-from privrl_bench.config import choices, compose
+from privrl_bench.config import algo_schema, choices, compose
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 
@@ -111,8 +112,15 @@ def swim(*words):
 
 
 @pytest.mark.parametrize("algo", choices("algo"))
-def test_every_algorithm_as_it_is_shipped(algo):
-    report = find_leaks(swim(f"algo={algo}") if algo in TABULAR else base(f"algo={algo}"))
+def test_every_algorithm_as_it_is_shipped(sets, algo):
+    if algo in TABULAR:
+        config = swim(f"algo={algo}")
+    elif algo_schema(algo).offline:
+        config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
+    else:
+        env = "pendulum" if issubclass(algo_schema(algo), ReplayConfig) else "cartpole"
+        config = base(f"algo={algo}", f"env={env}")
+    report = find_leaks(config)
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)
     assert report.open == (report.status == "none")
@@ -139,6 +147,51 @@ def test_pooled_training_is_outside_the_gate(algo):
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.verdict() == "none: not private, everything is outside the gate; 1 path found"
+
+
+@pytest.mark.parametrize("algo", ["sac", "ddpg"])
+def test_a_memory_of_everybodys_steps_is_outside_the_gate(algo):
+    words = (f"algo={algo}", "env=pendulum", "algo.batch=8", "algo.updates=0.1")
+    report = find_leaks(changed(*words, env={"user": "fresh"}))
+    assert set(report.found) == {"pooled training"}
+    assert report.open
+    assert report.ok
+
+
+OFFLINE = ("env=pendulum", "data.public=0.1", "algo.model_hidden=[6]", "algo.batch=8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("algo.clipping=layer", "algo.model_optimizer=adam", "algo.uncertainty=ma")],
+    ids=["shipped", "options"],
+)
+def test_training_on_a_dataset_opens_no_path(sets, words):
+    report = assert_as_declared(base("algo=primorl", f"data.id={sets}", *OFFLINE, *words))
+    assert report.verdict() == "formal: no path around the gate"
+
+
+@pytest.mark.parametrize("place", [(0, 0), (2, 1)])
+def test_start_states_of_private_trajectories_are_a_path(sets, place):
+    words = (f"data.id={sets}", *OFFLINE, "algo.rollout_start=private")
+    config = replace(base("algo=primorl", *words), rounds=6)
+    report = find_leaks(config, *place)
+    assert set(report.found) == set(report.declared) == {"private start states"}
+    assert report.verdict() == "heuristic: 1 path past the gate, all declared"
+    assert any("actor" in name for name in report.reached)
+
+
+def test_pooled_training_on_a_dataset_is_outside_the_gate(sets):
+    report = find_leaks(base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"))
+    assert set(report.found) == {"pooled training"}
+    assert report.open
+    assert report.ok
+
+
+def test_a_run_of_too_few_rounds_on_a_dataset_names_its_key(sets):
+    config = replace(base("algo=primorl", f"data.id={sets}", *OFFLINE), rounds=3)
+    with pytest.raises(ConfigError, match=r"^rounds: the test needs 4, got 3"):
+        find_leaks(config)
 
 
 @pytest.mark.parametrize("env", sorted(set(choices("env")) - GENERIC))
