@@ -3,8 +3,8 @@
     python scripts/bench_ensemble.py [--threads 2] [--repeats 5]
 
 30 trajectories of 1000 steps, 5 members of two layers of 128, minibatches of 16, plain steps. The loop is as
-one would write it with torch; it is timed on a few trajectories and multiplied. The ratio of both in one process
-is what counts.
+one would write it with torch; it is timed on a few trajectories and multiplied. The ratio of both, in one
+process, is what counts.
 """
 
 from __future__ import annotations
