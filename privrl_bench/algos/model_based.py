@@ -182,11 +182,17 @@ class ModelBased(Algorithm):
         stopped = tensors["stopped"].bool()
         if not bool(stopped.all()) and (index % config.check_every == 0 or over):
             tensors |= self._look(tensors)
-        left = stopped & (tensors["turns"] < config.policy_turns)
-        due = left | ((index % config.improve_every == 0) & ~stopped)
-        if bool(due.any()):
-            tensors = self._train_policy(tensors, due, index, streams)
-            tensors["turns"] = tensors["turns"] + left.float()
+        if bool(stopped.all()) or index > self._setup.rounds:
+            # Together, whenever each stopped: a turn's random numbers are those of its own count. (A replica
+            # that diverged is kept as it was and never stops.)
+            turn = int(tensors["turns"].max())
+            if turn < config.policy_turns:
+                draws = [s.torch("improve", turn, 1) for s in streams]
+                tensors = self._train_policy(tensors, stopped, draws)
+                tensors["turns"] = tensors["turns"] + 1.0
+        elif index % config.improve_every == 0:
+            draws = [s.torch("improve", index) for s in streams]
+            tensors = self._train_policy(tensors, ~stopped, draws)
         if over:
             tensors["stopped"] = torch.ones_like(tensors["stopped"])
         return State(state.round, tensors)
@@ -223,11 +229,10 @@ class ModelBased(Algorithm):
         return batch
 
     def _train_policy(
-        self, tensors: dict[str, Tensor], due: Tensor, index: int, streams: list[Streams]
+        self, tensors: dict[str, Tensor], due: Tensor, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
         """One piece of SAC for the replicas `due` [R, 1]; the others stay as they are."""
         config = self.config
-        draws = [s.torch("improve", index) for s in streams]
         now, memory = dict(tensors), list[Batch]()
         for step in range(config.policy_steps):
             if step % config.rollout_every == 0:
