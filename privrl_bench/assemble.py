@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
@@ -272,10 +273,11 @@ def _allowed(plan: PrivacyPlan, r: int) -> int:
     allowed = affordable(plan, r, budget)
     if allowed:
         return allowed
+    more = "use a larger budget: no privacy.z is enough by this accountant"
+    with suppress(PrivacyError):
+        more = f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run"
     raise ConfigError(
-        "privacy.epsilon",
-        f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; "
-        f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run",
+        "privacy.epsilon", f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; {more}"
     )
 
 
