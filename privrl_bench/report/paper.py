@@ -394,7 +394,7 @@ def _draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
                 found = []
                 for z in facts["z"]:
                     event = ReleaseEvent("gaussian", z, "add_or_remove", facts["q"])
-                    found.append(rounds_for(target, event, facts["delta"], kind))
+                    found.append(rounds_for(target, event, facts["delta"], kind) or math.nan)
                 axes.loglog(facts["z"], found, "o-", color=("C1", "C0")[at], label=name)
             axes.set_title(f"epsilon {target:g} at delta {facts['delta']:g}, q = {facts['q']:g}")
             axes.set_xlabel("noise multiplier z")
