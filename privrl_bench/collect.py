@@ -209,6 +209,8 @@ def collect(order: Order, root: Path) -> int:
         check_id(order.name)
     except ConfigError as error:
         raise ConfigError("name", error.problem) from None
+    configs = configs_of(order)
+    assemble(configs[:1], [None])  # every ConfigError before a folder is made
     folder = root / order.name.replace("/", "-")
     if order.name in local_ids():
         found = open_dataset(order.name)
@@ -216,7 +218,6 @@ def collect(order: Order, root: Path) -> int:
             f"skipped  {order.name} is there: {found.episodes} episodes; another name=, or delete it"
         )
         return 0
-    configs = configs_of(order)
     torch.set_num_threads(configs[0].hardware.threads)
     _check_same(folder / "order.json", order)
     groups = [configs[i : i + order.together] for i in range(0, order.runs, order.together)]
