@@ -6,6 +6,7 @@ batch to tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,19 +21,19 @@ from privrl_bench.streams import Streams
 
 class Batch(NamedTuple):
     """Transitions of R replicas: obs and next_obs [R, B, D], action [R, B, A] in [-1, 1], and [R, B]
-    reward and terminated (1.0 or 0.0)."""
+    reward and discount: what the value of `next_obs` counts, gamma^n if it is n steps later, 0 after an
+    end."""
 
     obs: Tensor
     action: Tensor
     reward: Tensor
     next_obs: Tensor
-    terminated: Tensor
+    discount: Tensor
 
 
 class Rates(NamedTuple):
-    """Step sizes and discount that both learners have."""
+    """Step sizes that both learners have."""
 
-    gamma: float
     lr: float
     tau: float  # share of the new critic in the target at every step
 
@@ -59,16 +60,24 @@ class SacLearner:
         critic: a network of (observation, action) with one output.
         rates: step sizes.
         target_entropy: what the temperature is steered to, nats.
+        temperature: where it starts.
 
     Source: Haarnoja et al. 2018 (arXiv 1812.05905), algorithm 1.
     """
 
-    def __init__(self, policy: SquashedPolicy, critic: Mlp, rates: Rates, target_entropy: float):
+    def __init__(
+        self,
+        policy: SquashedPolicy,
+        critic: Mlp,
+        rates: Rates,
+        target_entropy: float,
+        temperature: float = 1.0,
+    ):
         self.policy, self._critic, self._rates = policy, critic, rates
-        self._target_entropy = target_entropy
+        self._target_entropy, self._temperature = target_entropy, temperature
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Before any data: temperature 1."""
+        """Before any data."""
 
         def pair(s: Streams) -> Tensor:
             return torch.cat([self._critic.init(s.torch("init", k), 1.0) for k in (1, 2)])
@@ -78,7 +87,7 @@ class SacLearner:
             "actor": torch.stack([self.policy.init(s.torch("init", 0)) for s in streams]),
             "critic": critics,
             "target": critics.clone(),
-            "log_alpha": torch.zeros(len(streams), 1),
+            "log_alpha": torch.full((len(streams), 1), math.log(self._temperature)),
         }
         return _begin(tensors, "actor", "critic", "log_alpha")
 
@@ -99,7 +108,7 @@ class SacLearner:
         with torch.no_grad():
             action, log_prob = self.policy.sample(new["actor"], batch.next_obs, noise[0])
             after = self._values(new["target"], batch.next_obs, action).amin(1) - alpha * log_prob
-            goal = batch.reward + rates.gamma * (1.0 - batch.terminated) * after
+            goal = batch.reward + batch.discount * after
         leaf = new["critic"].detach().requires_grad_()
         error = self._values(leaf, batch.obs, batch.action) - goal.unsqueeze(1)
         _descend(new, "critic", 0.5 * (error * error).mean(-1).sum(), leaf, rates.lr)
@@ -147,7 +156,7 @@ class DdpgLearner:
         with torch.no_grad():
             action = self.policy.greedy(new["target_actor"], batch.next_obs)
             after = self._value(new["target_critic"], batch.next_obs, action)
-            goal = batch.reward + rates.gamma * (1.0 - batch.terminated) * after
+            goal = batch.reward + batch.discount * after
         leaf = new["critic"].detach().requires_grad_()
         error = self._value(leaf, batch.obs, batch.action) - goal
         penalty = 0.5 * self._decay * (leaf * leaf).sum()

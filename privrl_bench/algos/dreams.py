@@ -29,6 +29,21 @@ def pairwise(mean: Tensor, log_var: Tensor) -> Tensor:
     return between.norm(dim=-1).amax((1, 2))
 
 
+def n_step(steps: list[Batch], n: int) -> list[Batch]:
+    """The steps of a rollout with the discounted rewards of up to n of them summed.
+
+    Values then travel n steps with every look at the target critic. Rewards between carry no entropy bonus.
+    """
+    told = []
+    for t, first in enumerate(steps):
+        reward, discount, last = first.reward, first.discount, first
+        for last in steps[t + 1 : t + n]:
+            reward = reward + discount * last.reward
+            discount = discount * last.discount
+        told.append(first._replace(reward=reward, next_obs=last.next_obs, discount=discount))
+    return told
+
+
 UNCERTAINTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ma": aleatoric, "mpd": pairwise}
 
 
@@ -40,6 +55,8 @@ class Dreams:
         uncertainty: a name in `UNCERTAINTY`.
         penalty: lambda.
         length: H, steps of a rollout.
+        gamma: discount.
+        n_step: steps between a state and the one whose value stands for the rest, fewer at a rollout's end.
         bound: scaled observations are cut at +- this, a public constant.
     """
 
@@ -48,6 +65,8 @@ class Dreams:
     uncertainty: str
     penalty: float
     length: int
+    gamma: float
+    n_step: int = 1
     bound: float = 10.0
 
     def __call__(
@@ -80,7 +99,8 @@ class Dreams:
                 change = drawn.squeeze(1) * units.std + units.mean
                 after = (obs + change[..., :-1]).clamp(-self.bound, self.bound)
                 worst = self.penalty * units.std[-1] * unsure(mean, log_var)
-                over = torch.zeros(obs.shape[:2])
-                steps.append(Batch(obs, action, change[..., -1] - worst, after, over))
+                later = torch.full(obs.shape[:2], self.gamma)
+                steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
                 obs = after
-        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))
+        told = n_step(steps, self.n_step)
+        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*told, strict=True)))

@@ -57,26 +57,28 @@ class ModelBasedConfig(AlgoConfig):
     rollout_length: int = 20  # H
     rollouts: int = 1000  # started side by side
     rollout_every: int = 250  # gradient steps between rollouts
+    n_step: int = 1  # rewards of a rollout that are summed before a value is asked for
     penalty: float = 2.0  # lambda
     uncertainty: str = "mpd"  # mpd: largest distance of two means | ma: largest predicted deviation
     hidden: list[int] = field(default_factory=lambda: [64, 64])  # ReLU layers of actor and critics
     lr: float = 3e-4  # of actor, critics and temperature
     tau: float = 0.005
     batch: int = 256
+    temperature: float = 1.0  # of SAC at the start
     target_entropy: float | None = None  # nats; unset: minus the number of action coordinates
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in (
             *("members", "model_batch", "check_every", "improve_every", "policy_steps"),
-            *("rollout_length", "rollouts", "rollout_every", "batch"),
+            *("rollout_length", "rollouts", "rollout_every", "n_step", "batch"),
         ):
             value = getattr(self, key)
             require(f"algo.{key}", value >= 1, "a whole number >= 1", value)
         for key in ("patience", "policy_turns", "penalty", "model_decay"):
             value = getattr(self, key)
             require(f"algo.{key}", value >= 0, ">= 0", value)
-        for key in ("model_lr", "lr"):
+        for key in ("model_lr", "lr", "temperature"):
             require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
         require("algo.tau", 0 < self.tau <= 1, "in (0, 1]", self.tau)
         require_choice("algo.uncertainty", self.uncertainty, tuple(UNCERTAINTY))
@@ -115,11 +117,18 @@ class ModelBased(Algorithm):
         self._learner = SacLearner(
             self.policy,
             Mlp(width, tuple(config.hidden), 1, "relu"),
-            Rates(config.gamma, config.lr, config.tau),
+            Rates(config.lr, config.tau),
             -float(spec.actions) if entropy is None else entropy,
+            config.temperature,
         )
         self._dreams = Dreams(
-            self.ensemble, self.policy, config.uncertainty, config.penalty, config.rollout_length
+            self.ensemble,
+            self.policy,
+            config.uncertainty,
+            config.penalty,
+            config.rollout_length,
+            config.gamma,
+            config.n_step,
         )
         self.turns_after = config.policy_turns
 

@@ -147,7 +147,9 @@ class Mopo(ModelBased):
             )
             for name in ("obs", "action", "reward", "next_obs")
         }
-        return batch._replace(**parts)
+        one = torch.full((len(rows), count), self.config.gamma)
+        discount = torch.cat([one, batch.discount[:, count:]], 1)
+        return batch._replace(**parts, discount=discount)
 
 
 ALGORITHM, CONFIG = Mopo, MopoConfig

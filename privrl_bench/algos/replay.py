@@ -46,7 +46,7 @@ class ReplayConfig(AlgoConfig):
 
     def rates(self) -> Rates:
         """For a learner."""
-        return Rates(self.gamma, self.lr, self.tau)
+        return Rates(self.lr, self.tau)
 
 
 def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
@@ -83,7 +83,7 @@ class Replay(Algorithm):
         spec, count, room = self._setup.spec, len(streams), self.config.memory
         widths = {"obs": spec.obs_dim, "next_obs": spec.obs_dim, "action": spec.actions}
         memory = {f"memory_{name}": torch.zeros(count, room, n) for name, n in widths.items()}
-        for name in ("reward", "terminated"):
+        for name in ("reward", "discount"):
             memory[f"memory_{name}"] = torch.zeros(count, room)
         return State(
             0,
@@ -116,7 +116,7 @@ class Replay(Algorithm):
             "action": users.actions,
             "reward": users.rewards,
             "next_obs": users.next_obs,
-            "terminated": users.terminated,
+            "discount": self.config.gamma * (~users.terminated).float(),
         }
         room = self.config.memory
         fresh = {name: new[f"memory_{name}"].clone() for name in named}

@@ -36,9 +36,9 @@ def a_batch(seed, dtype=torch.float64, replicas=2):
     def normal(*more):
         return torch.randn(replicas, SIZE, *more, generator=g, dtype=dtype)
 
-    over = (torch.rand(replicas, SIZE, generator=g) < 0.3).to(dtype)
+    discount = 0.95 * (torch.rand(replicas, SIZE, generator=g) < 0.7).to(dtype)
     action = torch.tanh(normal(BOX.actions))
-    return Batch(normal(BOX.obs_dim), action, normal(), normal(BOX.obs_dim), over)
+    return Batch(normal(BOX.obs_dim), action, normal(), normal(BOX.obs_dim), discount)
 
 
 def draws(index, streams=STREAMS):
@@ -105,7 +105,7 @@ def one_step_bandit(learner, policy):
         obs = 0.1 * torch.randn(2, 64, 3, generator=g)
         reward = -4 * (action - best).square().sum(-1)
         tensors = learner.step(
-            tensors, Batch(obs, action, reward, obs, torch.ones(2, 64)), draws(index)
+            tensors, Batch(obs, action, reward, obs, torch.zeros(2, 64)), draws(index)
         )
     return policy.greedy(tensors["actor"], torch.zeros(2, 1, 3))[:, 0], best
 

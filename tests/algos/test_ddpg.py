@@ -44,7 +44,7 @@ class Twin:
         with torch.no_grad():
             action = torch.tanh(self.target_actor(batch.next_obs))
             after = self.target_critic(torch.cat([batch.next_obs, action], -1))[:, 0]
-            goal = batch.reward + CONFIG.gamma * (1 - batch.terminated) * after
+            goal = batch.reward + batch.discount * after
         value = self.critic(batch.obs, batch.action)[:, 0]
         self.critic.descend(torch.nn.functional.mse_loss(value, goal))
         action = torch.tanh(self.actor(batch.obs))

@@ -4,7 +4,8 @@ import pytest
 import torch
 from helpers import BOX, module_of
 
-from privrl_bench.algos.dreams import Dreams, aleatoric, pairwise
+from privrl_bench.algos.actor_critic import Batch
+from privrl_bench.algos.dreams import Dreams, aleatoric, n_step, pairwise
 from privrl_bench.nets.bounded import SquashedPolicy
 from privrl_bench.nets.ensemble import Ensemble, Units
 from privrl_bench.nets.mlp import Mlp
@@ -74,9 +75,9 @@ def by_hand(models, actor, starts, uncertainty, penalty, length, bound):
 @pytest.mark.parametrize("bound", [1.5, 1e3])
 def test_rollouts_are_those_of_the_loop(uncertainty, bound) -> None:
     models, actor, starts = parameters()
-    dreams = Dreams(ENSEMBLE, POLICY, uncertainty, 0.7, 4, bound)
+    dreams = Dreams(ENSEMBLE, POLICY, uncertainty, 0.7, 4, 0.9, 1, bound)
     found = dreams(models, actor, starts, draws())
-    assert not found.terminated.any()
+    assert (found.discount == 0.9).all()
     with torch.no_grad():
         expected = by_hand(models[0], actor[0], starts[0], uncertainty, 0.7, 4, bound)
     for name, x in zip(("obs", "action", "reward", "next_obs"), expected, strict=True):
@@ -87,7 +88,7 @@ def test_rollouts_are_those_of_the_loop(uncertainty, bound) -> None:
 def test_the_penalty_lowers_rewards_alone() -> None:
     models, actor, starts = parameters()
     free, bound = (
-        Dreams(ENSEMBLE, POLICY, "mpd", p, 3)(models, actor, starts, draws()) for p in (0, 2)
+        Dreams(ENSEMBLE, POLICY, "mpd", p, 3, 0.9)(models, actor, starts, draws()) for p in (0, 2)
     )
     for name in ("obs", "action", "next_obs"):
         assert torch.equal(getattr(free, name), getattr(bound, name))
@@ -96,8 +97,40 @@ def test_the_penalty_lowers_rewards_alone() -> None:
 
 def test_a_replica_dreams_alone() -> None:
     models, actor, starts = parameters()
-    dreams = Dreams(ENSEMBLE, POLICY, "ma", 1.0, 3)
+    dreams = Dreams(ENSEMBLE, POLICY, "ma", 1.0, 3, 0.9)
     both = dreams(models, actor, starts, draws())
     lone = dreams(models[1:], actor[1:], starts[1:], draws()[1:])
     for a, b in zip(both, lone, strict=True):
         torch.testing.assert_close(a[1:], b, rtol=1e-5, atol=1e-5)
+
+
+def test_rewards_of_n_steps() -> None:
+    """By hand, and shorter at the end of a rollout."""
+    models, actor, starts = parameters()
+    one, three = (
+        Dreams(ENSEMBLE, POLICY, "ma", 1.0, 4, 0.5, n)(models, actor, starts, draws())
+        for n in (1, 3)
+    )
+    assert torch.equal(three.obs, one.obs)
+    assert torch.equal(three.action, one.action)
+    reward, after = one.reward.reshape(2, 4, 4), one.next_obs.reshape(2, 4, 4, 3)
+    sums = [
+        reward[:, 0] + 0.5 * reward[:, 1] + 0.25 * reward[:, 2],
+        reward[:, 1] + 0.5 * reward[:, 2] + 0.25 * reward[:, 3],
+        reward[:, 2] + 0.5 * reward[:, 3],
+        reward[:, 3],
+    ]
+    torch.testing.assert_close(three.reward, torch.cat(sums, 1))
+    assert torch.equal(three.next_obs, after[:, [2, 3, 3, 3]].flatten(1, 2))
+    assert three.discount.reshape(2, 4, 4)[0, :, 0].tolist() == [0.125, 0.125, 0.25, 0.5]
+
+
+def test_an_end_inside_ends_the_sum() -> None:
+    """What comes after a discount of 0 counts for nothing."""
+    x = torch.zeros(1, 1, 2)
+    steps = [
+        Batch(x, x, torch.full((1, 1), r), x + r, torch.full((1, 1), d))
+        for r, d in ((1.0, 0.5), (2.0, 0.0), (4.0, 0.5))
+    ]
+    first = n_step(steps, 3)[0]
+    assert (first.reward.item(), first.discount.item()) == (2.0, 0.0)

@@ -65,7 +65,7 @@ def test_the_share_of_real_steps(sets) -> None:
     one = session("mopo", sets, "algo.model_batch=16", "algo.real_ratio=0.25")
     users, state = one_round(one, one.state, 0)
     fake = Batch(*(torch.full((1, 8, n), 99.0) for n in (3, 1)), *[torch.full((1, 8), 99.0)] * 3)
-    fake = fake._replace(next_obs=torch.full((1, 8, 3), 99.0), terminated=torch.zeros(1, 8))
+    fake = fake._replace(next_obs=torch.full((1, 8, 3), 99.0), discount=torch.full((1, 8), 0.5))
     mixed = one.parts.algo.real(state.tensors, fake, [one.parts.streams[0].torch("improve", 0)])
     for name in ("obs", "action", "reward", "next_obs"):
         found = getattr(mixed, name)[0]
