@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +57,13 @@ class Evaluator:
         self._greedy = greedy
         self._slots = make_slots(config, len(streams) * episodes, workers)
 
-    def run(self, actor: Tensor, round_index: int, scaling: FrozenScaling) -> list[Evaluation]:
-        """E episodes of every replica's policy `actor` [R, P], the same for the same round."""
+    def run(
+        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
+    ) -> list[Evaluation]:
+        """E episodes of every replica's policy `actor` [R, P], the same for the same round.
+
+        The replicas `over` play none; their returns are 0.
+        """
         replicas, episodes = len(self._streams), self._episodes
         seeds = [
             s.episode_seed("eval_env", round_index, e)
@@ -67,6 +73,7 @@ class Evaluator:
         everyone = np.arange(replicas * episodes)
         raw = self._slots.reset(everyone, seeds).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
+        going[list(over)] = False
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
         draws = [s.torch("eval_policy", round_index) for s in self._streams]
@@ -122,19 +129,21 @@ class Evaluations:
         self._found: list[Evaluation] | None = None
         self._begun = False
 
-    def begin(self, actor: Tensor, round_index: int, scaling: FrozenScaling) -> None:
+    def begin(
+        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
+    ) -> None:
         """Start one; the one before must have been taken. Raises EnvironmentFailure."""
         if self._begun:
             raise RuntimeError("an evaluation was begun before the last one was taken")
         if self._leaves():
             if self._remote is None:
                 self._remote = Remote(Evaluator, *self._arguments)
-            self._remote.send("run", actor.clone(), round_index, scaling)
+            self._remote.send("run", actor.clone(), round_index, scaling, over)
         else:
             start = time.perf_counter()
             if self._evaluator is None:
                 self._evaluator = Evaluator(*self._arguments)
-            self._found = self._evaluator.run(actor, round_index, scaling)
+            self._found = self._evaluator.run(actor, round_index, scaling, over)
             self._spent += time.perf_counter() - start
         self._begun = True
 

@@ -346,11 +346,18 @@ class EvalConfig:
     episodes: int = 10  # whole episodes in one evaluation
     every: int = 50_000  # environment steps between evaluations; 0: only the final one
     policy: str = "stochastic"  # stochastic, as the papers report | greedy
+    solved: float | None = (
+        None  # a run is over when `window` evaluations have this mean; unset: never
+    )
+    window: int = 25  # evaluations in a row
 
     def __post_init__(self) -> None:
         require("eval.episodes", self.episodes >= 1, "a whole number >= 1", self.episodes)
         require("eval.every", self.every >= 0, ">= 0 (0: only the final one)", self.every)
         require_choice("eval.policy", self.policy, ("stochastic", "greedy"))
+        ok = self.solved is None or math.isfinite(self.solved)
+        require("eval.solved", ok, "null or a finite return", self.solved)
+        require("eval.window", self.window >= 1, "a whole number >= 1", self.window)
 
 
 @dataclass

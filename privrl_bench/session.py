@@ -161,7 +161,7 @@ class Session:
         """Start evaluation episodes of the current policies, beside training where that pays."""
         self.rollout.scaler.use(self.parts.algo.scaling(self.state))
         actor, scaling = self.parts.algo.actor(self.state), self.rollout.scaler.frozen()
-        self._evaluations.begin(actor, self.state.round, scaling)
+        self._evaluations.begin(actor, self.state.round, scaling, sorted(self._frozen))
 
     def take_evaluation(self, wait: bool = True) -> list[Evaluation] | None:
         """What `begin_evaluation` began, once it is there; None if it is not, or nothing was begun."""

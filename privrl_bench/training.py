@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from privrl_bench.session import Session, one_replica
 from privrl_bench.signals import Stop
 
 CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Training:
         self._trained = math.inf  # when training was over; plots of other replicas do not count
         self._start_round = 0
         self._told = False
+        self._recent = [deque[float](maxlen=self.config.eval.window) for _ in dirs]
         self._saved_at = time.perf_counter()
 
     # -- the loop ---------------------------------------------------------------------------
@@ -139,8 +142,9 @@ class Training:
                     flush=True,
                 )
             print(f"  resume  at round {self.session.round} of {self.parts.turns}", flush=True)
-        for rundir in self.dirs:
+        for rundir, recent in zip(self.dirs, self._recent, strict=True):
             rundir.cut_metrics(self.session.round)
+            recent.extend(means_of(rundir))
         self._earlier = [rundir.seconds_so_far() for rundir in self.dirs]
         self._started = time.perf_counter()
         self._start_round = self.session.round
@@ -171,10 +175,11 @@ class Training:
         if evaluated or session.round % max(1, parts.turns // self.config.log.lines) == 0:
             self.rows.add({r: self._row(r, steps, evaluated) for r in self.alive})
         seen = self.rows.evaluated
-        self.rows.write(wait=last)
+        self.rows.write(wait=last or self.config.eval.solved is not None)
         mean = epsilon = None
         if self.rows.evaluated > seen:
-            self._checkpoint()
+            if time.perf_counter() - self._saved_at > CHECKPOINT_PAUSE or last:
+                self._checkpoint()
             mean = float(np.mean([self.rows.evaluations[r].returns.mean() for r in self.alive]))
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
@@ -182,6 +187,22 @@ class Training:
             self._checkpoint()
         self._tell_of_broken_users(progress)
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
+        if self.rows.evaluated > seen:
+            self._leave_solved()
+
+    def _leave_solved(self) -> None:
+        """Replicas that reach `eval.solved` are done. What tells is released policies in simulated episodes."""
+        target = self.config.eval.solved
+        if target is None:
+            return
+        for r in list(self.alive):
+            self._recent[r].append(float(self.rows.evaluations[r].returns.mean()))
+            full = len(self._recent[r]) == self.config.eval.window
+            if full and float(np.mean(self._recent[r])) >= target:
+                now = self.session.snapshot()
+                self.dirs[r].save_checkpoint(one_replica(now, r))
+                self._finish(r, solved=self.session.round)
+                self.session.freeze(r, now)
 
     def _tell_of_broken_users(self, progress: Progress) -> None:
         """Once: a user whose data are not finite counts as nobody, which is easily overlooked."""
@@ -283,10 +304,12 @@ class Training:
         ]
         return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}
 
-    def _finish(self, r: int) -> None:
-        """Everything a finished run leaves; prints the result."""
+    def _finish(self, r: int, solved: int | None = None) -> None:
+        """Everything a finished run leaves; prints the result. `solved`: after which round, if it was."""
         rundir, config = self.dirs[r], self.parts.configs[r]
         summary = self._summary(r, "done")
+        if config.eval.solved is not None:
+            summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
         torch.save(self._policy(r), rundir / "policy.pt")
         if config.log.plot:
@@ -296,9 +319,10 @@ class Training:
         rundir.set_status("done")
         self.mirrors[r].finish(summary, exit_code=0)
         shown, guarantee = summary["return"], summary["guarantee"]
+        solution = "" if solved is None else f"solved after round {solved}, "
         spread = "" if math.isnan(shown["ci95"]) else f" ± {shown['ci95']:.1f}"
         print(
-            f"done  return {shown['mean']:.1f}{spread}  "
+            f"done  {solution}return {shown['mean']:.1f}{spread}  "
             f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
@@ -360,3 +384,9 @@ class Training:
     def _results(self) -> list[RunResult]:
         """How each replica ended, in order."""
         return [self._ended[r] for r in range(len(self.dirs))]
+
+
+def means_of(rundir: RunDir) -> list[float]:
+    """Mean returns of a run's evaluations so far."""
+    lines = read_lines(rundir / "metrics.jsonl")
+    return [row["eval/return_mean"] for row in lines if "eval/return_mean" in row]

@@ -182,13 +182,18 @@ class PrivacyPlan:
         return min(math.ceil(room), int(config.population or 0))
 
     def cohort(self, round_index: int) -> list[int]:
-        """How many users each replica has in this round (Poisson draws are capped at `slots`)."""
+        """How many users each replica has in this round (Poisson draws are capped at `slots`).
+
+        A replica that has ended meets nobody.
+        """
         config = self.config
         if config.sampling == "fixed":
-            return [config.users_per_round] * len(self.configs)
-        people = int(config.population or 0)
-        q = config.users_per_round / people
-        return [min(n.binomial(people, q, round_index), self.slots) for n in self._noises]
+            sizes = [config.users_per_round] * len(self.configs)
+        else:
+            people = int(config.population or 0)
+            q = config.users_per_round / people
+            sizes = [min(n.binomial(people, q, round_index), self.slots) for n in self._noises]
+        return [0 if r in self._ended else size for r, size in enumerate(sizes)]
 
     def members(self, round_index: int, people: int) -> list[np.ndarray]:
         """Who of the `people` in a dataset join, by number: [cohort] of each replica.
