@@ -113,8 +113,9 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
     panels = []
     for panel in item.get("panels", []):
         count, more = paper.scale(scale, panel["env"], seeds)
+        count = seeds or panel.get("seeds", {}).get(scale, count)
         lines = []
-        for line in item["lines"]:
+        for line in panel.get("lines", item.get("lines", [])):
             base = (*line["words"], *panel["words"], *more)
             key = line.get("key", "privacy.z")
             sweep = [[f"{key}={value}"] for value in line.get("sweep", [])] or [[]]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.report import page
+from privrl_bench.report import convergence, page
 from privrl_bench.report.plots import figure, legend_below, steps_axis
 from privrl_bench.report.runs import Run, number
 from privrl_bench.report.stats import mean_ci
@@ -63,7 +63,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A paper's figure. `kind`: regret | epsilon | spent | curves | accounting | rounds | riverswim.
+    """A paper's figure. `kind`: a name in `_DRAW`.
 
     `facts` are a figure's own numbers, where it needs no runs.
     """
@@ -100,7 +100,7 @@ def write_item(
         picture = out / "figure.png"
         _DRAW[item.kind](item, runs, picture)
         parts = [page.Picture(item.title, picture, _caption(item, runs))]
-        head, lines = points(item, runs)
+        head, lines = _NUMBERS.get(item.kind, points)(item, runs)
         if lines:
             parts.append(page.Table("Numbers", head, lines))
             (out / "table.md").write_text(f"# {item.title}\n\n{aligned(head, lines)}\n")
@@ -449,4 +449,7 @@ _DRAW = {
     "rounds": _draw_rounds,
     "accounting": _draw_accounting,
     "riverswim": _draw_riverswim,
+    "held": convergence.draw_held,
+    "boxes": convergence.draw_boxes,
 }
+_NUMBERS = {"held": convergence.table, "boxes": convergence.table}
