@@ -47,22 +47,28 @@ def held(
     return np.concatenate([known, np.full(count - len(known), value)])
 
 
+def count_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> int:
+    """Episodes that are shown: the paper's, or as many as were planned if that is less."""
+    planned = [int(run.config.get("rounds") or facts["episodes"]) for run in runs]
+    return min([int(facts["episodes"]), *planned])
+
+
 def curves_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> np.ndarray:
     """[runs, episodes] held returns."""
-    window, target = int(facts["window"]), float(facts["target"])
+    window, target, count = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
     parts = []
     for run in runs:
         returns = run.curve()[1]
         solved = solved_after(returns, window, target)
-        parts.append(held(returns, int(facts["episodes"]), solved, float(facts["held"])))
+        parts.append(held(returns, count, solved, float(facts["held"])))
     return np.stack(parts)
 
 
 def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
     """The evaluation after which each run was solved; the number of episodes for one that never was."""
-    window, target, most = int(facts["window"]), float(facts["target"]), float(facts["episodes"])
+    window, target, most = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
     found = [solved_after(run.curve()[1], window, target) for run in runs]
-    return [most if one is None else min(float(one), most) for one in found]
+    return [float(most if one is None else min(one, most)) for one in found]
 
 
 def table(picture: Any, runs: Mapping[Any, Sequence[Run]]) -> tuple[list[str], list[list[str]]]:
