@@ -20,6 +20,7 @@ from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.local import LocalNoise, ranges_of
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
@@ -101,8 +102,41 @@ def unit_of(
     return Unit(f"one whole episode of at most {steps} steps, used once", 1)
 
 
+def local_unit(config: EnvConfig, limit: int, steps: int, noised: bool) -> Unit:
+    """What of one user is protected by noise on her device; what she tells exactly is given.
+
+    Args:
+        noised: her rewards have noise, too.
+    """
+    what = "the observations and rewards" if noised else "the observations"
+    given = "" if noised else "her rewards and "
+    if config.user == "episode":
+        return Unit(
+            f"{what} of one trajectory of at most {steps} steps, used once, given {given}when it ends",
+            1,
+        )
+    if config.user == "fresh":
+        return Unit(
+            f"{what} of one user's {steps} steps from a reset, restarts included, used once, given "
+            f"{given}when her episodes end",
+            1,
+        )
+    meets = (limit + steps - 2) // steps + 1
+    return Unit(
+        f"{what} of one trajectory of at most {limit} steps, in up to {meets} rounds, given {given}when "
+        "it ends",
+        meets,
+    )
+
+
 def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
-    """Everything in the configuration that lets private data past the gate, by name."""
+    """Everything in the configuration that lets private data past the gate, by name.
+
+    With local noise nothing does: whatever algorithm and scaling do comes after it, and neighbours share
+    rewards and ends, so that one episode does not move where another begins.
+    """
+    if config.privacy.mechanism == "local":
+        return {}
     caveats = dict(algo.caveats())
     if config.privacy.mechanism == "none":
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
@@ -128,6 +162,13 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
         public.append("the scaling constants of env")
     if config.privacy.sampling == "poisson" and data is None:
         public.append("population, a bound on the number of people")
+    if config.privacy.mechanism == "local":
+        public.append("the ranges and noise scales of env")
+        rewards = "" if config.privacy.rewards == "noised" else "rewards, "
+        notes["told exactly"] = (
+            f"{rewards}ends and lengths of episodes; on tasks like CartPole they reveal the return "
+            "completely, and much of what epsilon is about can be guessed from them"
+        )
     if data is not None:
         split = data.split
         public += [
@@ -181,7 +222,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
             f"{round_steps}, got {config.total_steps}",
         )
     minibatches = getattr(config.algo, "minibatches", 1)
-    pool = round_steps if config.privacy.mechanism == "none" else steps
+    pool = round_steps if _pooled(config) else steps
     if minibatches > pool:
         raise ConfigError(
             "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
@@ -225,6 +266,12 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
     return spec, data, found
 
 
+def _pooled(config: RunConfig) -> bool:
+    """Whether everybody's data make one row."""
+    mechanism = config.privacy.mechanism
+    return mechanism == "none" or (mechanism == "local" and not config.algo.private)
+
+
 def _build(
     rounds: int,
     configs: list[RunConfig],
@@ -236,6 +283,7 @@ def _build(
 ) -> tuple[Algorithm, PrivacyPlan]:
     """Algorithm and plan of a run of so many rounds."""
     config = configs[0]
+    at_home = config.privacy.mechanism == "local"
     setup = Setup(
         spec,
         config.privacy.clip,
@@ -244,7 +292,7 @@ def _build(
         config.hardware.device,
         config.env.obs_scaling == "private",
         config.env.reward_scaling == "private",
-        tuple(c.privacy.z for c in configs),
+        tuple(0.0 if at_home else c.privacy.z for c in configs),  # of rows
         config.privacy.mechanism,
         lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
         None if data is None else DatasetSource(data, config.env, 1, 1, steps).public(),
@@ -252,15 +300,29 @@ def _build(
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
+    unit, devices = unit_of(config.env, spec.limit, steps, poisson, data), None
+    if at_home:
+        noised = config.privacy.rewards == "noised"
+        unit = local_unit(config.env, spec.limit, steps, noised)
+        devices = LocalNoise(
+            ranges_of(config.env, spec.obs_dim, noised),
+            [c.privacy.z for c in configs],
+            config.privacy.users_per_round,
+            steps,
+            config.env.user,
+            spec.limit,
+        )
     plan = PrivacyPlan(
         configs=[c.privacy for c in configs],
         blocks=algo.blocks(),
-        unit=unit_of(config.env, spec.limit, steps, poisson, data),
+        unit=unit,
         rounds=rounds,
         noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
         notes={**notes_of(config, data), **algo.notes()},
+        local=devices,
+        pooled=_pooled(config),
     )
     return algo, plan
 
@@ -293,7 +355,11 @@ def _nobodys(
 
 def _settings(config: RunConfig) -> int:
     """A number that differs between runs whose rows, noise or schedule differ."""
-    parts = (config.algo, config.env, config.privacy, config.total_steps)
+    parts: tuple[Any, ...] = (config.algo, config.env, config.privacy, config.total_steps)
+    if config.privacy.mechanism == "local":  # what the repr leaves out
+        env = config.env
+        boxes = (env.obs_low, env.obs_high, env.obs_noise_scale, env.reward_low, env.reward_high)
+        parts = (*parts, boxes, config.privacy.rewards)
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:16], "big")
 
 
@@ -310,6 +376,7 @@ def _check_equal(configs: list[RunConfig]) -> None:
 def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
     """The plan of replica r as `plan.json` holds it."""
     plan, config = parts.plan, parts.configs[r]
+    devices = {} if plan.local is None else {"local": local_plan(plan.local, config.privacy.z, r)}
     return {
         "algo": config.algo.name,
         "env": config.env.label,
@@ -328,4 +395,15 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "parameters": {block.name: block.size for block in plan.blocks},
         "clip": {block.name: block.clip for block in plan.blocks},
         "event": plan.event(r).to_dict(),
+        **devices,
+    }
+
+
+def local_plan(devices: LocalNoise, z: float, r: int) -> dict[str, Any]:
+    """The most that devices of replica r tell of one unit in a round, and mu: of one observation, of all."""
+    return {
+        "mu_per_observation": devices.ranges.mu(z, 1),
+        "observations": devices.observations,
+        "noised_rewards": devices.rewards,
+        "mu": devices.mu(r),
     }

@@ -6,6 +6,9 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
   users (the paper's reading).
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
+
+With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
+policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import Tensor
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.nets.policy import Policy
+from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, UserBatch
@@ -84,6 +88,7 @@ class Rollout:
         steps: T, steps of one user.
         gamma: discount, for running reward statistics only.
         workers: processes that step environments.
+        device: clip and noise on the users' own devices; None: observations are seen as they are.
     """
 
     def __init__(
@@ -96,7 +101,9 @@ class Rollout:
         steps: int,
         gamma: float,
         workers: int = 0,
+        device: LocalNoise | None = None,
     ):
+        self.device = device
         self.shape = (len(streams), users, steps)
         self.scaler = SignalScaler(config, len(streams), users, spec.obs_dim, gamma)
         self._config = config
@@ -106,7 +113,9 @@ class Rollout:
         self.slots = make_slots(config, len(streams) * users, workers)
         width = 1 if spec.discrete else spec.actions
         replicas = len(streams)
-        self._raw = np.zeros((replicas, users, spec.obs_dim))
+        self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments said
+        # What leaves the devices, in the same units: everything but replay reads this one.
+        self._shown = self._raw if device is None else np.zeros_like(self._raw)
         self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
         self._elapsed = np.zeros((replicas, users), dtype=np.int64)
         self._return = np.zeros((replicas, users))
@@ -118,8 +127,8 @@ class Rollout:
 
     # -- slots ------------------------------------------------------------------------------
 
-    def _reset(self, where: np.ndarray, round_index: int) -> None:
-        """Start new episodes in the slots `where` [R, U] bool; their raw observations follow."""
+    def _reset(self, where: np.ndarray, round_index: int, t: int) -> None:
+        """Start new episodes before step t in the slots `where` [R, U] bool; observations follow."""
         seeds = []
         for r, u in zip(*np.nonzero(where), strict=True):
             counters = [int(u), int(self._episode[r, u])]
@@ -132,6 +141,8 @@ class Rollout:
         self._return[where] = 0.0
         self.scaler.restart(where)
         self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds)
+        if self.device is not None:
+            self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
     def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
         """One round of users.
@@ -150,7 +161,7 @@ class Rollout:
         begins = self._config.user != "segment" or not self._started
         if begins:
             self._episode[:] = 0
-            self._reset(active, round_index)
+            self._reset(active, round_index, 0)
         self._started = True
 
         noise = torch.stack(
@@ -162,12 +173,12 @@ class Rollout:
         )  # [T, R, U, ...]
         told = _Record(self.shape, self._spec)
         finished: list[list[float]] = [[] for _ in range(replicas)]
-        bad_users = active & ~_finite(self._raw).all(axis=-1)
-        self._raw[bad_users] = 0.0
+        bad_users = active & ~_finite(self._shown).all(axis=-1)
+        self._shown[bad_users] = 0.0
 
         going = active.copy()
         # What a slot carries over entered running statistics when it was first seen.
-        scaled = self.scaler.obs(self._raw, update=going & ~bad_users if begins else None)
+        scaled = self.scaler.obs(self._shown, update=going & ~bad_users if begins else None)
         fine = going
         with torch.inference_mode():
             sample = self._policy.sampler(actor)
@@ -179,12 +190,15 @@ class Rollout:
                 told.actions[t] = action
                 told.mask[t] = going
                 reward, over, cut = self._step(going, action.numpy())
+                if self.device is not None:
+                    self._shown[going] = self.device.after_step(self._raw, t)[going]
+                    reward = np.where(going, self.device.reward(reward, t), 0.0)
                 fine = going
-                if not _all_finite(self._raw, reward):
-                    broken = going & ~(_finite(self._raw).all(axis=-1) & _finite(reward))
+                if not _all_finite(self._shown, reward):
+                    broken = going & ~(_finite(self._shown).all(axis=-1) & _finite(reward))
                     # The user's row will be zero; her slot starts afresh so that it can go on.
                     bad_users |= broken
-                    self._raw[broken] = 0.0
+                    self._shown[broken] = 0.0
                     reward = np.where(broken, 0.0, reward)
                     cut = cut | broken
                     fine = going & ~broken
@@ -193,7 +207,7 @@ class Rollout:
                 told.terminated[t] = over
                 told.ended[t] = stop
                 told.rewards[t] = self.scaler.reward(reward, fine)
-                scaled = self.scaler.obs(self._raw, update=fine)
+                scaled = self.scaler.obs(self._shown, update=fine)
                 told.next_obs[t] = torch.from_numpy(scaled)
                 if stop.any():
                     for r, u in zip(*np.nonzero(stop & fine), strict=True):
@@ -201,12 +215,12 @@ class Rollout:
                     if whole_episode:
                         going = going & ~stop
                     else:
-                        self._reset(stop, round_index)
-                        lost = stop & ~_finite(self._raw).all(axis=-1)
+                        self._reset(stop, round_index, t + 1)
+                        lost = stop & ~_finite(self._shown).all(axis=-1)
                         if lost.any() and t + 1 < steps:  # after the last step: the next user's
                             bad_users |= lost
-                            self._raw[lost] = 0.0
-                        begun = self.scaler.obs(self._raw, update=stop & ~lost)
+                            self._shown[lost] = 0.0
+                        begun = self.scaler.obs(self._shown, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
         stats = [
             {
@@ -259,6 +273,8 @@ class Rollout:
                 "history": torch.from_numpy(self._history[:, :, :longest] * current[..., None]),
                 "started": torch.full((self.shape[0],), self._started),
             }
+            if self.device is not None:  # told already, so never drawn again
+                state["shown"] = torch.from_numpy(self._shown.copy())
         return state
 
     def set_state(self, state: dict[str, Tensor]) -> bool:
@@ -286,6 +302,8 @@ class Rollout:
             self._step(elapsed > t, replay[:, :, t])
         self._episode[:] = arrays["episode"]
         self._return[:] = arrays["return"]
+        if self.device is not None:
+            self._shown[:] = arrays["shown"]
         return bool(np.array_equal(self._raw, arrays["raw"], equal_nan=True))
 
     def close(self) -> None:

@@ -11,10 +11,11 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from privrl_bench.assemble import Parts, assemble, describe_plan, supports_replicas
+from privrl_bench.assemble import Parts, assemble, describe_plan, local_plan, supports_replicas
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
@@ -184,6 +185,15 @@ def targets(parts: Parts, r: int) -> str:
     return ", ".join(found)
 
 
+def _on_devices(told: dict[str, Any]) -> str:
+    """What noise on users' devices covers in a round, in words."""
+    rewards = f" and {told['noised_rewards']} rewards" if told["noised_rewards"] else ""
+    return (
+        f"on users' devices: mu {told['mu_per_observation']:.4g} for one observation, {told['mu']:.4g} for the "
+        f"{told['observations']} observations{rewards} that a round tells of one user at most"
+    )
+
+
 def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     """Print what is about to happen, privacy first. In full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r)
@@ -204,7 +214,9 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
         print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
-    if config.plan_only and config.privacy.mechanism not in ("none", "imitated_tree"):
+    if parts.plan.local is not None:
+        print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
+    elif config.plan_only and config.privacy.mechanism not in ("none", "imitated_tree"):
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"

@@ -27,7 +27,7 @@ import torch
 import yaml
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import RunConfig
+from privrl_bench.schema import LOCAL_KEYS, RunConfig
 
 # Where a run computes and what it prints does not make it another run.
 _NOT_IDENTITY = ("log", "hardware", "plan_only", "resume", "values_from")
@@ -125,8 +125,8 @@ class RunDir:
         path = self / "config.yaml"
         if not path.exists():
             return
-        old = _flat(_identity(yaml.safe_load(path.read_text())))
-        new = _flat(_identity(_plain(config)))
+        old = _identity(yaml.safe_load(path.read_text()))
+        new = _identity(_plain(config))
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
         if changed:
             shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
@@ -212,7 +212,10 @@ def _plain(config: RunConfig) -> dict[str, Any]:
 
 
 def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in config.items() if k not in _NOT_IDENTITY}
+    """What makes a run the one it is, flat; keys of privacy=local only where they mean something."""
+    flat = _flat({k: v for k, v in config.items() if k not in _NOT_IDENTITY})
+    local = flat.get("privacy.mechanism") == "local"
+    return {k: v for k, v in flat.items() if local or k not in LOCAL_KEYS}
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

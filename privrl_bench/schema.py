@@ -14,8 +14,13 @@ from typing import Any, ClassVar
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
-MECHANISMS = ("gaussian", "tree", "imitated_tree", "none")
+MECHANISMS = ("gaussian", "tree", "imitated_tree", "local", "none")
 SCALINGS = ("public", "private", "running", "split", "none")
+# Keys without meaning for any other mechanism: no part of the identity of such a run.
+LOCAL_KEYS = (
+    *("env.obs_low", "env.obs_high", "env.obs_noise_scale", "env.reward_low", "env.reward_high"),
+    "privacy.rewards",
+)
 
 
 @dataclass
@@ -44,6 +49,12 @@ class EnvConfig:
     reward_scale: float = 1.0  # learning sees reward * reward_scale
     reward_clip: float = 10.0  # scaled rewards are cut at +- this
     action: str = "stretch"  # of a box: the policy's [-1, 1] is stretched to it | clip: cut at it
+    # Public ranges, for privacy=local. Not in the repr, which seeds the noise of other mechanisms.
+    obs_low: list[float] | None = field(default=None, repr=False)  # of each observation number
+    obs_high: list[float] | None = field(default=None, repr=False)
+    obs_noise_scale: list[float] | None = field(default=None, repr=False)  # unset: high - low
+    reward_low: float | None = field(default=None, repr=False)  # for privacy.rewards=noised
+    reward_high: float | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
@@ -86,13 +97,36 @@ class EnvConfig:
                 f"as long as env.obs_mean ({len(self.obs_mean)})",
                 len(self.obs_std),
             )
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        """Public ranges that are none. Raises ConfigError."""
+        for key in ("obs_low", "obs_high", "obs_noise_scale"):
+            numbers = getattr(self, key)
+            ok = numbers is None or all(math.isfinite(x) for x in numbers)
+            require(f"env.{key}", ok, "a list of finite numbers", numbers)
+        low, high, scale = self.obs_low, self.obs_high, self.obs_noise_scale
+        if low is not None and high is not None:
+            ok = len(low) == len(high) and all(a < b for a, b in zip(low, high, strict=True))
+            require("env.obs_high", ok, f"number by number above env.obs_low={low}", high)
+        if scale is not None:
+            require("env.obs_noise_scale", min(scale) > 0, "a list of numbers > 0", scale)
+        for key in ("reward_low", "reward_high"):
+            value = getattr(self, key)
+            require(f"env.{key}", value is None or math.isfinite(value), "a finite number", value)
+        if self.reward_low is not None and self.reward_high is not None:
+            ok = self.reward_low < self.reward_high
+            require(
+                "env.reward_high", ok, f"> env.reward_low={self.reward_low:g}", self.reward_high
+            )
 
 
 @dataclass
 class PrivacyConfig:
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
 
-    mechanism: str = "gaussian"  # gaussian | tree: sums over rounds | imitated_tree: leaks | none
+    # gaussian | tree: sums over rounds | imitated_tree: leaks | local: on the user's device | none
+    mechanism: str = "gaussian"
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
@@ -100,16 +134,21 @@ class PrivacyConfig:
     users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
     sampling: str = "fixed"  # fixed: cohorts of U filled by arrival; poisson: each joins with q
     population: int | None = None  # public bound on the number of people, Poisson sampling only
-    adjacency: str = "zero_out"  # zero_out | replace_one (fixed), add_or_remove (poisson)
+    # zero_out | replace_one (fixed), add_or_remove (poisson), any_two: trajectories (local)
+    adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
+    rewards: str = field(default="public", repr=False)  # local: public: told exactly | noised
 
     def __post_init__(self) -> None:
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
         require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
         require_choice(
-            "privacy.adjacency", self.adjacency, ("zero_out", "replace_one", "add_or_remove")
+            "privacy.adjacency",
+            self.adjacency,
+            ("zero_out", "replace_one", "add_or_remove", "any_two"),
         )
+        require_choice("privacy.rewards", self.rewards, ("public", "noised"))
         require_choice("privacy.accountant", self.accountant, ("pld", "rdp", "gaussian"))
         require_choice("privacy.noise", self.noise, ("seeded", "secure"))
         ok = math.isfinite(self.z) and self.z >= 0
@@ -151,11 +190,26 @@ class PrivacyConfig:
             )
         elif self.population is not None:
             raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
-        if self.sampling == "poisson" and self.mechanism in ("tree", "imitated_tree"):
+        if self.sampling == "poisson" and self.mechanism in ("tree", "imitated_tree", "local"):
             raise ConfigError(
                 "privacy.mechanism",
                 f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
             )
+        self._check_local()
+
+    def _check_local(self) -> None:
+        """What noise on the users' devices goes with. Raises ConfigError."""
+        local = self.mechanism == "local"
+        if local != (self.adjacency == "any_two"):
+            raise ConfigError(
+                "privacy.adjacency",
+                "any_two trajectories belong to privacy.mechanism=local and to it alone, got "
+                f"{self.adjacency!r} with {self.mechanism!r}; use privacy=local",
+            )
+        if local and self.accountant == "rdp":
+            raise ConfigError("privacy.accountant", "local noise has an exact one: pld or gaussian")
+        if not local and self.rewards != "public":
+            raise ConfigError("privacy.rewards", "noised is for privacy.mechanism=local only")
 
 
 @dataclass
@@ -181,6 +235,7 @@ class AlgoConfig:
     `learns_scaling`: env.obs_scaling=private and env.reward_scaling=private mean something.
     `whole_episodes`: a user must be one whole episode (env.user=episode).
     `offline`: learns from a dataset (data.id), and then a user is one of its users.
+    `local`: can learn from noised observations (privacy=local), which no gate clips or noises again.
     """
 
     private: ClassVar[bool] = True
@@ -188,6 +243,7 @@ class AlgoConfig:
     learns_scaling: ClassVar[bool] = False
     whole_episodes: ClassVar[bool] = False
     offline: ClassVar[bool] = False
+    local: ClassVar[bool] = True
 
     name: str = ""
     gamma: float = 0.99
@@ -389,12 +445,20 @@ class RunConfig:
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
         pooled = not self.algo.private
-        mechanisms = self.algo.mechanisms
+        local = self.privacy.mechanism == "local"
+        mechanisms = ("local",) if local else self.algo.mechanisms
+        if local and (self.algo.offline or not self.algo.local):
+            why = (
+                "learns from a dataset" if self.algo.offline else "needs the gate's clip and noise"
+            )
+            raise ConfigError(
+                "privacy", f"local is noise on live users' devices, but algo={self.algo.name} {why}"
+            )
         if mechanisms == ("none",) and self.privacy.mechanism != "none":
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
-                "use privacy=none, or algo=dppg for a private run",
+                "use privacy=none, privacy=local (noise on what users tell), or algo=dppg for a private run",
             )
         if mechanisms == ("gaussian",) and self.privacy.mechanism == "none":
             raise ConfigError(

@@ -31,7 +31,9 @@ class Session:
         self.diagnostics: list[dict[str, float]] = []
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
-        self._exact = exact(config.env, parts.algo.policy)
+        # Users whose observations are noised play another policy than the one with known values.
+        known = None if parts.plan.local is not None else exact(config.env, parts.algo.policy)
+        self._exact = known
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         hardware = config.hardware
         self._evaluations = Evaluations(
@@ -122,6 +124,7 @@ class Session:
         plan = self.parts.plan
         if isinstance(self.rollout, DatasetSource):
             return self.rollout.collect(index, plan.members(index, self.rollout.people))
+        plan.begin_local(index)
         return self.rollout.collect(actor, index, plan.cohort(index))
 
     def _exact_values(self, actor: Tensor, cohort: list[int]) -> list[dict[str, float]]:
@@ -168,7 +171,8 @@ class Session:
         return self._evaluations.take(wait)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything a resumed session needs, of all replicas. Holds no noise."""
+        """Everything a resumed session needs, of all replicas. Holds no noise, but with local noise what
+        devices showed last, beside the raw observation, if slots are carried over (`env.user=segment`)."""
         return {
             "state": self.state.clone().tensors,
             "round": self.state.round,
@@ -206,6 +210,7 @@ def _users_of(parts: Parts) -> Rollout | DatasetSource:
         parts.steps,
         config.algo.gamma,
         config.hardware.env_workers,
+        parts.plan.local,
     )
 
 

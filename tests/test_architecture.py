@@ -37,7 +37,7 @@ ALLOWED = {
     "data": {"errors"},
     "envs": {"data", "types", "schema", "errors"},
     "source": {"data", "envs", "errors", "schema", "types"},
-    "rollout": {"types", "nets", "envs", "schema", "streams"},
+    "rollout": {"types", "nets", "envs", "privacy", "schema", "streams"},
     "evaluate": {"machine", "types", "nets", "envs", "schema", "streams"},
     "privacy": {"types", "schema", "errors", "metrics"},
     "algos": {"errors", "types", "maths", "nets", "privacy", "schema", "streams"},

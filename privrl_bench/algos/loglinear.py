@@ -41,6 +41,7 @@ class LogLinearConfig(AlgoConfig):
     """Settings of both."""
 
     whole_episodes: ClassVar[bool] = True
+    local: ClassVar[bool] = False
 
     lr: float = 2.4  # eta of the first rounds
     lr_division: float = 5.0  # eta is divided by this

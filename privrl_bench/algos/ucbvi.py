@@ -38,6 +38,7 @@ class UcbViConfig(AlgoConfig):
 
     mechanisms: ClassVar[tuple[str, ...]] = ("tree", "imitated_tree", "none")
     whole_episodes: ClassVar[bool] = True
+    local: ClassVar[bool] = False
 
     name: str = "ucbvi"
     log_term: float = 2.0 * math.log(3.0)  # of the bonuses

@@ -213,6 +213,11 @@ def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` when epsilon is infinite: every lower bound is below it."""
     if config.privacy.mechanism == "none":
         raise ConfigError("privacy", "privacy=none claims nothing, so there is nothing to measure")
+    if config.privacy.mechanism == "local":
+        raise ConfigError(
+            "privacy",
+            "canaries are rows at the gate, and privacy=local has its noise before it; see leaks",
+        )
     if config.privacy.z == 0:
         raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
 

@@ -39,8 +39,9 @@ Runs the real training code in two worlds that differ in one user of one round: 
 nothing (null), once she is somebody else with extreme data (crafted). Both worlds get the same released
 values. Everything that later rounds compute is then compared; what differs went around the gate and must
 be a caveat of the configuration. `found` says where a path begins, `reaches` what later rounds compute
-otherwise when all paths are left as they are. Sizes that cost time only are cut unless they are given;
-the output says which. Not seen: time, files, and what shows after more than two rounds only.
+otherwise when all paths are left as they are. With privacy=local the user has other observations (and noised
+rewards), her device shows the same, and nothing at all may differ. Sizes that cost time only are cut unless
+they are given; the output says which. Not seen: time, files, and what shows after more than two rounds only.
 
   --round I     the user's round, from 0 (default 1)
   --user U      the user in it, from 0 (default 0)

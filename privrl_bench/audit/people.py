@@ -26,9 +26,20 @@ class OtherPerson:
         steps: T, her steps in the round.
         limit: public upper bound on the steps of an episode, which she keeps as well.
         resets: whether an episode's first observation is hers too, or the next user's.
+        shares: what she has in common with whom she replaces: rewards, ends.
     """
 
-    def __init__(self, slots: Any, slot: int, person: str, steps: int, limit: int, resets: bool):
+    def __init__(
+        self,
+        slots: Any,
+        slot: int,
+        person: str,
+        steps: int,
+        limit: int,
+        resets: bool,
+        shares: tuple[str, ...] = (),
+    ):
+        self._shares = shares
         self.count = slots.count
         self.present = False
         self._slots = slots
@@ -64,15 +75,15 @@ class OtherPerson:
         if not self.present:
             return result
         self._taken += 1
-        if self._person == NULL:
-            result.rewards[hers] = np.nan
-        else:
+        if "rewards" not in self._shares:
+            null, other = self._person == NULL, 50.0 + 7.0 * (self._taken % 4)
+            result.rewards[hers] = np.nan if null else other - result.rewards[hers]
+        if self._person == CRAFTED and "ends" not in self._shares:
             over = self._taken <= self._burst and self._taken % _BURST == 0
             cut = not over and self._elapsed >= self._limit
             if (result.terminated | result.truncated)[hers].any() and not (over or cut):
                 result.obs[hers] = self._slots.reset(indices[hers], [self._taken])
             result.terminated[hers], result.truncated[hers] = over, cut
-            result.rewards[hers] = 50.0 + 7.0 * (self._taken % 4) - result.rewards[hers]
         result.obs[hers] = self._seen(result.obs[hers])
         return result
 

@@ -4,6 +4,9 @@ A world runs the real training code and shows what every stage of a round made: 
 beside the gate, state, what is carried over. It compares each stage with its model world, bit for bit, and
 then goes on from the model's values (it is healed). So a difference is seen where it arises, once, and not
 again in all that follows from it. The released values are always the model's.
+
+With local noise what is released is what her device shows: she has other observations (and rewards, if noised),
+and her device shows what the model's did. Then not even her own row may differ.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
 from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution, Released
 from privrl_bench.rollout import Rollout
@@ -101,6 +106,27 @@ class _WatchedPlan(PrivacyPlan):
         return self._world.on_release(super().release(again, round_index))
 
 
+class _ForcedDevices:
+    """The users' devices; its world sees what they show, and puts what the model's showed in place."""
+
+    def __init__(self, devices: LocalNoise, world: World):
+        self._devices = devices
+        self._world = world
+
+    def at_reset(self, raw: np.ndarray, t: int) -> np.ndarray:
+        """See `LocalNoise.at_reset`."""
+        return self._world.on_shown(self._devices.at_reset(raw, t))
+
+    def after_step(self, raw: np.ndarray, t: int) -> np.ndarray:
+        """See `LocalNoise.after_step`."""
+        return self._world.on_shown(self._devices.after_step(raw, t))
+
+    def reward(self, rewards: np.ndarray, t: int) -> np.ndarray:
+        """See `LocalNoise.reward`."""
+        told = self._devices.reward(rewards, t)
+        return told if self._devices.ranges.reward is None else self._world.on_shown(told)
+
+
 class _WatchedAlgorithm:
     """The real algorithm; its world sees the users that `local` gets."""
 
@@ -156,7 +182,14 @@ class World:
         self._released: Released
         self._seen: dict[str, dict[str, Tensor]] = {}
         self._stranger: OtherPerson | OtherTrajectory | None = None
+        self._shown: list[
+            np.ndarray
+        ] = []  # by devices in this round, before anything is put in place
         rollout = self.session.rollout
+        self._local = parts.plan.local is not None
+        if parts.plan.local is not None and isinstance(rollout, Rollout):
+            rollout.device = cast(Any, _ForcedDevices(parts.plan.local, self))
+        exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
         if person is not None and isinstance(rollout, DatasetSource):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
         elif person is not None and isinstance(rollout, Rollout):
@@ -167,6 +200,7 @@ class World:
                 parts.steps,
                 parts.spec.limit,
                 resets=config.env.user != "segment",
+                shares=exact if self._local else (),
             )
 
     # -- comparing --------------------------------------------------------------------------
@@ -196,6 +230,11 @@ class World:
         """Whether this is the round in which the worlds differ."""
         return self._index == self._place.round
 
+    @property
+    def _apart(self) -> bool:
+        """Whether what she sends may differ in this round: not if it is private when it leaves her."""
+        return self._hers and not self._local
+
     # -- the stages of a round --------------------------------------------------------------
 
     def on_cohort(self, drawn: list[int]) -> list[int]:
@@ -212,17 +251,31 @@ class World:
         self._meet("cohort", {"users": torch.tensor(drawn)})
         return drawn
 
+    def on_shown(self, told: np.ndarray) -> np.ndarray:
+        """[R, U, ...] what devices show; hers shows what the model's did (all, if the noise is secret)."""
+        at = len(self._shown)
+        self._shown.append(told)
+        if self._model is None or at >= len(self._model._shown):
+            return told
+        there = self._model._shown[at]
+        if not self._seeded:
+            return there.copy()
+        if self._hers:
+            told = told.copy()
+            told[0, self._place.user] = there[0, self._place.user]
+        return told
+
     def on_users(self, users: UserBatch) -> UserBatch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if f.name != "stats"]
         u = self._place.user
-        if self._hers and self._person == NULL:
+        if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
                 x[0, u] = 0
             users = replace(users, **blank)
         tensors = {name: getattr(users, name) for name in names}
-        if self._hers:
+        if self._apart:
             others = {name: self._others(x) for name, x in tensors.items()}
             self._meet(f"{SAME_ROUND} users", others)
         else:
@@ -231,7 +284,7 @@ class World:
         if self._model is None or not self._heal:
             return users
         healed = {name: getattr(self._model._users, name).clone() for name in names}
-        if self._hers:
+        if self._apart:
             for name, x in healed.items():
                 x[0, u] = tensors[name][0, u]
         return replace(users, **healed)
@@ -245,6 +298,10 @@ class World:
         if self._hers:
             self.own_row = {name: x[0, u].clone() for name, x in rows.items()}
             self.own_valid = bool(valid[0, u])
+            if self._local:
+                hers = [np.ravel(x[0, self._place.user]) for x in self._shown]
+                self.own_row = {"what her device shows": torch.from_numpy(np.concatenate(hers))}
+        if self._apart:
             if pooled:
                 return rows, valid
             others = {name: self._others(x) for name, x in tensors.items()}
@@ -254,7 +311,7 @@ class World:
         if self._model is None or not self._heal:
             return rows, valid
         healed = {name: x.clone() for name, x in self._model._rows.items()}
-        if self._hers:
+        if self._apart:
             for name, x in healed.items():
                 x[0, u] = tensors[name][0, u]
         valid = healed.pop("valid")
@@ -265,7 +322,7 @@ class World:
         beside = {} if self._model is None else self._model._released.bypass
         for name in {**beside, **released.bypass}:
             self._meet(name, released.bypass.get(name, {}), path=name)
-        if self._seeded and not self._hers:
+        if self._local or (self._seeded and not self._apart):
             self._meet("release", released.values)  # same rows and noise: the gate forgets users
         self._released = released
         if self._model is None:
@@ -279,6 +336,7 @@ class World:
     def step(self) -> None:
         """One round, and what it leaves for later ones."""
         self._index = self.session.round
+        self._shown = []
         if self._stranger is not None:
             self._stranger.present = self._hers
         self.session.step()
@@ -301,6 +359,8 @@ class World:
         })  # fmt: skip
         for stage, tensors in self.session.snapshot().items():
             if isinstance(tensors, dict):
+                if self._local:  # raw observations stay on the devices
+                    tensors = {name: x for name, x in tensors.items() if name != "raw"}
                 self._meet(stage, tensors)
         if self._model is not None and self._heal and len(self.differences) > seen:
             self._take_over(self._model)

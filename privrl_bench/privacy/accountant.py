@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
 
 from privrl_bench.errors import ConfigError, PrivacyError
 
 _DISCRETIZATION = 1e-3
+_LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class ReleaseEvent:
     Attributes:
         mechanism: `gaussian`; `label`: no analysis, 1 / z is printed beside a caveat; `none`: no noise.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
-        adjacency: zero_out | replace_one | add_or_remove.
+        adjacency: zero_out | replace_one | add_or_remove | any_two (local: z is against any other user).
         q: chance that a person joins the round; 1 for fixed cohorts.
         population, cap: number of people and largest cohort (Poisson sampling only).
     """
@@ -113,12 +115,17 @@ def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     import dp_accounting
 
     adjacency = counts[0][0].adjacency
-    if adjacency not in ("zero_out", "replace_one"):
+    if adjacency not in ("zero_out", "replace_one", "any_two"):
         raise PrivacyError(f"fixed cohorts have no analysis under {adjacency}")
     mu2 = sum(count / release.z**2 for release, count in counts)
-    # The ledger holds z for one row against none; replacing a row moves the sum twice as far.
+    # The ledger holds z for one row against none; replacing a row moves the sum twice as far. On a device
+    # (any_two) z is already for any other user.
     distance = 2.0 if adjacency == "replace_one" else 1.0
-    return float(dp_accounting.get_epsilon_gaussian(1.0 / (distance * math.sqrt(mu2)), delta))
+    mu = distance * math.sqrt(mu2)
+    if mu > _LARGE_MU:
+        # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), its first term; the search loses digits up here.
+        return mu * (mu / 2.0 - NormalDist().inv_cdf(delta))
+    return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
 
 
 @lru_cache(maxsize=256)

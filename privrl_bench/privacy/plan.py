@@ -2,6 +2,9 @@
 
     clip every user's row -> sum -> ledger line on disk -> noise -> divide by the public U
 
+With `mechanism=local` the gate is on every user's device (`local.py`): the line is on the disk before its noise
+is drawn (`begin_local`), what users tell is private already, and `release` only adds their rows up.
+
 The plan is built from the privacy configuration alone, so the noise, the clip, the divisor and the
 accounted event cannot disagree. Anything that passes beside it must be declared by name before
 the run; the name then stands in the guarantee as a caveat.
@@ -40,7 +43,9 @@ f. The adversary sees every intermediate release, the ledger and the configurati
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
    says so).
 h. A resumed run has the same configuration, alone in its folder: `run.py`, `rundir.py` (lock, comparison).
-i. Parameters change through `Released` alone: `session.py` has one call of `server`. An algorithm that kept
+i. Local: nothing of an environment's observations (nor of rewards, if noised) goes further than `LocalNoise`:
+   `rollout.py`, held by the leak test, whose worlds then differ in what one device sees, not in what it shows.
+j. Parameters change through `Released` alone: `session.py` has one call of `server`. An algorithm that kept
    something of a row elsewhere would be found by the leak test, not by the imports.
 """
 
@@ -63,6 +68,7 @@ from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.guarantee import Guarantee, Unit
 from privrl_bench.privacy.ledger import Ledger, digest, event_of
+from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.noise import MOST_USERS, NoiseSource, SecureNoise, SeededNoise
 from privrl_bench.privacy.rows import (
     _GATE,
@@ -90,6 +96,8 @@ class PrivacyPlan:
         ledgers: ledger of each replica.
         caveats: everything outside the guarantee, name -> reason.
         notes: what the guarantee assumes, name -> reason; that of the noise is added.
+        local: the users' devices, with `mechanism=local` only.
+        pooled: the algorithm sends one row that is everybody's (without a mechanism all do).
 
     Raises:
         PrivacyError: configurations differ in more than z, an unknown mechanism, or a ledger of other
@@ -109,6 +117,8 @@ class PrivacyPlan:
         ledgers: list[Ledger],
         caveats: dict[str, str] | None = None,
         notes: dict[str, str] | None = None,
+        local: LocalNoise | None = None,
+        pooled: bool = False,
     ):
         if not len(configs) == len(noises) == len(ledgers):
             raise ValueError("one config, noise source and ledger for each replica")
@@ -120,8 +130,13 @@ class PrivacyPlan:
             raise ValueError("block names must differ")
         if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
             raise PrivacyError("every block needs a finite clip and noise ratio > 0")
+        if (configs[0].mechanism == "local") != (local is not None):
+            raise PrivacyError("noise on users' devices and mechanism=local go together")
         self.configs = configs
         self.config = configs[0]
+        self.local = local
+        self._gated = configs[0].mechanism not in ("none", "local")  # clip and noise are here
+        self._pooled = configs[0].mechanism == "none" or (pooled and local is not None)
         self.blocks = blocks
         self.unit = unit
         self.rounds = rounds
@@ -155,6 +170,7 @@ class PrivacyPlan:
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, Future[dict[int, int]]] | None = None
+        self._told = -1  # the last round whose devices had noise
         people = self.config.population
         if self.config.sampling == "poisson" and not self.config.users_per_round <= (people or 0):
             raise PrivacyError(
@@ -218,8 +234,11 @@ class PrivacyPlan:
     # -- the gate ---------------------------------------------------------------------------
 
     def permit(self, name: str) -> None:
-        """Allow un-noised private data past the gate under a declared name, or raise PrivacyError."""
-        if name not in self.caveats:
+        """Allow un-noised private data past the gate under a declared name, or raise PrivacyError.
+
+        With local noise nothing that arrives here is without: everything is allowed.
+        """
+        if self.local is None and name not in self.caveats:
             raise PrivacyError(
                 f"{name!r} would pass private data beside the gate and is not among the caveats "
                 f"{sorted(self.caveats)}"
@@ -236,6 +255,31 @@ class PrivacyPlan:
         """
         if round_index < self.rounds:
             self._announced = (round_index, self._threads().submit(self._intend, round_index))
+
+    def begin_local(self, round_index: int) -> None:
+        """Noise for the users' devices in this round, once its lines are on the disk; none if not local.
+
+        Guarantee: what the devices show of one unit in this round is a Gaussian mechanism with multiplier
+        `event(r).z` under any_two adjacency, rewards (unless noised) and ends given.
+
+        Raises PrivacyError: a round beyond those planned.
+        """
+        if self.local is None:
+            return
+        if round_index >= self.rounds:
+            raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
+        if self._announced is None or self._announced[0] != round_index:
+            self.announce(round_index)
+        assert self._announced is not None
+        attempts = self._announced[1].result()
+        sizes = self.local.sizes
+        self.local.begin(
+            [
+                noise.normal(sizes, round_index, attempts[r]) if r in attempts else None
+                for r, noise in enumerate(self._noises)
+            ]
+        )
+        self._told = round_index
 
     def _threads(self) -> ThreadPoolExecutor:
         """That wait for the disk."""
@@ -254,7 +298,8 @@ class PrivacyPlan:
 
         Guarantee: for one user in one slot, one attempt is a Gaussian mechanism with multiplier z jointly
         over all blocks under zero-out adjacency (z/2 under replace-one: `accountant._exact` doubles the
-        distance). `bypass` and `diagnostics` are outside.
+        distance). `bypass` and `diagnostics` are outside. With local noise rows are neither clipped nor noised:
+        post-processing of what devices showed (`begin_local`).
 
         Raises:
             PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, a contribution
@@ -266,13 +311,14 @@ class PrivacyPlan:
         self._check(rows, valid, bypass)
         if round_index <= self._last_round:
             raise PrivacyError(f"round {round_index} after round {self._last_round}: out of order")
+        if self.local is not None and self._told != round_index:
+            raise PrivacyError(f"the devices had no noise in round {round_index}")
         self._last_round = round_index
-        private = self.config.mechanism != "none"
         clipped: dict[str, Tensor] = {}
         at_bound = torch.zeros(valid.shape, dtype=torch.bool)
         finite = valid.clone()
         for block in self.blocks:
-            bound = block.clip if private else math.inf
+            bound = block.clip if self._gated else math.inf
             clipped[block.name], norms = clip_rows(rows.pop(block.name), bound)
             at_bound |= norms > bound * (1 - 1e-4)
             finite &= torch.isfinite(norms)
@@ -315,25 +361,25 @@ class PrivacyPlan:
         config, ledger = self.configs[r], self.ledgers[r]
         attempt = attempts[r]
         multipliers = block_multipliers(config.z, self.blocks)
-        private = config.mechanism != "none"
         imitated = config.mechanism == "imitated_tree"
         while True:
             values = {block.name: sums[block.name][r].clone() for block in self.blocks}
-            if private and config.z > 0:
+            if self._gated and config.z > 0:
                 drawn = self._noise(r, round_index, attempt)
                 for block, one in zip(self.blocks, drawn, strict=True):
                     std = multipliers[block.name] * (1.0 if imitated else block.clip)
                     values[block.name] = on_grid(values[block.name] + std * one, std)
-            divisor = config.users_per_round if private else 1
+            divisor = 1 if self._pooled else config.users_per_round
             values = {name: (x / divisor).float() for name, x in values.items()}
             if ledger.came_out(round_index, attempt, digest(values)):
-                if r in self._sums and private and config.z > 0:
+                if r in self._sums and config.z > 0:
                     self._sums[r].keep(round_index, self._joining(r, round_index, attempt))
                 return values
-            if config.sampling == "poisson":
+            if config.sampling == "poisson" or self.local is not None:
+                what = "round of noised observations" if self.local else "Poisson round"
                 raise PrivacyError(
-                    f"round {round_index} was released before from other data; a repeated Poisson "
-                    "round has no analysis (another machine or version? start a new folder)"
+                    f"round {round_index} was released before from other data; a repeated {what} "
+                    "has no analysis (another machine or version? start a new folder)"
                 )
             attempt = ledger.again(round_index)
 
@@ -368,7 +414,10 @@ class PrivacyPlan:
                 continue
             name = self._noises[r].name
             details: dict[str, Any] = {"noise": name}
-            if config.mechanism != "none":
+            if self.local is not None:
+                told = {"observations": self.local.observations, "rewards": self.local.rewards}
+                details |= {"users": config.users_per_round, "told": told}
+            elif config.mechanism != "none":
                 multipliers = block_multipliers(config.z, self.blocks)
                 details["users"] = config.users_per_round
                 details["blocks"] = {
@@ -392,7 +441,7 @@ class PrivacyPlan:
         if got != expected:
             raise PrivacyError(f"blocks {got} do not match the plan's {expected}")
         replicas = len(self.configs)
-        users = self.slots if self.config.mechanism != "none" else 1  # all people pooled in one row
+        users = 1 if self._pooled else self.slots  # all people in one row
         for name, x in rows.items():
             if (*x.shape[:-1],) != (replicas, users) or tuple(valid.shape) != (replicas, users):
                 raise PrivacyError(
@@ -409,6 +458,8 @@ class PrivacyPlan:
             return ReleaseEvent("none", 0.0, config.adjacency)
         if config.mechanism == "imitated_tree":
             return ReleaseEvent("label", config.z, config.adjacency)
+        if self.local is not None:
+            return ReleaseEvent("gaussian", self.local.multiplier(r), config.adjacency)
         z = joint_z(block_multipliers(config.z, self.blocks).values())
         if config.sampling == "fixed":
             # The blocks' multipliers are built from z; reporting z itself avoids rounding.
@@ -455,7 +506,7 @@ class PrivacyPlan:
         """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
         for this z, whatever the run really released."""
         config, event = self.configs[r], self.event(r)
-        if config.mechanism == "none":
+        if config.mechanism in ("none", "local"):  # D&O print no epsilon
             return math.inf
         if event.q < 1.0:
             uncut = replace(event, population=None, cap=None)
@@ -480,13 +531,14 @@ class PrivacyPlan:
                 "epsilon is the larger of two analyses, neither proven for both"
             )
         config, notes = self.configs[r], dict(self.notes)
+        notion = "joint" if config.mechanism in ("tree", "imitated_tree") else "central"
         if self._noises[r].name == "seeded" and repeated:
             notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
         return Guarantee(
             epsilon=value,
             delta=config.delta,
             unit=self.unit.text,
-            notion="joint" if self.config.mechanism in ("tree", "imitated_tree") else "central",
+            notion=notion if self.local is None else "local",
             adjacency=config.adjacency.replace("_", "-"),
             caveats=caveats,
             notes=notes,
@@ -495,14 +547,16 @@ class PrivacyPlan:
 
 def _check_config(config: PrivacyConfig) -> None:
     """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
-    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "none"):
+    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "local", "none"):
         raise PrivacyError(f"no mechanism is called {config.mechanism!r}")
     if not 0 <= config.z < math.inf or not 0 < config.clip < math.inf:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
     if not 0 < config.delta < 1:
         raise PrivacyError(f"delta = {config.delta} is no probability")
     relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    if config.mechanism == "local":
+        relations = ("any_two",)
     if config.sampling == "poisson" and config.mechanism not in ("gaussian", "none"):
-        raise PrivacyError("running sums have no analysis under Poisson sampling")
+        raise PrivacyError(f"{config.mechanism} has no analysis under Poisson sampling")
     if config.adjacency not in relations:
         raise PrivacyError(f"{config.sampling} sampling is analysed for {', '.join(relations)}")

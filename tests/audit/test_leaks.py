@@ -101,6 +101,38 @@ def test_poisson_cohorts(critic, user):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+@pytest.mark.parametrize("user", ["segment", "fresh", "episode"])
+@pytest.mark.parametrize("rewards", ["public", "noised"])
+@pytest.mark.parametrize("critic", ["shared", "private"])
+def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
+    """Whatever scaling and critic do comes after the noise, and carried-over slots as well."""
+    words = ("privacy=local", f"privacy.rewards={rewards}", "env.obs_scaling=running")
+    algo, env = {"critic": critic}, {"user": user, "reward_scaling": "running"}
+    report = assert_as_declared(changed(*words, algo=algo, env=env))
+    assert report.verdict() == "formal: no path around the gate"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("algo=ppo", "env.user=segment"),
+        ("algo=a2c", "privacy.noise=secure"),
+        ("algo=ppo", "env=pendulum"),
+        ("algo=sac", "env=pendulum", "algo.batch=8", "algo.updates=0.1"),
+        (
+            "env=gym",
+            "env.id=my_pkg:MyEnv-v0",
+            "env.obs_low=[0,0,0,0,0]",
+            "env.obs_high=[1,1,1,1,1]",
+        ),
+    ],
+    ids=str,
+)
+def test_local_noise_makes_pooled_training_private(words):
+    report = assert_as_declared(base(*words, "privacy=local"), user=1)
+    assert not report.open
+
+
 TABULAR = ("dppg_l2", "dppg_kl", "ucbvi")  # for RiverSwim, whole episodes, without networks
 
 

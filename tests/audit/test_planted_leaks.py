@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from test_leaks import CARRIED, CRITIC, OBS, changed
+from test_leaks import CARRIED, CRITIC, OBS, base, changed
 
 from privrl_bench.algos.critics import SharedCritic
 from privrl_bench.algos.dppg import Dppg
@@ -14,6 +15,7 @@ from privrl_bench.audit.people import CRAFTED, OtherPerson
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.clip import clip_rows
+from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution
 from privrl_bench.rollout import Rollout
@@ -301,6 +303,54 @@ def test_a_clip_that_follows_the_norms(monkeypatch):
     monkeypatch.setattr(PrivacyPlan, "release", release)
     config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"z": 0.01})
     assert_caught(config, "release actor", seen=ROUND + 1)
+
+
+# --- devices
+
+
+def assert_local_caught(name, *words):
+    report = find_leaks(base("privacy=local", *words), ROUND)
+    assert not report.ok
+    assert report.undeclared
+    assert any(found.startswith(name) for found in report.undeclared), report.lines()
+
+
+def test_a_batch_with_the_raw_observation(monkeypatch):
+    real = Rollout.collect
+
+    def collect(self, actor, index, cohort):
+        users = real(self, actor, index, cohort)
+        users.next_obs[:, :, -1] = torch.from_numpy(self._raw).float()
+        return users
+
+    monkeypatch.setattr(Rollout, "collect", collect)
+    assert_local_caught("users next_obs")
+    assert_local_caught("users next_obs", "algo=ppo", "env.user=segment")
+
+
+def test_noise_that_depends_on_the_observation(monkeypatch):
+    """Not its own value, which the test puts in place, but that of whoever sits next to her."""
+    real = LocalNoise.after_step
+
+    def after_step(self, raw, t):
+        shown = real(self, raw, t)
+        shown[:, 1:] *= 1.0 + 0.01 * np.abs(np.nan_to_num(raw[:, :1])).sum(-1, keepdims=True)
+        return shown
+
+    monkeypatch.setattr(LocalNoise, "after_step", after_step)
+    assert_local_caught("users obs")
+
+
+def test_a_user_left_out_because_her_observation_is_no_number(monkeypatch):
+    real = Rollout.collect
+
+    def collect(self, actor, index, cohort):
+        users = real(self, actor, index, cohort)
+        users.valid &= torch.from_numpy(np.isfinite(self._raw).all(-1))
+        return users
+
+    monkeypatch.setattr(Rollout, "collect", collect)
+    assert_local_caught("users valid")
 
 
 # --- the test itself
