@@ -172,7 +172,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         spec, data, configs = _with_data(configs)
         config = configs[0]
     steps = user_steps(config.env, spec, data)
-    round_steps = config.privacy.users_per_round * steps
+    round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = config.rounds or config.total_steps // round_steps
     if rounds < 1:
         raise ConfigError(
@@ -180,6 +180,9 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
             f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
             f"{round_steps}, got {config.total_steps}",
         )
+    if config.algo.keeps:
+        configs = _with_people(configs, config.algo.people(rounds))
+        config = configs[0]
     minibatches = getattr(config.algo, "minibatches", 1)
     pool = round_steps if config.privacy.mechanism == "none" else steps
     if minibatches > pool:
@@ -225,6 +228,26 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
     return spec, data, found
 
 
+def _with_people(configs: list[RunConfig], coming: int) -> list[RunConfig]:
+    """Where users keep what they did: `population` bounds those who come; unset, it is their number.
+
+    Raises ConfigError: it is no bound, or nobody would be drawn but everybody.
+    """
+    privacy = configs[0].privacy
+    people = privacy.population or coming
+    if people < coming:
+        raise ConfigError(
+            "privacy.population", f"must be at least the {coming} people who come, got {people}"
+        )
+    if privacy.users_per_round >= people:
+        raise ConfigError(
+            "privacy.users_per_round",
+            f"must be less than the {people} people it is drawn from (privacy.population; unset: all who "
+            f"come), got {privacy.users_per_round}",
+        )
+    return [replace(c, privacy=replace(c.privacy, population=people)) for c in configs]
+
+
 def _build(
     rounds: int,
     configs: list[RunConfig],
@@ -255,7 +278,7 @@ def _build(
     plan = PrivacyPlan(
         configs=[c.privacy for c in configs],
         blocks=algo.blocks(),
-        unit=unit_of(config.env, spec.limit, steps, poisson, data),
+        unit=algo.unit() or unit_of(config.env, spec.limit, steps, poisson, data),
         rounds=rounds,
         noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
         ledgers=ledgers,

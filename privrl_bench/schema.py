@@ -181,6 +181,8 @@ class AlgoConfig:
     `learns_scaling`: env.obs_scaling=private and env.reward_scaling=private mean something.
     `whole_episodes`: a user must be one whole episode (env.user=episode).
     `offline`: learns from a dataset (data.id), and then a user is one of its users.
+    `keeps`: users keep what they did and may join any later round; then `people` and `arrivals` say who comes.
+    `takes_episodes`: pooled, and yet a user may be one whole episode.
     """
 
     private: ClassVar[bool] = True
@@ -188,12 +190,26 @@ class AlgoConfig:
     learns_scaling: ClassVar[bool] = False
     whole_episodes: ClassVar[bool] = False
     offline: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
+    takes_episodes: ClassVar[bool] = False
 
     name: str = ""
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
         require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
+
+    def round_steps(self, users: int, steps: int) -> int:
+        """Environment steps that one round counts, for U users of T steps each: a public number."""
+        return users * steps
+
+    def people(self, rounds: int) -> int:
+        """How many people come in so many rounds, where users keep what they did."""
+        return 0
+
+    def arrivals(self, round_index: int) -> range:
+        """Numbers of the people who come in a round, as many in every round that has any; round 0 has."""
+        return range(0)
 
 
 @dataclass
@@ -417,7 +433,12 @@ class RunConfig:
                     f"private is a block of a private release, which algo={self.algo.name} does not "
                     "make; use public, running or none",
                 )
-        if pooled and self.env.user == "episode":
+        if self.algo.keeps and self.privacy.sampling != "poisson":
+            raise ConfigError(
+                "privacy.sampling",
+                f"algo={self.algo.name} draws who joins a round: use privacy=poisson",
+            )
+        if pooled and self.env.user == "episode" and not self.algo.takes_episodes:
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
         if self.privacy.sampling == "poisson" and self.env.user == "segment":
             raise ConfigError(
@@ -454,7 +475,7 @@ class RunConfig:
             raise ConfigError(
                 "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
             )
-        if poisson and not offline and privacy.population is None:
+        if poisson and not (offline or self.algo.keeps) and privacy.population is None:
             raise ConfigError(
                 "privacy.population",
                 "Poisson sampling needs the number of people, at least "

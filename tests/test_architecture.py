@@ -38,6 +38,7 @@ ALLOWED = {
     "envs": {"data", "types", "schema", "errors"},
     "source": {"data", "envs", "errors", "schema", "types"},
     "rollout": {"types", "nets", "envs", "schema", "streams"},
+    "people": {"rollout", "types"},
     "evaluate": {"machine", "types", "nets", "envs", "schema", "streams"},
     "privacy": {"types", "schema", "errors", "metrics"},
     "algos": {"errors", "types", "maths", "nets", "privacy", "schema", "streams"},
@@ -51,7 +52,7 @@ ALLOWED = {
     "trivial": {"config", "envs", "evaluate", "nets", "report", "streams"},
     "reproduce": {"cli", "collect", "config", "errors", "jobs", "report", "sweep", "trivial"},
     "exact": {"envs", "maths", "nets", "schema"},
-    "session": {"assemble", "evaluate", "exact", "rollout", "source", "types"},
+    "session": {"assemble", "evaluate", "exact", "people", "rollout", "source", "types"},
     "rows": {"evaluate", "log", "metrics", "report", "rundir", "session"},
     "signals": set(),
     "training": {
