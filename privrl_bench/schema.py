@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
-MECHANISMS = ("gaussian", "tree", "imitated_tree", "none")
+MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "none")
 SCALINGS = ("public", "private", "running", "split", "none")
 
 
@@ -92,7 +92,8 @@ class EnvConfig:
 class PrivacyConfig:
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
 
-    mechanism: str = "gaussian"  # gaussian | tree: sums over rounds | imitated_tree: leaks | none
+    # gaussian | tree: sums over rounds | imitated_tree: leaks | per_transition: leaks | none
+    mechanism: str = "gaussian"
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
@@ -106,6 +107,11 @@ class PrivacyConfig:
 
     def __post_init__(self) -> None:
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
+        if self.mechanism == "per_transition" and self.adjacency != "replace_one":
+            raise ConfigError(
+                "privacy.adjacency",
+                f"noise on transitions is counted under replace_one only, got {self.adjacency!r}",
+            )
         require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
         require_choice(
             "privacy.adjacency", self.adjacency, ("zero_out", "replace_one", "add_or_remove")
@@ -120,7 +126,9 @@ class PrivacyConfig:
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
         ok = self.epsilon is None or 0 < self.epsilon < math.inf
         require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
-        if self.epsilon is not None and self.mechanism in ("none", "imitated_tree"):
+        if self.epsilon is not None and self.mechanism in (
+            *("none", "imitated_tree", "per_transition"),
+        ):
             raise ConfigError(
                 "privacy.epsilon", f"nothing is bounded with privacy.mechanism={self.mechanism}"
             )
@@ -151,11 +159,16 @@ class PrivacyConfig:
             )
         elif self.population is not None:
             raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
-        if self.sampling == "poisson" and self.mechanism in ("tree", "imitated_tree"):
+        if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
             raise ConfigError(
                 "privacy.mechanism",
                 f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
             )
+
+    @property
+    def pooled(self) -> bool:
+        """Whether everybody's data are pooled in one row, which the gate neither clips nor noises."""
+        return self.mechanism in ("none", "per_transition")
 
 
 @dataclass

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from privrl_bench.algos.actor_critic import Batch
 from privrl_bench.algos.base import Algorithm, Setup
-from privrl_bench.algos.q_learning import Descent, QLearner, chosen
+from privrl_bench.algos.q_learning import Descent, QLearner, check_q, chosen
 from privrl_bench.errors import require
 from privrl_bench.nets.q import QPolicy
 from privrl_bench.privacy.guarantee import Unit
@@ -87,18 +87,6 @@ class DqnConfig(AlgoConfig):
         """See `AlgoConfig.arrivals`."""
         turn, rest = divmod(round_index, self.act_every)
         return range(0) if rest else range(turn * self.new_users, (turn + 1) * self.new_users)
-
-
-def check_q(config: AlgoConfig) -> None:
-    """Ranges that both forms of DQN share. Raises ConfigError."""
-    found = vars(config)
-    ok = all(h >= 1 for h in found["hidden"])
-    require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", found["hidden"])
-    require("algo.lr", math.isfinite(found["lr"]) and found["lr"] > 0, "> 0", found["lr"])
-    require("algo.decay", 0 <= found["decay"] < math.inf, ">= 0", found["decay"])
-    require("algo.tau", 0 < found["tau"] <= 1, "in (0, 1]", found["tau"])
-    for key in ("exploration_start", "exploration_end"):
-        require(f"algo.{key}", 0 <= found[key] <= 1, "in [0, 1]", found[key])
 
 
 class Dqn(Algorithm):

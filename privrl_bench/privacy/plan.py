@@ -116,6 +116,8 @@ class PrivacyPlan:
             _check_config(config)
         if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
             raise PrivacyError("replicas may differ in z only")
+        if configs[0].mechanism == "per_transition" and unit.draw is None:
+            raise PrivacyError("noise on transitions needs a unit that says how they are drawn")
         if len({block.name for block in blocks}) != len(blocks):
             raise ValueError("block names must differ")
         if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
@@ -262,7 +264,7 @@ class PrivacyPlan:
         if round_index <= self._last_round:
             raise PrivacyError(f"round {round_index} after round {self._last_round}: out of order")
         self._last_round = round_index
-        private = self.config.mechanism != "none"
+        private = not self.config.pooled
         clipped: dict[str, Tensor] = {}
         at_bound = torch.zeros(valid.shape, dtype=torch.bool)
         finite = valid.clone()
@@ -310,7 +312,7 @@ class PrivacyPlan:
         config, ledger = self.configs[r], self.ledgers[r]
         attempt = attempts[r]
         multipliers = block_multipliers(config.z, self.blocks)
-        private = config.mechanism != "none"
+        private = not config.pooled
         imitated = config.mechanism == "imitated_tree"
         while True:
             values = {block.name: sums[block.name][r].clone() for block in self.blocks}
@@ -363,7 +365,7 @@ class PrivacyPlan:
                 continue
             name = self._noises[r].name
             details: dict[str, Any] = {"noise": name}
-            if config.mechanism != "none":
+            if not config.pooled:
                 multipliers = block_multipliers(config.z, self.blocks)
                 details["users"] = config.users_per_round
                 details["blocks"] = {
@@ -387,7 +389,7 @@ class PrivacyPlan:
         if got != expected:
             raise PrivacyError(f"blocks {got} do not match the plan's {expected}")
         replicas = len(self.configs)
-        users = self.slots if self.config.mechanism != "none" else 1  # all people pooled in one row
+        users = 1 if self.config.pooled else self.slots  # all people pooled in one row
         for name, x in rows.items():
             if (*x.shape[:-1],) != (replicas, users) or tuple(valid.shape) != (replicas, users):
                 raise PrivacyError(
@@ -404,6 +406,11 @@ class PrivacyPlan:
             return ReleaseEvent("none", 0.0, config.adjacency)
         if config.mechanism == "imitated_tree":
             return ReleaseEvent("label", config.z, config.adjacency)
+        if config.mechanism == "per_transition":
+            batch, memory = self.unit.draw or (0, 0)
+            return ReleaseEvent(
+                "per_transition", config.z, config.adjacency, 1.0, population=memory, cap=batch
+            )
         z = joint_z(block_multipliers(config.z, self.blocks).values())
         if config.sampling == "fixed":
             # The blocks' multipliers are built from z; reporting z itself avoids rounding.
@@ -450,7 +457,7 @@ class PrivacyPlan:
         """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
         for this z, whatever the run really released."""
         config, event = self.configs[r], self.event(r)
-        if config.mechanism == "none":
+        if config.pooled:
             return math.inf
         if event.q < 1.0:
             uncut = replace(event, population=None, cap=None)
@@ -490,7 +497,7 @@ class PrivacyPlan:
 
 def _check_config(config: PrivacyConfig) -> None:
     """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
-    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "none"):
+    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "per_transition", "none"):
         raise PrivacyError(f"no mechanism is called {config.mechanism!r}")
     if not 0 <= config.z < math.inf or not 0 < config.clip < math.inf:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
