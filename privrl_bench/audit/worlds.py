@@ -4,6 +4,9 @@ A world runs the real training code and shows what every stage of a round made: 
 beside the gate, state, what is carried over. It compares each stage with its model world, bit for bit, and
 then goes on from the model's values (it is healed). So a difference is seen where it arises, once, and not
 again in all that follows from it. The released values are always the model's.
+
+Where people keep what they did (`people.py`), the user is one who comes in the round, and she is somebody else in
+every round that she joins from then on.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
 from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
+from privrl_bench.people import People
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution, Released
 from privrl_bench.rollout import Rollout
@@ -159,9 +164,11 @@ class World:
         rollout = self.session.rollout
         if person is not None and isinstance(rollout, DatasetSource):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
-        elif person is not None and isinstance(rollout, Rollout):
-            self._stranger = rollout.slots = OtherPerson(
-                rollout.slots,
+        elif person is not None:
+            played = rollout.rollout if isinstance(rollout, People) else rollout
+            assert isinstance(played, Rollout)
+            self._stranger = played.slots = OtherPerson(
+                played.slots,
                 place.user,
                 person,
                 parts.steps,
@@ -186,15 +193,43 @@ class World:
                 label = f"{stage} {name}"
                 self.differences.append(Difference(found, label, self._index, size, self._person))
 
-    def _others(self, x: Tensor) -> Tensor:
-        """[R, U, ...] without the user."""
-        u = self._place.user
+    @staticmethod
+    def _without(x: Tensor, u: int) -> Tensor:
+        """[R, U, ...] without a place."""
         return torch.cat([x[:, :u], x[:, u + 1 :]], dim=1)
+
+    def _others(self, x: Tensor) -> Tensor:
+        """[R, U, ...] without the user, who is in this round."""
+        return self._without(x, self._slot or 0)
+
+    @property
+    def _number(self) -> int | None:
+        """The user's among people who keep what they did."""
+        if not isinstance(self.session.rollout, People):
+            return None
+        coming = self.parts.config.algo.arrivals(self._place.round)
+        if self._place.user >= len(coming):
+            raise ConfigError(
+                "--user",
+                f"{len(coming)} people come in round {self._place.round}, counted from 0; "
+                f"got {self._place.user} (--round chooses another round)",
+            )
+        return coming[self._place.user]
+
+    @property
+    def _slot(self) -> int | None:
+        """Where the user stands in this round, if she is in it and the worlds differ in her."""
+        number = self._number
+        if number is None:
+            return self._place.user if self._index == self._place.round else None
+        assert isinstance(self.session.rollout, People)
+        (places,) = np.nonzero(self.session.rollout.members[0] == number)
+        return int(places[0]) if self._index >= self._place.round and len(places) else None
 
     @property
     def _hers(self) -> bool:
-        """Whether this is the round in which the worlds differ."""
-        return self._index == self._place.round
+        """Whether the worlds differ in this round."""
+        return self._slot is not None
 
     # -- the stages of a round --------------------------------------------------------------
 
@@ -203,7 +238,8 @@ class World:
         if self._model is not None and not self._seeded:
             drawn = self._model._cohort
         self._cohort = drawn
-        if self._hers and self._place.user >= drawn[0]:
+        alone = self._number is None and self._index == self._place.round
+        if alone and self._place.user >= drawn[0]:
             raise ConfigError(
                 "--user",
                 f"round {self._index} has {drawn[0]} users, counted from 0; "
@@ -215,7 +251,7 @@ class World:
     def on_users(self, users: UserBatch) -> UserBatch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if f.name != "stats"]
-        u = self._place.user
+        u = self._slot or 0
         if self._hers and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
@@ -239,12 +275,13 @@ class World:
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
         pooled = valid.shape[1] != self.parts.plan.slots  # one row that is everybody's
-        u = 0 if pooled else self._place.user
+        u = 0 if pooled else self._slot or 0
         tensors = {**rows, "valid": valid}
         self._rows = tensors
         if self._hers:
-            self.own_row = {name: x[0, u].clone() for name, x in rows.items()}
-            self.own_valid = bool(valid[0, u])
+            if not self.own_valid:  # the first of her rounds
+                self.own_row = {name: x[0, u].clone() for name, x in rows.items()}
+                self.own_valid = bool(valid[0, u])
             if pooled:
                 return rows, valid
             others = {name: self._others(x) for name, x in tensors.items()}
@@ -280,7 +317,7 @@ class World:
         """One round, and what it leaves for later ones."""
         self._index = self.session.round
         if self._stranger is not None:
-            self._stranger.present = self._hers
+            self._stranger.present = self._index == self._place.round
         self.session.step()
         if self._stranger is not None:
             self._stranger.present = False
@@ -301,9 +338,21 @@ class World:
         })  # fmt: skip
         for stage, tensors in self.session.snapshot().items():
             if isinstance(tensors, dict):
-                self._meet(stage, tensors)
+                self._meet(stage, self._public(tensors))
         if self._model is not None and self._heal and len(self.differences) > seen:
             self._take_over(self._model)
+
+    def _public(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Without what the user keeps, and without telling whether hers was the longest."""
+        number = self._number
+        if number is None:
+            return tensors
+
+        def others(x: Tensor) -> Tensor:
+            short = (*[0, 0] * (x.dim() - 3), 0, self.parts.steps - x.shape[2])
+            return self._without(torch.nn.functional.pad(x, short), number)
+
+        return {k: others(x) if k.startswith("people.") else x for k, x in tensors.items()}
 
     def _take_over(self, model: World) -> None:
         """Continue from the model's state and slots."""
