@@ -89,7 +89,7 @@ class People:
 
     def _those(self, members: list[np.ndarray]) -> UserBatch:
         """[R, room, T, ...] of who is here; the others' slots hold nothing of anybody."""
-        replicas, room, steps = self.shape
+        replicas, room, _ = self.shape
         found = {
             name: torch.zeros(replicas, room, *kept.shape[2:], dtype=kept.dtype)
             for name, kept in self._kept.items()
@@ -99,11 +99,13 @@ class People:
             numbers, last = torch.from_numpy(who[slots]), self._longest
             for name, kept in self._kept.items():
                 found[name][r, slots, :last] = kept[r, numbers, :last]
-        return UserBatch(**found, valid=found["mask"].any(-1))
+        return UserBatch(valid=found["mask"].any(-1), stats=[], **found)
 
     def get_state(self) -> dict[str, Tensor]:
         """What people keep (views), and the rollout's."""
-        kept = {f"people.{name}": x[:, : self._came, : self._longest] for name, x in self._kept.items()}
+        kept = {
+            f"people.{name}": x[:, : self._came, : self._longest] for name, x in self._kept.items()
+        }
         return self.rollout.get_state() | kept
 
     def set_state(self, state: dict[str, Tensor]) -> bool:

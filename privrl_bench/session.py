@@ -230,7 +230,7 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
 
 
 def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack replicas; what is of different length (axis 2: histories, what people keep) is padded with zeros."""
+    """Stack replicas; histories and what people keep, of different length (axis 2), are padded with zeros."""
     joined = {}
     for key in parts[0]:
         pieces = [part[key] for part in parts]

@@ -25,7 +25,7 @@ def made(config=None, seeds=(0, 1), people=6, room=4):
 
 
 def who(*numbers):
-    return [np.array(n) for n in numbers]
+    return [np.array(n, dtype=np.int64) for n in numbers]
 
 
 def test_everybody_has_her_own_episode_in_any_order():

@@ -71,7 +71,9 @@ class DqnConfig(AlgoConfig):
         ok = self.batch is None or self.batch >= 1
         require("algo.batch", ok, "null or a whole number >= 1", self.batch)
         for key in ("new_users", "act_every"):
-            require(f"algo.{key}", getattr(self, key) >= 1, "a whole number >= 1", getattr(self, key))
+            require(
+                f"algo.{key}", getattr(self, key) >= 1, "a whole number >= 1", getattr(self, key)
+            )
         decay = self.exploration_rounds
         require("algo.exploration_rounds", decay > 0, "> 0", decay)
 
@@ -144,9 +146,7 @@ class Dqn(Algorithm):
         flat = Batch(*(x.reshape(replicas, count * size, *x.shape[3:]) for x in batch))
         layers, slopes = self._learner.errors(state.tensors, flat)
         hers = (replicas * count, size, -1)
-        slopes = [
-            (d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*hers) for d in slopes
-        ]
+        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*hers) for d in slopes]
         rows = self.policy.net.collect([x.reshape(*hers) for x in layers], slopes)
         return Contribution({"q": rows.reshape(replicas, count, -1)}, users.valid)
 
@@ -158,9 +158,11 @@ class Dqn(Algorithm):
         discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
         told = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
         if self.config.batch is None:
-            return told, users.mask / own.clamp_min(1)
+            return told, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
         shape = (users.mask.shape[1], self.config.batch)
-        chance = torch.stack([torch.rand(*shape, generator=s.torch("local", index)) for s in streams])
+        chance = torch.stack(
+            [torch.rand(*shape, generator=s.torch("local", index)) for s in streams]
+        )
         # Her steps come first; rounding up to `own` itself is cut.
         place = torch.minimum((chance * own).long(), (own - 1).clamp_min(0))
 

@@ -134,19 +134,25 @@ class DqnReplay(Replay):
             for t in range(first, last):
                 drawn = torch.stack([rows[r][t] for r in who])
                 batch = Batch(*(x[who[:, None], drawn] for x in memory))
-                some = self._q.descend(some, self._gradient(some, batch, who, theirs))
+                some = self._step(some, batch, who, theirs)
             for name, x in some.items():
                 learned[name][who] = x
         return self._explore(tensors | learned)
 
-    def _gradient(
+    def _step(
+        self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
+    ) -> dict[str, Tensor]:
+        """One step of replicas `who`."""
+        if not self._noisy:
+            return self._q.step(tensors, batch, draws)
+        return self._q.descend(tensors, self._noised(tensors, batch, who, draws))
+
+    def _noised(
         self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
     ) -> Tensor:
-        """[N, P] of replicas `who`: the mean over the batch, or that of clipped and noised gradients."""
+        """[N, P] of replicas `who`: the mean of the batch's clipped and noised gradients."""
         net, size = self.policy.net, self.config.batch
         layers, slopes = self._q.errors(tensors, batch)
-        if not self._noisy:
-            return net.collect(layers, slopes) / size
         clip = self._setup.clip
         std = torch.tensor(self._setup.z)[who, None] * clip / math.sqrt(size)
         return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)

@@ -34,7 +34,9 @@ class Descent(NamedTuple):
 def chosen(spec: EnvSpec, name: str) -> EnvSpec:
     """The environment's facts, if actions are choices. Raises ConfigError."""
     if not spec.discrete:
-        raise ConfigError("env", f"algo={name} needs a choice of actions, which {spec.name} has not")
+        raise ConfigError(
+            "env", f"algo={name} needs a choice of actions, which {spec.name} has not"
+        )
     return spec
 
 
@@ -78,6 +80,15 @@ class QLearner:
         error = found - (batch.reward + batch.discount * after)
         grad = torch.zeros_like(layers[-1]).scatter_(-1, action, error.clamp(-1, 1).unsqueeze(-1))
         return layers, net.slopes(unpacked, layers, grad)
+
+    def step(
+        self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
+    ) -> dict[str, Tensor]:
+        """The tensors after one step along the mean gradient of `batch`. Nothing is drawn."""
+        layers, slopes = self.errors(tensors, batch)
+        return self.descend(
+            tensors, self.policy.net.collect(layers, slopes) / batch.reward.shape[1]
+        )
 
     def descend(self, tensors: dict[str, Tensor], gradient: Tensor) -> dict[str, Tensor]:
         """One step of AdamW along `gradient` [R, P], then one of the target. Epsilon stays."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 PER_TRANSITION = (
     "noise is added to gradients of single transitions, while all later ones of an episode depend on each; "
-    "exploration and the number of updates depend on them without noise; and while the memory is not full, each "
-    "is drawn more often than epsilon counts"
+    "exploration and the number of updates depend on them without noise; and while the memory is not full, "
+    "each is drawn more often than epsilon counts"
 )
 
 

@@ -99,12 +99,12 @@ def test_noise_on_transitions_has_the_papers_size():
     batch = Batch(*(tensors[f"memory_{n}"][:, :SIZE].float() for n in Batch._fields))
     assert drawn.shape == (2, SIZE)
     who = torch.arange(2)
-    one = algo._gradient(tensors, batch, who, [s.torch("local", 0) for s in STREAMS])
-    two = algo._gradient(tensors, batch, who, [s.torch("local", 1) for s in STREAMS])
+    one = algo._noised(tensors, batch, who, [s.torch("local", 0) for s in STREAMS])
+    two = algo._noised(tensors, batch, who, [s.torch("local", 1) for s in STREAMS])
     assert torch.equal(one[0], two[0])  # z = 0
     spread = float((one[1] - two[1]).std()) / math.sqrt(2)
     assert spread == pytest.approx(0.5 * 0.3 / math.sqrt(SIZE), rel=0.05)
-    (alone,) = algo._gradient(
+    (alone,) = algo._noised(
         {k: x[1:] for k, x in tensors.items()},
         Batch(*(x[1:] for x in batch)),
         who[1:],
@@ -197,7 +197,9 @@ def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
     found = parts.plan.guarantee(0)
     assert found.epsilon == pytest.approx(expected, rel=0.01)
     assert found.status == ("none" if z == 0 else "heuristic")
-    assert found.unit.startswith("one transition, not an episode or a person: in 128 of 10000 steps")
+    assert found.unit.startswith(
+        "one transition, not an episode or a person: in 128 of 10000 steps"
+    )
     assert found.adjacency == "replace-one"
     assert set(found.caveats) == {POOLED}
     assert parts.rounds == 1000
@@ -212,7 +214,10 @@ def test_without_noise_it_is_no_privacy():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["+paper=dqn", "algo.updates=0.5"], "algo.updates: privacy.mechanism=per_transition counts"),
+        (
+            ["+paper=dqn", "algo.updates=0.5"],
+            "algo.updates: privacy.mechanism=per_transition counts",
+        ),
         (["privacy=fixed"], "privacy.mechanism: algo=dqn_replay takes none, per_transition"),
         (["+paper=dqn", "privacy.adjacency=zero_out"], "privacy.adjacency: noise on transitions"),
         (["+paper=dqn", "privacy.epsilon=3"], "privacy.epsilon: nothing is bounded"),

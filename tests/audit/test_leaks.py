@@ -185,8 +185,11 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert any("actor" in name for name in report.reached)
 
 
-@pytest.mark.parametrize("place", [(0, 0), (1, 1), (2, 0)])
-@pytest.mark.parametrize("words", [(), ("algo.batch=null",), ("env.user=fresh",)], ids=str)
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
+    ids=str,
+)
 def test_people_who_keep_what_they_did_open_no_path(words, place):
     """She is somebody else from the round she comes in, in all rounds that she joins."""
     more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
@@ -194,7 +197,6 @@ def test_people_who_keep_what_they_did_open_no_path(words, place):
     report = find_leaks(config, *place, later=3)
     assert report.verdict() == "formal: no path around the gate", report.lines()
     assert report.compared > 100
-    assert assemble([config], [None]).plan.guarantee(0).status == "formal"
 
 
 @pytest.mark.parametrize(
