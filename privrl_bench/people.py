@@ -1,7 +1,7 @@
 """Users who keep what they did: they play once, and may join any round from then on.
 
-Stands where `rollout.py` stands for users who are met once, and `source.py` for a dataset. Who joins is drawn by
-the gate (`plan.members`). What is kept is private: a checkpoint has it, a released state or policy never.
+Stands where `rollout.py` stands for users who are met once, and `source.py` for a dataset. Who joins is drawn
+by the gate (`plan.members`). What is kept is private: a checkpoint has it, a released state or policy never.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOBODY_PLAYED = {"train/return_mean": math.nan, "train/episodes": 0.0, "train/i
 class People:
     """Rounds of people with memories, by the interface of `rollout.Rollout`.
 
-    Person p is the p-th to come, a public number; one whose data are not finite keeps nothing and counts as absent.
+    Person p is the p-th to come, a public number; one whose data are not finite keeps nothing, as if absent.
 
     Args:
         rollout: where those who come play, one slot each.
@@ -67,7 +67,7 @@ class People:
     def collect(self, actor: Tensor, round_index: int, members: list[np.ndarray]) -> UserBatch:
         """One round: who comes plays with `actor` [R, P] and keeps it; then those of `members` who are here.
 
-        A number in `members` that has not come, or never will, is an absent person's. Raises EnvironmentFailure.
+        A number in `members` that has not come is an absent person's. Raises EnvironmentFailure.
         """
         coming = self._arrivals(round_index)
         stats = [dict(_NOBODY_PLAYED) for _ in members]

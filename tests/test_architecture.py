@@ -77,6 +77,7 @@ ALLOWED = {
             "errors",
             "metrics",
             "mistakes",
+            "people",
             "privacy",
             "report",
             "rollout",

@@ -22,8 +22,8 @@ add-or-remove, as the composition of Poisson-sampled Gaussians over all planned 
    with (q, z), whether or not she has come, and each round is accounted, before her arrival as well.
 4. The rounds are an adaptive composition, and what follows from releases is post-processing.
 
-What it costs to be true: the authors' private DQN counts single transitions (`dqn_replay.py`), and noise on them
-is no bound for a person, whose later steps all depend on her first.
+The private DQN of Doulazmi and Odonnat counts single transitions (`dqn_replay.py`): noise on them is no bound
+for a person, whose later steps all depend on her first.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Dqn(Algorithm):
     def _own_steps(
         self, index: int, users: UserBatch, streams: list[Streams]
     ) -> tuple[Batch, Tensor]:
-        """Steps [R, U, B, ...] of every user and their weights [R, U, B], which add up to 1, or to 0 of nobody."""
+        """Steps [R, U, B, ...] of every user and their weights [R, U, B], which add up to 1 (or 0)."""
         own = users.mask.sum(-1, keepdim=True)
         discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
         told = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)

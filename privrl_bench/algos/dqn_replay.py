@@ -12,8 +12,9 @@
 Neither is private for a person: see the guarantee's caveats; `dqn.py` is.
 
 Deviations from the authors' code: the gradients of a round follow its steps and come not between them
-(`env.user=segment env.user_steps=1` is theirs; epsilon is likewise a round's); with noise, every gradient really
-is clipped, and the noise is that of their algorithm 3 (their code clips nothing and adds sqrt(B) times less).
+(`env.user=segment env.user_steps=1` is theirs; epsilon is likewise a round's); with noise, every gradient
+is really clipped, and the noise is that of their algorithm 3 (their code clips nothing and adds sqrt(B)
+times less).
 
 Source: Doulazmi and Odonnat, "Central and local differential privacy for reinforcement learning", algorithm 3.
 """
@@ -93,8 +94,8 @@ class DqnReplay(Replay):
             return None
         batch, memory = self.config.batch, self.config.memory
         return Unit(
-            f"one transition, not an episode or a person: in {batch} of {memory} steps of a full memory, in each of "
-            f"{memory} updates",
+            f"one transition, not an episode or a person: {batch} of {memory} in a full memory are drawn "
+            f"in each of {memory} updates",
             None,
             (batch, memory),
         )

@@ -61,7 +61,7 @@ def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
 
 
 class Learner(Protocol):
-    """What learns from batches of the memory: a function from tensors to tensors [R, ...], `actor` among them."""
+    """What learns from batches of the memory: from tensors [R, ...] to tensors, `actor` among them."""
 
     @property
     def policy(self) -> Policy:

@@ -5,8 +5,8 @@ beside the gate, state, what is carried over. It compares each stage with its mo
 then goes on from the model's values (it is healed). So a difference is seen where it arises, once, and not
 again in all that follows from it. The released values are always the model's.
 
-Where people keep what they did (`people.py`), the user is one who comes in the round, and she is somebody else in
-every round that she joins from then on.
+Where people keep what they did (`people.py`), the user is one who comes in the round, and she is somebody else
+in every round that she joins from then on.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Mlp:
     def sample_norms(self, layers: list[Tensor], slopes: list[Tensor]) -> Tensor:
         """[N, B] L2 norms of the gradient of every sample, which is never formed.
 
-        A layer's part of it is the outer product of (input, 1) and slope, of squared norm (|input|^2 + 1) |slope|^2.
+        A layer's part is the outer product of (input, 1) and slope: its square is (|input|^2 + 1) |slope|^2.
         """
         squares = [
             ((x * x).sum(-1) + 1.0) * (d * d).sum(-1)
