@@ -213,7 +213,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         spec, data, configs = _with_data(configs)
         config = configs[0]
     steps = user_steps(config.env, spec, data)
-    round_steps = config.privacy.users_per_round * steps
+    round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = config.rounds or config.total_steps // round_steps
     if rounds < 1:
         raise ConfigError(
@@ -221,6 +221,9 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
             f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
             f"{round_steps}, got {config.total_steps}",
         )
+    if config.algo.keeps:
+        configs = _with_people(configs, config.algo.people(rounds))
+        config = configs[0]
     minibatches = getattr(config.algo, "minibatches", 1)
     pool = round_steps if _pooled(config) else steps
     if minibatches > pool:
@@ -268,8 +271,28 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
 
 def _pooled(config: RunConfig) -> bool:
     """Whether everybody's data make one row."""
-    mechanism = config.privacy.mechanism
-    return mechanism == "none" or (mechanism == "local" and not config.algo.private)
+    local = config.privacy.mechanism == "local"
+    return config.privacy.pooled or (local and not config.algo.private)
+
+
+def _with_people(configs: list[RunConfig], coming: int) -> list[RunConfig]:
+    """Where users keep what they did: `population` bounds those who come; unset, it is their number.
+
+    Raises ConfigError: it is no bound, or nobody would be drawn but everybody.
+    """
+    privacy = configs[0].privacy
+    people = privacy.population or coming
+    if people < coming:
+        raise ConfigError(
+            "privacy.population", f"must be at least the {coming} people who come, got {people}"
+        )
+    if privacy.users_per_round >= people:
+        raise ConfigError(
+            "privacy.users_per_round",
+            f"must be less than the {people} people it is drawn from (privacy.population; unset: all who "
+            f"come), got {privacy.users_per_round}",
+        )
+    return [replace(c, privacy=replace(c.privacy, population=people)) for c in configs]
 
 
 def _build(
@@ -300,7 +323,8 @@ def _build(
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
-    unit, devices = unit_of(config.env, spec.limit, steps, poisson, data), None
+    unit = algo.unit() or unit_of(config.env, spec.limit, steps, poisson, data)
+    devices = None
     if at_home:
         noised = config.privacy.rewards == "noised"
         unit = local_unit(config.env, spec.limit, steps, noised)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
-MECHANISMS = ("gaussian", "tree", "imitated_tree", "local", "none")
+MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "none")
 SCALINGS = ("public", "private", "running", "split", "none")
 # Keys without meaning for any other mechanism: no part of the identity of such a run.
 LOCAL_KEYS = (
@@ -125,7 +125,7 @@ class EnvConfig:
 class PrivacyConfig:
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
 
-    # gaussian | tree: sums over rounds | imitated_tree: leaks | local: on the user's device | none
+    # gaussian | tree: sums over rounds | imitated_tree, per_transition: leak | local: on devices | none
     mechanism: str = "gaussian"
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
@@ -142,6 +142,11 @@ class PrivacyConfig:
 
     def __post_init__(self) -> None:
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
+        if self.mechanism == "per_transition" and self.adjacency != "replace_one":
+            raise ConfigError(
+                "privacy.adjacency",
+                f"noise on transitions is counted under replace_one only, got {self.adjacency!r}",
+            )
         require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
         require_choice(
             "privacy.adjacency",
@@ -159,7 +164,9 @@ class PrivacyConfig:
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
         ok = self.epsilon is None or 0 < self.epsilon < math.inf
         require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
-        if self.epsilon is not None and self.mechanism in ("none", "imitated_tree"):
+        if self.epsilon is not None and self.mechanism in (
+            *("none", "imitated_tree", "per_transition"),
+        ):
             raise ConfigError(
                 "privacy.epsilon", f"nothing is bounded with privacy.mechanism={self.mechanism}"
             )
@@ -190,7 +197,7 @@ class PrivacyConfig:
             )
         elif self.population is not None:
             raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
-        if self.sampling == "poisson" and self.mechanism in ("tree", "imitated_tree", "local"):
+        if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
             raise ConfigError(
                 "privacy.mechanism",
                 f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
@@ -210,6 +217,11 @@ class PrivacyConfig:
             raise ConfigError("privacy.accountant", "local noise has an exact one: pld or gaussian")
         if not local and self.rewards != "public":
             raise ConfigError("privacy.rewards", "noised is for privacy.mechanism=local only")
+
+    @property
+    def pooled(self) -> bool:
+        """Whether everybody's data are pooled in one row, which the gate neither clips nor noises."""
+        return self.mechanism in ("none", "per_transition")
 
 
 @dataclass
@@ -236,6 +248,8 @@ class AlgoConfig:
     `whole_episodes`: a user must be one whole episode (env.user=episode).
     `offline`: learns from a dataset (data.id), and then a user is one of its users.
     `local`: can learn from noised observations (privacy=local), which no gate clips or noises again.
+    `keeps`: users keep what they did and may join any later round; then `people` and `arrivals` say who comes.
+    `takes_episodes`: pooled, and yet a user may be one whole episode.
     """
 
     private: ClassVar[bool] = True
@@ -244,12 +258,26 @@ class AlgoConfig:
     whole_episodes: ClassVar[bool] = False
     offline: ClassVar[bool] = False
     local: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+    takes_episodes: ClassVar[bool] = False
 
     name: str = ""
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
         require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
+
+    def round_steps(self, users: int, steps: int) -> int:
+        """Environment steps that one round counts, for U users of T steps each: a public number."""
+        return users * steps
+
+    def people(self, rounds: int) -> int:
+        """How many people come in so many rounds, where users keep what they did."""
+        return 0
+
+    def arrivals(self, round_index: int) -> range:
+        """Numbers of the people who come in a round, as many in every round that has any; round 0 has."""
+        return range(0)
 
 
 @dataclass
@@ -488,7 +516,12 @@ class RunConfig:
                     f"private is a block of a private release, which algo={self.algo.name} does not "
                     "make; use public, running or none",
                 )
-        if pooled and self.env.user == "episode":
+        if self.algo.keeps and self.privacy.sampling != "poisson":
+            raise ConfigError(
+                "privacy.sampling",
+                f"algo={self.algo.name} draws who joins a round: use privacy=poisson",
+            )
+        if pooled and self.env.user == "episode" and not self.algo.takes_episodes:
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
         if self.privacy.sampling == "poisson" and self.env.user == "segment":
             raise ConfigError(
@@ -525,7 +558,7 @@ class RunConfig:
             raise ConfigError(
                 "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
             )
-        if poisson and not offline and privacy.population is None:
+        if poisson and not (offline or self.algo.keeps) and privacy.population is None:
             raise ConfigError(
                 "privacy.population",
                 "Poisson sampling needs the number of people, at least "

@@ -10,6 +10,7 @@ from torch import Tensor
 from privrl_bench.assemble import Parts
 from privrl_bench.evaluate import Evaluation, Evaluations
 from privrl_bench.exact import exact
+from privrl_bench.people import People
 from privrl_bench.rollout import Rollout
 from privrl_bench.source import DatasetSource
 from privrl_bench.types import State, UserBatch
@@ -124,6 +125,8 @@ class Session:
         plan = self.parts.plan
         if isinstance(self.rollout, DatasetSource):
             return self.rollout.collect(index, plan.members(index, self.rollout.people))
+        if isinstance(self.rollout, People):
+            return self.rollout.collect(actor, index, plan.members(index, self.rollout.people))
         plan.begin_local(index)
         return self.rollout.collect(actor, index, plan.cohort(index))
 
@@ -196,22 +199,27 @@ class Session:
         self._evaluations.close()
 
 
-def _users_of(parts: Parts) -> Rollout | DatasetSource:
-    """Where a run's users come from: live environments, or a dataset."""
+def _users_of(parts: Parts) -> Rollout | DatasetSource | People:
+    """Where a run's users come from: live environments, whether they keep what they did, or a dataset."""
     config, replicas = parts.config, len(parts.configs)
     if parts.data is not None:
         return DatasetSource(parts.data, config.env, replicas, parts.plan.slots, parts.steps)
-    return Rollout(
+    keeps, slots = config.algo.keeps, parts.plan.slots
+    rollout = Rollout(
         config.env,
         parts.spec,
         parts.algo.policy,
         parts.streams,
-        parts.plan.slots,
+        len(config.algo.arrivals(0)) if keeps else slots,
         parts.steps,
         config.algo.gamma,
         config.hardware.env_workers,
         parts.plan.local,
     )
+    if not keeps:
+        return rollout
+    people = config.algo.people(parts.rounds)
+    return People(rollout, parts.spec, people, slots, config.algo.arrivals)
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
@@ -227,12 +235,15 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
 
 
 def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack replicas; histories of different length (axis 2) are padded with zeros."""
+    """Stack replicas; histories and what people keep, of different length (axis 2), are padded with zeros."""
     joined = {}
     for key in parts[0]:
         pieces = [part[key] for part in parts]
-        if key == "history":
+        if key == "history" or key.startswith("people."):
             longest = max(p.shape[2] for p in pieces)
-            pieces = [torch.nn.functional.pad(p, (0, 0, 0, longest - p.shape[2])) for p in pieces]
+            pieces = [
+                torch.nn.functional.pad(p, (*[0, 0] * (p.dim() - 3), 0, longest - p.shape[2]))
+                for p in pieces
+            ]
         joined[key] = torch.cat(pieces)
     return joined

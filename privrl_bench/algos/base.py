@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.nets.policy import Policy
+from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
@@ -55,6 +56,10 @@ class Algorithm(ABC):
     def notes(self) -> dict[str, str]:
         """What the guarantee assumes because of this configuration: name -> reason."""
         return {}
+
+    def unit(self) -> Unit | None:
+        """What one user is, where that is not what the environment or the dataset says. Default: it is."""
+        return None
 
     @abstractmethod
     def init(self, streams: list[Streams]) -> State:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.actor_critic import Batch, Learner, Rates
+from privrl_bench.algos.actor_critic import Batch, Rates
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.algos.pooled import POOLED
 from privrl_bench.errors import ConfigError, require
+from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import AlgoConfig
 from privrl_bench.streams import Streams
@@ -59,6 +60,25 @@ def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
     return spec
 
 
+class Learner(Protocol):
+    """What learns from batches of the memory: from tensors [R, ...] to tensors, `actor` among them."""
+
+    @property
+    def policy(self) -> Policy:
+        """Whose parameters `actor` is."""
+        ...
+
+    def init(self, streams: list[Streams]) -> dict[str, Tensor]:
+        """Before any data."""
+        ...
+
+    def step(
+        self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
+    ) -> dict[str, Tensor]:
+        """After one step on `batch`; `draws` are random streams of each replica."""
+        ...
+
+
 class Replay(Algorithm):
     """The frame of a live off-policy algorithm; `learner` is what a subclass adds.
 
@@ -81,10 +101,10 @@ class Replay(Algorithm):
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
         spec, count, room = self._setup.spec, len(streams), self.config.memory
-        widths = {"obs": spec.obs_dim, "next_obs": spec.obs_dim, "action": spec.actions}
-        memory = {f"memory_{name}": torch.zeros(count, room, n) for name, n in widths.items()}
-        for name in ("reward", "discount"):
-            memory[f"memory_{name}"] = torch.zeros(count, room)
+        action = () if spec.discrete else (spec.actions,)
+        widths = {"obs": (spec.obs_dim,), "next_obs": (spec.obs_dim,), "action": action}
+        widths |= {"reward": (), "discount": ()}
+        memory = {f"memory_{name}": torch.zeros(count, room, *n) for name, n in widths.items()}
         return State(
             0,
             self._learner.init(streams)

@@ -259,10 +259,14 @@ def shrink(
     config = cut(config, "privacy", users_per_round=users)
     config = cut(config, "eval", episodes=_EPISODES)
     config = cut(config, "hardware", env_workers=0)
+    if (config.algo.offline or config.algo.keeps) and "rounds" not in given:
+        config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
     if config.algo.offline:
-        if "rounds" not in given:
-            config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
         return config, cuts
+    if config.algo.keeps:  # few people, so that she joins soon
+        config = cut(config, "algo", act_every=1)
+        coming = config.algo.people(config.rounds or rounds)
+        config = cut(config, "privacy", users_per_round=coming - 1, population=coming)
     # T, in the key that it comes from; a minibatch needs a step.
     steps = user_steps(config.env, env_spec(config.env))
     key = "max_episode_steps" if config.env.user == "episode" else "user_steps"

@@ -7,6 +7,8 @@ again in all that follows from it. The released values are always the model's.
 
 With local noise what is released is what her device shows: she has other observations (and rewards, if noised),
 and her device shows what the model's did. Then not even her own row may differ.
+Where people keep what they did (`people.py`), the user is one who comes in the round, and she is somebody else
+in every round that she joins from then on.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
 from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
+from privrl_bench.people import People
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution, Released
@@ -192,9 +195,11 @@ class World:
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
         if person is not None and isinstance(rollout, DatasetSource):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
-        elif person is not None and isinstance(rollout, Rollout):
-            self._stranger = rollout.slots = OtherPerson(
-                rollout.slots,
+        elif person is not None:
+            played = rollout.rollout if isinstance(rollout, People) else rollout
+            assert isinstance(played, Rollout)
+            self._stranger = played.slots = OtherPerson(
+                played.slots,
                 place.user,
                 person,
                 parts.steps,
@@ -220,15 +225,43 @@ class World:
                 label = f"{stage} {name}"
                 self.differences.append(Difference(found, label, self._index, size, self._person))
 
-    def _others(self, x: Tensor) -> Tensor:
-        """[R, U, ...] without the user."""
-        u = self._place.user
+    @staticmethod
+    def _without(x: Tensor, u: int) -> Tensor:
+        """[R, U, ...] without a place."""
         return torch.cat([x[:, :u], x[:, u + 1 :]], dim=1)
+
+    def _others(self, x: Tensor) -> Tensor:
+        """[R, U, ...] without the user, who is in this round."""
+        return self._without(x, self._slot or 0)
+
+    @property
+    def _number(self) -> int | None:
+        """The user's among people who keep what they did."""
+        if not isinstance(self.session.rollout, People):
+            return None
+        coming = self.parts.config.algo.arrivals(self._place.round)
+        if self._place.user >= len(coming):
+            raise ConfigError(
+                "--user",
+                f"{len(coming)} people come in round {self._place.round}, counted from 0; "
+                f"got {self._place.user} (--round chooses another round)",
+            )
+        return coming[self._place.user]
+
+    @property
+    def _slot(self) -> int | None:
+        """Where the user stands in this round, if she is in it and the worlds differ in her."""
+        number = self._number
+        if number is None:
+            return self._place.user if self._index == self._place.round else None
+        assert isinstance(self.session.rollout, People)
+        (places,) = np.nonzero(self.session.rollout.members[0] == number)
+        return int(places[0]) if self._index >= self._place.round and len(places) else None
 
     @property
     def _hers(self) -> bool:
-        """Whether this is the round in which the worlds differ."""
-        return self._index == self._place.round
+        """Whether the worlds differ in this round."""
+        return self._slot is not None
 
     @property
     def _apart(self) -> bool:
@@ -242,7 +275,8 @@ class World:
         if self._model is not None and not self._seeded:
             drawn = self._model._cohort
         self._cohort = drawn
-        if self._hers and self._place.user >= drawn[0]:
+        alone = self._number is None and self._index == self._place.round
+        if alone and self._place.user >= drawn[0]:
             raise ConfigError(
                 "--user",
                 f"round {self._index} has {drawn[0]} users, counted from 0; "
@@ -268,7 +302,7 @@ class World:
     def on_users(self, users: UserBatch) -> UserBatch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if f.name != "stats"]
-        u = self._place.user
+        u = self._slot or 0
         if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
@@ -292,12 +326,13 @@ class World:
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
         pooled = valid.shape[1] != self.parts.plan.slots  # one row that is everybody's
-        u = 0 if pooled else self._place.user
+        u = 0 if pooled else self._slot or 0
         tensors = {**rows, "valid": valid}
         self._rows = tensors
         if self._hers:
-            self.own_row = {name: x[0, u].clone() for name, x in rows.items()}
-            self.own_valid = bool(valid[0, u])
+            if not self.own_valid:  # the first of her rounds
+                self.own_row = {name: x[0, u].clone() for name, x in rows.items()}
+                self.own_valid = bool(valid[0, u])
             if self._local:
                 hers = [np.ravel(x[0, self._place.user]) for x in self._shown]
                 self.own_row = {"what her device shows": torch.from_numpy(np.concatenate(hers))}
@@ -338,7 +373,7 @@ class World:
         self._index = self.session.round
         self._shown = []
         if self._stranger is not None:
-            self._stranger.present = self._hers
+            self._stranger.present = self._index == self._place.round
         self.session.step()
         if self._stranger is not None:
             self._stranger.present = False
@@ -359,11 +394,24 @@ class World:
         })  # fmt: skip
         for stage, tensors in self.session.snapshot().items():
             if isinstance(tensors, dict):
+                kept = self._public(tensors)
                 if self._local:  # raw observations stay on the devices
-                    tensors = {name: x for name, x in tensors.items() if name != "raw"}
-                self._meet(stage, tensors)
+                    kept = {name: x for name, x in kept.items() if name != "raw"}
+                self._meet(stage, kept)
         if self._model is not None and self._heal and len(self.differences) > seen:
             self._take_over(self._model)
+
+    def _public(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Without what the user keeps, and without telling whether hers was the longest."""
+        number = self._number
+        if number is None:
+            return tensors
+
+        def others(x: Tensor) -> Tensor:
+            short = (*[0, 0] * (x.dim() - 3), 0, self.parts.steps - x.shape[2])
+            return self._without(torch.nn.functional.pad(x, short), number)
+
+        return {k: others(x) if k.startswith("people.") else x for k, x in tensors.items()}
 
     def _take_over(self, model: World) -> None:
         """Continue from the model's state and slots."""

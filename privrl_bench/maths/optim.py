@@ -39,6 +39,38 @@ def adam_step(
     return params - m.div(denominator).mul_(size), Adam(m, v, step)
 
 
+class AmsGrad(NamedTuple):
+    """Moments, the largest second moment so far, and the step count, a tensor that broadcasts."""
+
+    m: Tensor
+    v: Tensor
+    peak: Tensor
+    step: Tensor
+
+
+def amsgrad_step(
+    params: Tensor,
+    grad: Tensor,
+    state: AmsGrad,
+    lr: float,
+    decay: float,
+    eps: float = 1e-8,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+) -> tuple[Tensor, AmsGrad]:
+    """One descent step of AdamW (Loshchilov and Hutter 2019) with AMSGrad (Reddi et al. 2018), as torch has it.
+
+    `decay` is the weight decay, decoupled from the gradient.
+    """
+    step = state.step + 1
+    m = torch.lerp(state.m, grad, 1.0 - beta1)
+    v = beta2 * state.v + (1.0 - beta2) * grad * grad
+    peak = torch.maximum(state.peak, v)
+    size = lr / (1.0 - beta1**step)
+    denominator = (peak / (1.0 - beta2**step)).sqrt_().add_(eps)
+    return params * (1.0 - lr * decay) - size * m / denominator, AmsGrad(m, v, peak, step)
+
+
 def rmsprop_step(
     params: Tensor, grad: Tensor, square: Tensor, lr: float, alpha: float = 0.99, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:

@@ -20,10 +20,13 @@ class Unit:
     Attributes:
         text: the unit in words, for people.
         participation: largest number of rounds one unit takes part in, >= 1; None: every round.
+        draw: (B, M) where the unit is one of M and each of M updates takes B of them without replacement
+            (`privacy.mechanism=per_transition` only).
     """
 
     text: str
     participation: int | None
+    draw: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.participation is not None and self.participation < 1:

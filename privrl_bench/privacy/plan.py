@@ -79,7 +79,7 @@ from privrl_bench.privacy.rows import (
     on_grid,
 )
 from privrl_bench.privacy.tree import IMITATION, RunningNoise, levels
-from privrl_bench.schema import PrivacyConfig
+from privrl_bench.schema import MECHANISMS, PrivacyConfig
 
 _WRITERS = 8  # threads that wait for the disk
 
@@ -126,6 +126,8 @@ class PrivacyPlan:
             _check_config(config)
         if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
             raise PrivacyError("replicas may differ in z only")
+        if configs[0].mechanism == "per_transition" and unit.draw is None:
+            raise PrivacyError("noise on transitions needs a unit that says how they are drawn")
         if len({block.name for block in blocks}) != len(blocks):
             raise ValueError("block names must differ")
         if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
@@ -135,8 +137,8 @@ class PrivacyPlan:
         self.configs = configs
         self.config = configs[0]
         self.local = local
-        self._gated = configs[0].mechanism not in ("none", "local")  # clip and noise are here
-        self._pooled = configs[0].mechanism == "none" or (pooled and local is not None)
+        self._gated = not configs[0].pooled and local is None  # clip and noise are here
+        self._pooled = configs[0].pooled or (pooled and local is not None)
         self.blocks = blocks
         self.unit = unit
         self.rounds = rounds
@@ -417,7 +419,7 @@ class PrivacyPlan:
             if self.local is not None:
                 told = {"observations": self.local.observations, "rewards": self.local.rewards}
                 details |= {"users": config.users_per_round, "told": told}
-            elif config.mechanism != "none":
+            elif not config.pooled:
                 multipliers = block_multipliers(config.z, self.blocks)
                 details["users"] = config.users_per_round
                 details["blocks"] = {
@@ -460,6 +462,11 @@ class PrivacyPlan:
             return ReleaseEvent("label", config.z, config.adjacency)
         if self.local is not None:
             return ReleaseEvent("gaussian", self.local.multiplier(r), config.adjacency)
+        if config.mechanism == "per_transition":
+            batch, memory = self.unit.draw or (0, 0)
+            return ReleaseEvent(
+                "per_transition", config.z, config.adjacency, 1.0, population=memory, cap=batch
+            )
         z = joint_z(block_multipliers(config.z, self.blocks).values())
         if config.sampling == "fixed":
             # The blocks' multipliers are built from z; reporting z itself avoids rounding.
@@ -506,7 +513,7 @@ class PrivacyPlan:
         """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
         for this z, whatever the run really released."""
         config, event = self.configs[r], self.event(r)
-        if config.mechanism in ("none", "local"):  # D&O print no epsilon
+        if config.pooled or config.mechanism == "local":  # D&O print no epsilon
             return math.inf
         if event.q < 1.0:
             uncut = replace(event, population=None, cap=None)
@@ -547,7 +554,7 @@ class PrivacyPlan:
 
 def _check_config(config: PrivacyConfig) -> None:
     """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
-    if config.mechanism not in ("gaussian", "tree", "imitated_tree", "local", "none"):
+    if config.mechanism not in MECHANISMS:
         raise PrivacyError(f"no mechanism is called {config.mechanism!r}")
     if not 0 <= config.z < math.inf or not 0 < config.clip < math.inf:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from privrl_bench.algos.dqn import Dqn
+from privrl_bench.algos.dqn_replay import DqnReplayConfig
+from privrl_bench.algos.pooled import POOLED
 from privrl_bench.algos.replay import ReplayConfig
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import cli
@@ -150,7 +153,8 @@ def test_every_algorithm_as_it_is_shipped(sets, algo):
     elif algo_schema(algo).offline:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
-        env = "pendulum" if issubclass(algo_schema(algo), ReplayConfig) else "cartpole"
+        boxes = issubclass(algo_schema(algo), ReplayConfig) and algo != DqnReplayConfig.name
+        env = "pendulum" if boxes else "cartpole"
         config = base(f"algo={algo}", f"env={env}")
     report = find_leaks(config)
     assert report.ok, report.lines()
@@ -211,6 +215,65 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert set(report.found) == set(report.declared) == {"private start states"}
     assert report.verdict() == "heuristic: 1 path past the gate, all declared"
     assert any("actor" in name for name in report.reached)
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
+    ids=str,
+)
+def test_people_who_keep_what_they_did_open_no_path(words, place):
+    """She is somebody else from the round she comes in, in all rounds that she joins."""
+    more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
+    config = shrink(compose([*SMALL, "algo=dqn", *words, *more]), rounds=6, users=9)[0]
+    report = find_leaks(config, *place, later=3)
+    assert report.verdict() == "formal: no path around the gate", report.lines()
+    assert report.compared > 100
+
+
+@pytest.mark.parametrize(
+    "words", [("+paper=dqn", "privacy.z=0.4"), ("env.user=segment",), ("env.user=fresh",)], ids=str
+)
+def test_noise_on_transitions_is_outside_the_gate(words):
+    config = base("algo=dqn_replay", "env.max_episode_steps=64", *words, "algo.batch=8")
+    report = find_leaks(replace(config, privacy=replace(config.privacy, users_per_round=2)))
+    assert POOLED in report.found
+    assert report.ok, report.lines()
+    noisy = config.privacy.mechanism == "per_transition"
+    assert report.open == (not noisy)
+    assert report.status == ("heuristic" if noisy else "none")
+
+
+class Mixing(Dqn):
+    """Wrong: what everybody did meets in every row."""
+
+    def local(self, state, users, streams):
+        """With a touch of all rewards in her own."""
+        rewards = users.rewards + 1e-3 * users.rewards.sum((1, 2), keepdim=True)
+        return super().local(state, replace(users, rewards=rewards), streams)
+
+
+class Remembering(Dqn):
+    """Wrong: the state keeps something of a row."""
+
+    def server(self, state, released):
+        """With the last rows' size, which `local` left behind."""
+        after = super().server(state, released)
+        after.tensors["m"] = after.tensors["m"] + self.left[:, None]
+        return after
+
+    def local(self, state, users, streams):
+        """Leaves the mean reward behind."""
+        self.left = users.rewards.mean((1, 2))
+        return super().local(state, users, streams)
+
+
+@pytest.mark.parametrize("wrong", [Mixing, Remembering])
+def test_rows_that_mix_people_are_found(wrong, monkeypatch):
+    monkeypatch.setattr("privrl_bench.algos.dqn.ALGORITHM", wrong)
+    report = find_leaks(shrink(compose([*SMALL, "algo=dqn", "algo.new_users=2"]))[0])
+    assert not report.ok
+    assert report.undeclared
 
 
 def test_pooled_training_on_a_dataset_is_outside_the_gate(sets):
