@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.base import Algorithm, Setup
+from privrl_bench.algos.base import Algorithm, Setup, per_user
 from privrl_bench.errors import ConfigError, require, require_choice
 from privrl_bench.maths.optim import Adam, adam_step
 from privrl_bench.maths.returns import gae, standardize
@@ -33,6 +33,8 @@ from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import AlgoConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import State, UserBatch
+
+_PIECE = 32  # steps whose gradient is taken at once: they stay in the cache
 
 
 @dataclass
@@ -99,21 +101,17 @@ class Reinforce(Algorithm):
         """
         actor, weights = state.tensors["actor"], self._signal(users)
         replicas, count, steps = users.mask.shape
-        lengths = users.mask.sum(-1).tolist()
-        rows = torch.zeros(replicas, count, self.policy.size, dtype=actor.dtype)
-        # User by user, at her own length: that stays in the cache, pads nothing, and no bit of a row depends
-        # on who else there is. Batched over users it takes as long where all play equally long, else longer.
-        for r, s in enumerate(streams):
-            noise = self.policy.draw(s.torch("policy", state.round), steps, count)  # as in rollout
-            for u in range(count):
-                one = slice(u, u + 1), slice(lengths[r][u])
-                rows[r, u] = self.policy.score(
-                    actor[r : r + 1],
-                    users.obs[r][one],
-                    users.actions[r][one],
-                    noise[: lengths[r][u], one[0]].transpose(0, 1),
-                    weights[r][one],
-                )[0]
+        draws = [s.torch("policy", state.round) for s in streams]
+        noise = torch.stack([self.policy.draw(g, steps, count) for g in draws])  # as in rollout
+        told = [per_user(x) for x in (users.obs, users.actions, noise.transpose(1, 2), weights)]
+        rows = torch.zeros(replicas * count, self.policy.size, dtype=actor.dtype)
+        lengths = users.mask.sum(-1).flatten()
+        # Piece by piece of public length, so that no bit of a row depends on how long others play.
+        for start in range(0, int(lengths.max()), _PIECE):
+            who = (lengths > start).nonzero().squeeze(-1)
+            piece = [_piece(x[who, start : start + _PIECE]) for x in told]
+            rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
+        rows = rows.reshape(replicas, count, -1)
         valid = users.valid
         if self._setup.mechanism == "none":  # everybody in one row
             rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True) / self._setup.users
@@ -137,6 +135,12 @@ class Reinforce(Algorithm):
         adam = Adam(tensors["adam_m"], tensors["adam_v"], state.round)
         actor, adam = adam_step(tensors["actor"], -gradient, adam, self.config.lr, eps=1e-8)
         return State(state.round + 1, {"actor": actor, "adam_m": adam.m, "adam_v": adam.v})
+
+
+def _piece(x: Tensor) -> Tensor:
+    """[N, at most _PIECE, ...] steps, filled up with steps of zeros, whose weight is zero, too."""
+    missing = _PIECE - x.shape[1]
+    return torch.cat([x, x.new_zeros(len(x), missing, *x.shape[2:])], dim=1) if missing else x
 
 
 ALGORITHM, CONFIG = Reinforce, ReinforceConfig

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from privrl_bench.nets.mlp import Mlp
 from privrl_bench.nets.policy import Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
-_BITS = 24  # coins in one number: single precision holds whole numbers up to 2^24
+_BITS = 8  # coins in one number
 
 
 class DropoutPolicy:
@@ -34,6 +35,8 @@ class DropoutPolicy:
         self.size = self.net.size
         self._actions, self._hidden = spec.actions, hidden
         self._dropout = dropout
+        words = torch.arange(2**_BITS).unsqueeze(-1)
+        self._coins = 2.0 * (words >> torch.arange(_BITS) & 1)  # [words, bits]: masks of a word
 
     def init(self, generator: torch.Generator) -> Tensor:
         """[P]; normal weights of variance 2 / (in + out) (Glorot and Bengio 2010), zero biases."""
@@ -60,8 +63,7 @@ class DropoutPolicy:
         if self._dropout == 0.0:
             mask = noise.new_ones(*noise.shape[:-1], units)
         elif self._dropout == 0.5:
-            coins = drawn.int().unsqueeze(-1) >> torch.arange(_BITS, dtype=torch.int32)
-            mask = (coins & 1).flatten(-2)[..., :units] * 2.0
+            mask = embedding(drawn.int(), self._coins).flatten(-2)[..., :units]
         else:
             mask = (drawn >= self._dropout) / (1.0 - self._dropout)
         return list(mask.split(self._hidden, dim=-1))
@@ -79,10 +81,6 @@ class DropoutPolicy:
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B] most likely choices, without dropout."""
         return self.net.forward(params, obs).argmax(-1)
-
-    def logits(self, params: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """[N, B, A] with the masks of noise [N, B, K]; obs [N, B, D]."""
-        return self._layers(self.net.unpack(params), obs, self.keep(noise))[-1]
 
     def _layers(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
