@@ -199,7 +199,7 @@ ERRORS = [
     ),
     (
         "privacy=1",
-        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, poisson, tree",
+        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, poisson, trajectory, tree",
     ),
     (
         "algoo=dppg",

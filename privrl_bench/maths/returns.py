@@ -49,3 +49,18 @@ def normalize(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
     centred = (x - mean) * weight
     variance = (centred**2).sum(-1, keepdim=True) / (count - 1.0).clamp_min(1.0)
     return centred / (variance.sqrt() + eps)
+
+
+def standardize(x: Tensor, mask: Tensor) -> Tensor:
+    """Subtract the mean and divide by the unbiased standard deviation over the last axis, where `mask` holds.
+
+    As `normalize` without its epsilon. Where there is nothing to divide by, one number or equal numbers (up to
+    rounding), and outside `mask` the result is 0.
+    """
+    weight = mask.to(x.dtype)
+    count = weight.sum(-1, keepdim=True)
+    kept = torch.where(mask, x, 0.0)
+    centred = (kept - kept.sum(-1, keepdim=True) / count.clamp_min(1.0)) * weight
+    spread = ((centred**2).sum(-1, keepdim=True) / (count - 1.0).clamp_min(1.0)).sqrt()
+    rounding = 8.0 * torch.finfo(x.dtype).eps * kept.abs().amax(-1, keepdim=True)
+    return torch.where(spread > rounding, centred / spread, 0.0)

@@ -177,6 +177,28 @@ def test_options_of_log_linear_policies(words, found):
     assert set(assert_as_declared(swim(*words)).found) == found
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("algo.clipping=tensor", "algo.signal=total", "algo.dropout=0.2"),
+        ("+paper=reinforce",),
+        POISSON,
+    ],
+    ids=["shipped", "options", "paper", "poisson"],
+)
+def test_reinforce_opens_no_path(words):
+    report = assert_as_declared(base("algo=reinforce", "env=cartpole", *words, "env.user=episode"))
+    assert report.verdict() == "formal: no path around the gate"
+
+
+def test_reinforce_without_a_mechanism_is_open():
+    report = find_leaks(base("algo=reinforce", "env=cartpole", "privacy=none"))
+    assert report.open
+    assert report.ok
+    assert report.status == "none"
+
+
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
 def test_pooled_training_is_outside_the_gate(algo):
     report = find_leaks(changed(f"algo={algo}", env={"user": "fresh"}))

@@ -7,7 +7,7 @@ from helpers import slow_gae
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.maths.returns import gae, normalize
+from privrl_bench.maths.returns import gae, normalize, standardize
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -72,3 +72,29 @@ def test_one_step_or_equal_numbers_normalise_to_zero() -> None:
     assert normalize(torch.tensor([[4.0, 9.0, 9.0]]), mask).tolist() == [[0.0, 0.0, 0.0]]
     assert not normalize(torch.full((1, 5), 3.0), torch.ones(1, 5, dtype=torch.bool)).any()
     assert not normalize(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool)).any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(2, 20), st.data())
+def test_standardised_numbers_are_those_over_own_steps(seed, steps, data) -> None:
+    x = torch.from_numpy(np.random.default_rng(seed).normal(3.0, 5.0, (2, steps)))
+    own = data.draw(st.integers(2, steps))
+    mask = torch.ones(2, steps, dtype=torch.bool)
+    mask[0, own:] = False
+    found = standardize(x, mask)
+    for row, n in ((0, own), (1, steps)):
+        theirs = x[row, :n]
+        torch.testing.assert_close(found[row, :n], (theirs - theirs.mean()) / theirs.std())
+    assert not found[0, own:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_number_or_equal_numbers_are_standardised_to_zero(dtype) -> None:
+    x = torch.full((4, 7), 0.3, dtype=dtype)
+    x[3] = 1e6
+    mask = torch.ones(4, 7, dtype=torch.bool)
+    mask[0, 1:] = False
+    mask[1] = False
+    assert not standardize(x, mask).any()
+    x[2, 0] = 0.3001  # little, but no rounding
+    assert float(standardize(x, mask)[2, 0]) == pytest.approx(2.2678, rel=1e-2)
