@@ -37,10 +37,13 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
             key = tuple(w for w in want.words if not w.startswith("privacy.z="))
             if (want.env, key) not in seen:
                 seen[want.env, key] = config.compose(want.overrides(0))
-    assert len(seen) > 10
+    assert len(seen) > 4
     if scale == "smoke":
         live = [run for run in seen.values() if not run.algo.offline]
-        assert all(run.total_steps <= 35_000 for run in live)
+        longest = [
+            (run.rounds or 0) * 500 or run.total_steps for run in live
+        ]  # episodes of CartPole
+        assert max(longest, default=0) <= 35_000
         assert all((run.rounds or 99) <= 5 for run in seen.values() if run.algo.offline)
 
 
