@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.algos import fused_q
 from privrl_bench.algos.actor_critic import Batch
 from privrl_bench.algos.base import Setup
 from privrl_bench.algos.pooled import POOLED
@@ -129,6 +131,63 @@ class DqnReplay(Replay):
         draws = [s.torch("local", index) for s in streams]
         memory = [tensors[f"memory_{name}"] for name in Batch._fields]
         learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
+        if tensors["actor"].dtype == torch.float32:
+            learned = self._one_by_one(learned, memory, rows, draws)
+        else:
+            learned = self._together(learned, memory, rows, counts, draws)
+        return self._explore(tensors | learned)
+
+    def _one_by_one(
+        self,
+        learned: dict[str, Tensor],
+        memory: list[Tensor],
+        rows: list[Tensor],
+        draws: list[torch.Generator],
+    ) -> dict[str, Tensor]:
+        """One replica after the other in compiled code, each core with a share of them."""
+        net, config = self.policy.net, self.config
+        widths = np.array([net.inputs, *net.hidden, net.outputs])
+        rates = (config.lr, config.decay, config.tau)
+        bound = self._setup.clip if self._noisy else math.inf
+        names = ("target", "m", "v", "peak")
+        kept = {name: learned[name].numpy() for name in names}
+        q, places = learned["actor"][:, :-1].contiguous(), [x.numpy() for x in memory]
+        counts = [len(x) for x in rows]
+
+        def one(r: int) -> None:
+            drawn = counts[r] if self._noisy and self._setup.z[r] > 0 else 0
+            noise = torch.empty(drawn, net.size)
+            for line in noise:
+                line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
+            fused_q.learn(
+                q[r].numpy(),
+                *(kept[name][r] for name in names),
+                int(learned["updates"][r, 0]),
+                tuple(x[r] for x in places),
+                rows[r].numpy(),
+                noise.numpy(),
+                widths,
+                rates,
+                bound,
+                np.float32(self._setup.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0),
+            )
+
+        busy = [r for r, count in enumerate(counts) if count]
+        with ThreadPoolExecutor(max(torch.get_num_threads(), 1)) as pool:
+            list(pool.map(one, busy))
+        learned["actor"] = torch.cat([q, learned["actor"][:, -1:]], dim=-1)
+        done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
+        return learned | {"updates": learned["updates"] + done}
+
+    def _together(
+        self,
+        learned: dict[str, Tensor],
+        memory: list[Tensor],
+        rows: list[Tensor],
+        counts: Tensor,
+        draws: list[torch.Generator],
+    ) -> dict[str, Tensor]:
+        """The same by tensor operations, all replicas at once: the reference, in any precision."""
         for first, last, who in _spans(counts):
             some = {name: x[who] for name, x in learned.items()}
             theirs = [draws[r] for r in who]
@@ -138,7 +197,7 @@ class DqnReplay(Replay):
                 some = self._step(some, batch, who, theirs)
             for name, x in some.items():
                 learned[name][who] = x
-        return self._explore(tensors | learned)
+        return learned
 
     def _step(
         self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]

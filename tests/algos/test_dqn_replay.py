@@ -92,6 +92,30 @@ def test_learning_equals_plain_torch(setup):
         assert float(learned["actor"][r, -1]) == pytest.approx(seen)
 
 
+@pytest.mark.parametrize("setup", [SETUP, NOISY], ids=["plain", "noisy"])
+@pytest.mark.parametrize("hidden", [[9], [7, 6], [5, 4, 6]], ids=str)
+def test_compiled_updates_equal_tensor_operations(setup, hidden):
+    algo = DqnReplay(replace(CONFIG, hidden=hidden), setup)
+    tensors, users = remembered(algo, dtype=torch.float32)
+    steps = users.mask.sum((1, 2))
+    found = {}
+    for name in ("_one_by_one", "_together"):
+        copied = {k: x.clone() for k, x in tensors.items()}
+        memory = [copied[f"memory_{n}"] for n in Batch._fields]
+        learned = {k: x for k, x in copied.items() if not k.startswith("memory_")}
+        counts = (steps - SIZE + 1).long()
+        rows = [
+            _rows(s, 0, int(n), int(t), SIZE)
+            for s, n, t in zip(STREAMS, counts, steps, strict=True)
+        ]
+        draws = [s.torch("local", 0) for s in STREAMS]
+        more = () if name == "_one_by_one" else (counts,)
+        found[name] = getattr(algo, name)(learned, memory, rows, *more, draws)
+    for name, x in found["_together"].items():
+        torch.testing.assert_close(found["_one_by_one"][name], x, rtol=1e-3, atol=1e-5, msg=name)
+    assert not torch.equal(found["_together"]["actor"], tensors["actor"])
+
+
 def test_noise_on_transitions_has_the_papers_size():
     algo = DqnReplay(replace(CONFIG, hidden=[60, 60]), NOISY)
     tensors, _ = remembered(algo, dtype=torch.float32)
