@@ -301,6 +301,7 @@ def _draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
     with figure(path, max(len(picture.panels), 1), legend_below=most, vector=True) as places:
         for axes, panel in zip(places, picture.panels, strict=False):
             axes.set_xscale("log")
+            known: set[float] = set()
             for at, line in enumerate(panel.lines):
                 some: list[tuple[float, list[Run]]] = []
                 for want in line.wants:
@@ -310,6 +311,7 @@ def _draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
                 some.sort(key=lambda one: one[0])
                 if not some:
                     continue
+                known |= {epsilon for epsilon, _ in some}
                 pairs = [mean_ci([run.final_return for run in found]) for _, found in some]
                 axes.errorbar(
                     [epsilon for epsilon, _ in some],
@@ -321,6 +323,8 @@ def _draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
                     label=line.label,
                 )
             axes.set_title(panel.label)
+            if len(known) == 1:  # a log axis of one point has no width
+                axes.set_xlim(min(known) / 3, max(known) * 3)
             axes.set_xlabel("epsilon of the guarantee, log scale")
             axes.set_ylabel("final return")
             legend_below_axes(axes)
