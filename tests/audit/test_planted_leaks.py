@@ -223,13 +223,13 @@ def test_environment_seeds_that_count_episodes(monkeypatch):
     """A slot's next user meets other simulators when the one before had more episodes."""
     real = Rollout._reset
 
-    def reset(self, where, index):
+    def reset(self, where, index, t):
         if not hasattr(self, "total"):
             self.total = 0
         self.total += int(where.sum())
         for r, u in zip(*where.nonzero(), strict=True):
             self._episode[r, u] += self.total
-        real(self, where, index)
+        real(self, where, index, t)
 
     monkeypatch.setattr(Rollout, "_reset", reset)
     report = find_leaks(formal(), ROUND)
