@@ -123,4 +123,4 @@ class People:
         self.rollout.close()
 
 
-assert {f.name for f in fields(UserBatch)} == {*_TOLD, "valid", "stats"}
+assert {f.name for f in fields(UserBatch)} == {*_TOLD, "valid", "stats", "chances"}
