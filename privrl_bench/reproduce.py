@@ -107,7 +107,9 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
                 if cell.paper_like:
                     lines.append(Line(cell.label, False, [cell.paper_like]))
                 if cell.formal:
-                    lines.append(Line(f"{cell.label}, formal", True, [cell.formal]))
+                    noised = "privacy.z=0" not in cell.formal.words
+                    label = f"{cell.label}, formal" if noised else cell.label
+                    lines.append(Line(label, noised, [cell.formal]))
             panels.append(Panel(env, lines))
         return Picture(item["title"], kind, panels)
     panels = []
