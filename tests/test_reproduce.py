@@ -138,7 +138,9 @@ def test_verdicts() -> None:
 
 
 def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
-    rows = [["pendulum", f"z {z}", 1.0, 1.0, None, ["algo=primorl", f"privacy.z={z}"]] for z in (0, 1)]
+    rows = [
+        ["pendulum", f"z {z}", 1.0, 1.0, None, ["algo=primorl", f"privacy.z={z}"]] for z in (0, 1)
+    ]
     items = {
         "table1": {"title": "Table 1", "rows": rows},
         "fig2": {"title": "Figure 2", "picture": "curves", "like": "table1"},
