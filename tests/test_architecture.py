@@ -89,9 +89,10 @@ ALLOWED = {
         ),
     },
     "collect": {
-        *("assemble", "config", "data", "envs", "errors", "log", "report"),
-        *("rundir", "schema", "session", "signals"),
+        *("assemble", "config", "data", "envs", "errors", "log", "nets", "play"),
+        *("report", "rundir", "schema", "session", "signals"),
     },
+    "play": {"data", "envs", "nets", "schema", "streams", "types"},
     "mistakes": {"errors"},
     "config": {"errors", "mistakes", "schema"},
     "jobs": {"errors", "run", "schema"},
