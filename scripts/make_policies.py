@@ -1,16 +1,22 @@
-"""Learn the package's policy files (privrl_bench/nets/policies/) by Q-learning on linear Fourier features.
+"""Learn the package's policy files (privrl_bench/nets/policies/): Q-learning on linear Fourier features.
 
     python scripts/make_policies.py mountain_car
     python scripts/make_policies.py hiv --out my_hiv.json
 
-Nobody's data: simulated episodes, one after the other, each step an update
+Nobody's data: simulated episodes with epsilon-greedy actions. Two ways to learn from them:
 
-    w_a <- w_a + alpha / ||c|| (r + gamma max_b w_b . phi' - w_a . phi) phi,
+- online (mountain car): every step is an update
+  w_a <- w_a + alpha / ||c|| (r + gamma max_b w_b . phi' - w_a . phi) phi, without bootstrap after a terminal
+  state (a time limit is none);
+- fitted (HIV, where the online way stayed below constant treatments in what was tried): after every `look`
+  episodes, played side by side (the first of them at random), `sweeps` times ridge regression of
+  r + gamma max_b w_b . phi' on phi, for each action, over all steps so far.
 
-with epsilon-greedy actions and no bootstrap after a terminal state (a time limit is none). Every `--look`
-episodes the greedy policy is played; the best is kept, and the file says how it was made and what it scores.
+Every `look` episodes the greedy policy is played; the one with the largest return is kept, and the file says
+how it was made and what it scores.
 
-Source: Watkins 1989; Konidaris, Osentoski and Thomas 2011 for the features and their steps.
+Source: Watkins 1989; Ernst, Geurts and Wehenkel 2005 for the fitted way, with trees; Konidaris, Osentoski and
+Thomas 2011 for the features and their steps.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,27 +44,51 @@ from privrl_bench.streams import Streams
 class Recipe:
     """How a policy is learned: `words` for its environment, features, and the settings of Q-learning."""
 
+    way: str  # online | fitted
     words: tuple[str, ...]
     order: int
     joint: int | None
     gamma: float
-    alpha: float
     epsilon: float
     episodes: int
     look: int  # episodes between two looks at the greedy policy
     tests: int  # episodes of a look
+    alpha: float = 0.0  # online
+    sweeps: int = 0  # fitted
+    ridge: float = 0.0  # fitted
 
 
 RECIPES = {
     "mountain_car": Recipe(
-        ("env=mountain_car", "env.max_episode_steps=1000"), 5, None, 0.99, 0.005, 0.05, 300, 25, 50
+        "online",
+        ("env=mountain_car", "env.max_episode_steps=1000"),
+        order=5,
+        joint=None,
+        gamma=0.99,
+        epsilon=0.05,
+        episodes=300,
+        look=25,
+        tests=200,
+        alpha=0.005,
     ),
-    "hiv": Recipe(("env=hiv",), 3, 2, 0.98, 0.01, 0.1, 1500, 25, 1),
+    "hiv": Recipe(
+        "fitted",
+        ("env=hiv",),
+        order=1,
+        joint=None,
+        gamma=0.98,
+        epsilon=0.15,
+        episodes=300,
+        look=30,
+        tests=1,
+        sweeps=100,
+        ridge=0.01,
+    ),
 }
 
 
 class Basis:
-    """Features of raw observations on the public box of an environment, for one observation at a time."""
+    """Features of raw observations on the public box of an environment."""
 
     def __init__(self, config: EnvConfig, order: int, joint: int | None):
         assert config.obs_low is not None
@@ -68,7 +99,7 @@ class Basis:
         self.steps = fourier_steps(self.waves).numpy()
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        """[D] -> [F]."""
+        """[..., D] -> [..., F]."""
         raw = torch.from_numpy(np.asarray(obs, dtype=np.float64))
         return fourier_features(raw, self._low, self._high, self.waves).numpy()
 
@@ -87,36 +118,91 @@ def q_update(
     weights[action] += steps * (target - float(weights[action] @ phi)) * phi
 
 
-def learn(recipe: Recipe, seed: int) -> tuple[LinearValues, dict[str, Any]]:
-    """The best greedy policy that training passed, and its scores. Says how it goes."""
-    config = compose(recipe.words).env
-    spec, slots, streams = env_spec(config), make_slots(config, 1), Streams(seed)
-    basis = Basis(config, recipe.order, recipe.joint)
-    weights = np.zeros((spec.actions, len(basis.waves)))
-    steps, one = recipe.alpha * basis.steps, np.zeros(1, dtype=np.int64)
-    best: tuple[float, LinearValues | None, dict[str, Any]] = (-math.inf, None, {})
+def fit(
+    phi: np.ndarray,
+    actions: np.ndarray,
+    rewards: np.ndarray,
+    after: np.ndarray,
+    weights: np.ndarray,
+    recipe: Recipe,
+) -> np.ndarray:
+    """[A, F] weights after `sweeps` regressions on steps phi, after [n, F] that end no episode."""
+    solvers = []
+    for action in range(len(weights)):
+        rows = phi[actions == action]
+        gram = rows.T @ rows + recipe.ridge * np.eye(rows.shape[1])
+        solvers.append((actions == action, np.linalg.solve(gram, rows.T)))
+    for _ in range(recipe.sweeps):
+        target = rewards + recipe.gamma * (after @ weights.T).max(-1)
+        weights = np.stack([solver @ target[mine] for mine, solver in solvers])
+    return weights
+
+
+def online(recipe: Recipe, config: EnvConfig, basis: Basis, seed: int) -> Iterator[np.ndarray]:
+    """[A, F] weights after every `look` episodes, one after the other."""
+    slots, streams, one = make_slots(config, 1), Streams(seed), np.zeros(1, dtype=np.int64)
+    weights = np.zeros((env_spec(config).actions, len(basis.waves)))
+    steps = recipe.alpha * basis.steps
     for episode in range(recipe.episodes):
         rng = np.random.default_rng(streams.episode_seed("policy", episode))
         phi, over = basis(slots.reset(one, [streams.episode_seed("env", episode)])[0]), False
         while not over:
             loose = rng.random() < recipe.epsilon
-            action = rng.integers(spec.actions) if loose else (weights @ phi).argmax()
+            action = int(rng.integers(len(weights)) if loose else (weights @ phi).argmax())
             found = slots.step(one, np.array([action]))
             after = basis(found.obs[0])
-            reward = min(float(found.rewards[0]) * config.reward_scale, config.reward_clip)
+            reward = float(learned_reward(config, found.rewards)[0])
             end = None if found.terminated[0] else after
-            q_update(weights, phi, int(action), reward, end, recipe.gamma, steps)
+            q_update(weights, phi, action, reward, end, recipe.gamma, steps)
             phi, over = after, bool(found.terminated[0] or found.truncated[0])
         if (episode + 1) % recipe.look == 0:
-            values = as_values(config, recipe, weights)
-            scores = play(config, values, recipe.tests, recipe.gamma, seed)
-            shown = {name: round(x, 6) for name, x in scores.items()}
-            print(f"{episode + 1} episodes: {shown}", flush=True)
-            if scores["discounted"] > best[0]:
-                best = (scores["discounted"], values, {"training_episodes": episode + 1})
-    slots.close()
-    assert best[1] is not None, "the recipe looks never"
-    return best[1], best[2]
+            yield weights
+
+
+def fitted(recipe: Recipe, config: EnvConfig, basis: Basis, seed: int) -> Iterator[np.ndarray]:
+    """[A, F] weights after every `look` episodes of an environment that ends by its time limit only."""
+    spec, slots, streams = env_spec(config), make_slots(config, recipe.look), Streams(seed)
+    weights = np.zeros((spec.actions, len(basis.waves)))
+    kept: list[tuple[np.ndarray, ...]] = []
+    everyone = np.arange(recipe.look)
+    for turn in range(recipe.episodes // recipe.look):
+        rng = np.random.default_rng(streams.episode_seed("policy", turn))
+        phi = basis(slots.reset(everyone, [streams.episode_seed("env", turn, e) for e in everyone]))
+        for _ in range(spec.limit):
+            loose = rng.random(recipe.look) < (recipe.epsilon if turn else 1.0)
+            anything = rng.integers(spec.actions, size=recipe.look)
+            actions = np.where(loose, anything, (phi @ weights.T).argmax(-1))
+            found = slots.step(everyone, actions)
+            after = basis(found.obs)
+            kept.append((phi, actions, learned_reward(config, found.rewards), after))
+            phi = after
+        phis, actions, rewards, afters = (np.concatenate(part) for part in zip(*kept, strict=True))
+        weights = fit(phis, actions, rewards, afters, weights, recipe)
+        yield weights
+
+
+def learned_reward(config: EnvConfig, rewards: np.ndarray) -> np.ndarray:
+    """Scaled and cut as the environment's configuration says."""
+    return np.clip(rewards * config.reward_scale, -config.reward_clip, config.reward_clip)
+
+
+def learn(recipe: Recipe, seed: int) -> tuple[LinearValues, dict[str, Any]]:
+    """The best greedy policy that training passed, and when. Says how it goes."""
+    config = compose(recipe.words).env
+    basis = Basis(config, recipe.order, recipe.joint)
+    found: LinearValues | None = None
+    best, when = -math.inf, 0
+    way = {"online": online, "fitted": fitted}[recipe.way]
+    for turn, weights in enumerate(way(recipe, config, basis, seed), start=1):
+        values = as_values(config, recipe, weights)
+        scores = play(config, values, recipe.tests, recipe.gamma, seed)
+        shown = {name: float(f"{x:.6g}") for name, x in scores.items()}
+        print(f"{turn * recipe.look} episodes: {shown}", flush=True)
+        if scores["return"] > best:
+            best, found, when = scores["return"], values, turn * recipe.look
+    if found is None:
+        raise SystemExit(f"--look: must be at most --episodes, {recipe.episodes}")
+    return found, {"training_episodes": when}
 
 
 def as_values(config: EnvConfig, recipe: Recipe, weights: np.ndarray) -> LinearValues:
@@ -157,7 +243,9 @@ def play(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=sorted(RECIPES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: the package's file")
