@@ -167,7 +167,11 @@ def fitted(recipe: Recipe, config: EnvConfig, basis: Basis, seed: int) -> Iterat
     everyone = np.arange(recipe.look)
     for turn in range(recipe.episodes // recipe.look):
         rng = np.random.default_rng(streams.episode_seed("policy", turn))
-        phi = basis(slots.reset(everyone, [streams.episode_seed("env", turn, e) for e in everyone]))
+        phi = basis(
+            slots.reset(
+                everyone, [streams.episode_seed("env", turn, e) for e in range(recipe.look)]
+            )
+        )
         for _ in range(spec.limit):
             loose = rng.random(recipe.look) < (recipe.epsilon if turn else 1.0)
             anything = rng.integers(spec.actions, size=recipe.look)
