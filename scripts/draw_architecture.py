@@ -35,6 +35,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "audit": (5, 0, "leaks, epsilon"),
     "reproduce": (0, -0.8, "papers' tables"),
     "collect": (1, -0.8, "makes datasets"),
+    "play": (3, -0.8, "a known policy"),
     "people": (2, -0.8, "who keep what\nthey did"),
     "trivial": (5, 3, "learns nothing"),
     "exact": (4, 3, "known tables"),
