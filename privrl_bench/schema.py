@@ -311,6 +311,7 @@ class AlgoConfig:
     `local`: can learn from noised observations (privacy=local), which no gate clips or noises again.
     `keeps`: users keep what they did and may join any later round; then `people` and `arrivals` say who comes.
     `takes_episodes`: pooled, and yet a user may be one whole episode.
+    `texts`: can fine-tune a language model (env.kind=text).
     """
 
     private: ClassVar[bool] = True
@@ -321,6 +322,7 @@ class AlgoConfig:
     local: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     takes_episodes: ClassVar[bool] = False
+    texts: ClassVar[bool] = False
 
     name: str = ""
     gamma: float = 0.99
@@ -366,6 +368,7 @@ class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
     learns_scaling: ClassVar[bool] = True
+    texts: ClassVar[bool] = True
 
     name: str = "dppg"
     epochs: int = 8  # E, local passes over one user's data
@@ -409,6 +412,7 @@ class PpoConfig(NetConfig):
 
     private: ClassVar[bool] = False
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    texts: ClassVar[bool] = True
 
     name: str = "ppo"
     epochs: int = 10
@@ -533,6 +537,8 @@ class RunConfig:
 
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
+        if self.env.kind == "text":
+            self._check_text()
         pooled = not self.algo.private
         local = self.privacy.mechanism == "local"
         mechanisms = ("local",) if local else self.algo.mechanisms
@@ -590,6 +596,17 @@ class RunConfig:
                 "with privacy.sampling=poisson people come and go, so a user must start from a "
                 "reset: use fresh or episode, got 'segment'",
             )
+
+    def _check_text(self) -> None:
+        """What can be done with prompts and answers. Raises `ConfigError`."""
+        if not self.algo.texts:
+            raise ConfigError(
+                "env",
+                f"{self.env.name} is prompts and answers, from which algo={self.algo.name} does not "
+                "learn; use algo=dppg or algo=ppo",
+            )
+        if self.privacy.mechanism == "local":
+            raise ConfigError("privacy", "local noises numbers, and a text has none")
 
     def _check_data(self) -> None:
         """A dataset where one is needed, and nowhere else. Raises `ConfigError`."""
