@@ -15,6 +15,7 @@ from torch import Tensor
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.episodes import Played, player
 from privrl_bench.machine import cores
 from privrl_bench.nets.policy import Policy
 from privrl_bench.schema import EnvConfig
@@ -23,6 +24,7 @@ from privrl_bench.types import EnvSpec
 
 # An evaluator's process takes about this long to start; a run that evaluates for less has no use for one.
 _WORTH_A_PROCESS = 3.0
+_BLOCK = 64  # steps whose noise is drawn at once
 
 
 @dataclass(frozen=True)
@@ -74,25 +76,37 @@ class Evaluator:
         raw = self._slots.reset(everyone, seeds).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
         going[list(over)] = False
+        draws = [s.torch("eval_policy", round_index) for s in self._streams]
+
+        def drawn() -> Tensor | None:
+            """Noise of the next steps, _BLOCK of them."""
+            if self._greedy:
+                return None
+            return torch.stack([self._policy.draw(g, _BLOCK, episodes) for g in draws], dim=1)
+
+        compiled = player(self._slots, self._policy) if scaling.mean is None else None
+        if compiled is not None:
+            played, shown = Played.start(going), np.array(raw, np.float64, order="C")
+            for _ in range(0, self._spec.limit, _BLOCK):
+                if played.going.any():
+                    compiled.play(actor, drawn(), shown, played, _BLOCK)
+            return [Evaluation(played.returns[r], played.lengths[r]) for r in range(replicas)]
+
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
-        draws = [s.torch("eval_policy", round_index) for s in self._streams]
-        block = 64
         now = torch.zeros(replicas, episodes, self._spec.obs_dim)
         with torch.inference_mode():
             sample = self._policy.sampler(actor)
             for t in range(self._spec.limit):
                 if not going.any():
                     break
-                if t % block == 0 and not self._greedy:
-                    noise = torch.stack(
-                        [self._policy.draw(g, block, episodes) for g in draws], dim=1
-                    )
+                if t % _BLOCK == 0:
+                    noise = drawn()
                 now.copy_(torch.from_numpy(scaling.obs(raw)))
-                if self._greedy:
+                if noise is None:
                     action = self._policy.greedy(actor, now)
                 else:
-                    action = sample(now, noise[t % block])
+                    action = sample(now, noise[t % _BLOCK])
                 flat = action.numpy().reshape(going.size, *action.shape[2:])
                 indices = np.flatnonzero(going)
                 result = self._slots.step(indices, self._policy.to_env(flat[indices]))

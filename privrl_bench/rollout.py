@@ -9,6 +9,8 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
 
 With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
 policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
+
+Where `episodes.player` has a player, whole episodes are played in compiled code, from the same random numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.episodes import Kept, Played, Player, as_tensors, player
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.schema import EnvConfig
@@ -36,6 +39,18 @@ def _finite(x: np.ndarray) -> np.ndarray:
 def _all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
     """Whether everything is finite, at the price of two sums; may say no to absurdly large numbers."""
     return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
+
+
+def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:
+    """Private metrics of each replica: returns of the episodes that ended, and users without usable numbers."""
+    return [
+        {
+            "train/return_mean": float(np.mean(done)) if done else float("nan"),
+            "train/episodes": float(len(done)),
+            "train/invalid_users": float(bad_users[r].sum()),
+        }
+        for r, done in enumerate(finished)
+    ]
 
 
 class _Record:
@@ -171,11 +186,15 @@ class Rollout:
             ],
             dim=1,
         )  # [T, R, U, ...]
-        told = _Record(self.shape, self._spec)
-        finished: list[list[float]] = [[] for _ in range(replicas)]
         bad_users = active & ~_finite(self._shown).all(axis=-1)
         self._shown[bad_users] = 0.0
+        plain = self._config.obs_scaling == self._config.reward_scaling == "none"
+        compiled = player(self.slots, self._policy) if whole_episode and plain else None
+        if compiled is not None:
+            return self._at_once(compiled, actor, noise, active, bad_users)
 
+        told = _Record(self.shape, self._spec)
+        finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
         # What a slot carries over entered running statistics when it was first seen.
         scaled = self.scaler.obs(self._shown, update=going & ~bad_users if begins else None)
@@ -222,15 +241,25 @@ class Rollout:
                             self._shown[lost] = 0.0
                         begun = self.scaler.obs(self._shown, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
-        stats = [
-            {
-                "train/return_mean": float(np.mean(done)) if done else float("nan"),
-                "train/episodes": float(len(done)),
-                "train/invalid_users": float(bad_users[r].sum()),
-            }
-            for r, done in enumerate(finished)
-        ]
-        return told.users(active & ~bad_users, stats)
+        return told.users(active & ~bad_users, _stats(finished, bad_users))
+
+    def _at_once(
+        self,
+        compiled: Player,
+        actor: Tensor,
+        noise: Tensor,
+        active: np.ndarray,
+        bad_users: np.ndarray,
+    ) -> UserBatch:
+        """The round of whole episodes in compiled code, from where `collect` begins its first step."""
+        replicas, users, steps = self.shape
+        played = Played.start(active)
+        kept = Kept.room(replicas, users, steps, self._spec.obs_dim)
+        compiled.play(actor, noise, self._shown, played, steps, self.device, kept)
+        bad_users |= played.broken
+        finished = [played.returns[r][played.over[r]].tolist() for r in range(replicas)]
+        valid = torch.from_numpy(active & ~bad_users)
+        return UserBatch(**as_tensors(kept), valid=valid, stats=_stats(finished, bad_users))
 
     def _step(
         self, going: np.ndarray, actions: np.ndarray

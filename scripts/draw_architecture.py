@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
 # Words that every room may use; arrows to them would say nothing.
-WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals")
+WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals", "jit")
 # room -> (x, y, what it is for)
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
@@ -37,6 +37,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "collect": (1, -0.8, "makes datasets"),
     "play": (3, -0.8, "a known policy"),
     "people": (2, -0.8, "who keep what\nthey did"),
+    "episodes": (0, 4, "compiled"),
     "trivial": (5, 3, "learns nothing"),
     "exact": (4, 3, "known tables"),
     "envs": (0, 2, "slots"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.algos.fused import _jit
+from privrl_bench.jit import jit
 
 
-@_jit
+@jit
 def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
     """Fill `layers` after the first: the input and every layer's output, one after the other."""
     at, left = 0, 0
@@ -32,7 +32,7 @@ def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
         left = right
 
 
-@_jit
+@jit
 def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-def]
     """From the outputs' slopes, the last piece of `slopes`, to those of every hidden layer."""
     at, right = params.size, layers.size - rows * widths[-1]
@@ -50,7 +50,7 @@ def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-de
         right = left
 
 
-@_jit
+@jit
 def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
     """Scale every sample's slopes so that its whole gradient is within `bound` (see `Mlp.sample_norms`)."""
     for i in range(rows):
@@ -75,7 +75,7 @@ def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
                     slopes[left + i * widths[k + 1] + j] *= scale
 
 
-@_jit
+@jit
 def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def]
     """The gradients of all samples added up: `grad` [P]."""
     at, left = 0, 0
@@ -94,7 +94,7 @@ def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def
         left = right
 
 
-@_jit
+@jit
 def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: ignore[no-untyped-def]
     """One step of AdamW with AMSGrad, number `step` from 1, then one of the target."""
     f = np.float32
@@ -112,7 +112,7 @@ def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: i
         target[i] += share * (p - target[i])
 
 
-@_jit
+@jit
 def learn(  # type: ignore[no-untyped-def]
     params, target, m, v, peak, done, memory, rows, noise, widths, rates, bound, std
 ):

@@ -195,13 +195,14 @@ class World:
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
         if person is not None and isinstance(rollout, DatasetSource):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
-        elif person is not None:
+        elif not isinstance(rollout, DatasetSource):
             played = rollout.rollout if isinstance(rollout, People) else rollout
-            assert isinstance(played, Rollout)
+            # A model's, too, never present there: all worlds are then stepped alike, none in compiled code,
+            # whose rounding is its own.
             self._stranger = played.slots = OtherPerson(
                 played.slots,
                 place.user,
-                person,
+                person or "",
                 parts.steps,
                 parts.spec.limit,
                 resets=config.env.user != "segment",
@@ -377,7 +378,8 @@ class World:
         self._index = self.session.round
         self._shown = []
         if self._stranger is not None:
-            self._stranger.present = self._index == self._place.round
+            here = self._index == self._place.round
+            self._stranger.present = here and bool(self._person)
         self.session.step()
         if self._stranger is not None:
             self._stranger.present = False

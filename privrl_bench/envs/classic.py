@@ -98,6 +98,16 @@ class CartPoleSlots(ClassicSlots):
         """See `ClassicSlots.observe`."""
         return state.T.astype(np.float32)
 
+    def inside(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+        """For compiled code, which may go on with them: states [4, count] and steps so far [count]; then the
+        most steps of an episode and the constants of `compiled.cartpole`."""
+        env = self._physics
+        numbers = (
+            *(env.force_mag, env.length, env.masspole, env.total_mass, env.polemass_length),
+            *(env.gravity, env.tau, env.x_threshold, env.theta_threshold_radians),
+        )
+        return self._state, self._elapsed, self._limit, np.array(numbers)
+
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

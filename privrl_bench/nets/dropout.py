@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from privrl_bench.nets.mlp import Mlp
-from privrl_bench.nets.policy import Sampler, gumbel
+from privrl_bench.nets.policy import Choices, Sampler, choices_of, gumbel
 from privrl_bench.types import EnvSpec
 
 _BITS = 8  # coins in one number
@@ -81,6 +81,12 @@ class DropoutPolicy:
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B] most likely choices, without dropout."""
         return self.net.forward(params, obs).argmax(-1)
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """See `ArrayPolicy.choices`."""
+        if noise is None:
+            return choices_of(self.net, params, users)
+        return choices_of(self.net, params, users, noise, self._actions, self._dropout)
 
     def _layers(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -45,6 +45,56 @@ class Policy(Protocol):
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Actions as the environment takes them."""
+        ...
+
+
+class Choices(NamedTuple):
+    """How R policies with one ReLU network choose for U users, as arrays for compiled code (`episodes.py`).
+
+    The action is `forced`, or the largest of logits + noise[..., :added], where the hidden units are dropped
+    that the rest of the noise says (`nets.dropout`). A first axis of length 1 is the same at every step.
+
+    Attributes:
+        widths: of the layers, from D on.
+        params: [R, P] of the network.
+        noise: [T, R, U, K].
+        added: how many of K are added to the logits.
+        dropout: chance that a unit is dropped.
+        forced: [T, R, U] actions whatever the network says, -1: none.
+    """
+
+    widths: np.ndarray
+    params: np.ndarray
+    noise: np.ndarray
+    added: int
+    dropout: float
+    forced: np.ndarray
+
+
+def choices_of(
+    net: Mlp,
+    params: Tensor,
+    users: int,
+    noise: Tensor | None = None,
+    added: int = 0,
+    dropout: float = 0.0,
+    forced: Tensor | None = None,
+) -> Choices:
+    """`Choices` of the networks params [R, P]; what is not given leaves the choice to the network."""
+    shape = (1, len(params), users)
+    noise = torch.zeros(*shape, 0) if noise is None else noise
+    forced = torch.full(shape, -1) if forced is None else forced
+    arrays = [x.contiguous().numpy() for x in (params.detach(), noise, forced)]
+    widths = np.array([net.inputs, *net.hidden, net.outputs])
+    return Choices(widths, arrays[0], arrays[1], added, dropout, arrays[2])
+
+
+@runtime_checkable
+class ArrayPolicy(Protocol):
+    """A policy that compiled code can follow."""
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """What `sampler` does with params [R, P] and noise [T, R, U, ...]; without, what `greedy` does."""
         ...
 
 

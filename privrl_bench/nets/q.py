@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.nets.mlp import Mlp
-from privrl_bench.nets.policy import Sampler
+from privrl_bench.nets.policy import Choices, Sampler, choices_of
 from privrl_bench.types import EnvSpec
 
 
@@ -36,10 +36,19 @@ class QPolicy:
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
             best = self.net.layers(unpacked, obs)[-1].argmax(-1)
-            other = (noise[..., 1] * self._actions).long()
-            return torch.where(noise[..., 0] < chance, other, best)
+            return torch.where(noise[..., 0] < chance, self._any(noise), best)
 
         return sample
+
+    def _any(self, noise: Tensor) -> Tensor:
+        return (noise[..., 1] * self._actions).long()
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """See `ArrayPolicy.choices`."""
+        forced = None
+        if noise is not None:
+            forced = torch.where(noise[..., 0] < params[:, -1:], self._any(noise), -1)
+        return choices_of(self.net, params[:, :-1], users, forced=forced)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """[N, B] actions of the largest value."""

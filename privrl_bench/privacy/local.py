@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -130,6 +131,17 @@ def most_told(user: str, steps: int, limit: int) -> tuple[int, int]:
     return mine + 1, mine
 
 
+class DeviceArrays(NamedTuple):
+    """A round of `LocalNoise` for compiled code: box [D], grid [R, D] (0: none), which replicas tell anything
+    [R], and the noise of observations after every step [T, R, U, D]."""
+
+    low: np.ndarray
+    high: np.ndarray
+    grid: np.ndarray
+    there: np.ndarray
+    noise: np.ndarray
+
+
 class LocalNoise:
     """The devices of R replicas of U users. The plan draws the noise of a round, `rollout.py` puts it on.
 
@@ -209,8 +221,14 @@ class LocalNoise:
         """What is shown of the observations [R, U, D] after step t."""
         return self._observation(raw, self._of_round()[1][t])
 
-    def reward(self, rewards: np.ndarray, t: int) -> np.ndarray:
-        """What is told of the rewards [R, U] of step t."""
+    def arrays(self) -> DeviceArrays:
+        """What `after_step` does in this round, for compiled code. Raises PrivacyError: no noise was drawn."""
+        after, low, high = self._of_round()[1], self.ranges.low, self.ranges.high
+        grid = np.broadcast_to(self._grids[0], (len(self._z), len(low))).copy()
+        return DeviceArrays(low, high, grid, self._there[:, 0].copy(), after)
+
+    def reward(self, rewards: np.ndarray, t: int | slice) -> np.ndarray:
+        """What is told of the rewards [R, U] of step t, or [T, R, U] of a slice of steps."""
         if self.ranges.reward is None:
             return rewards
         low, high = (np.asarray(x) for x in self.ranges.reward)
