@@ -1,13 +1,14 @@
-"""Policy evaluation with linear values v(s) = phi(s) . theta, from trajectories. Axes: R replicas, U people, T steps.
+"""Policy evaluation with linear values v(s) = phi(s).theta, from trajectories; T steps, d features.
 
 With the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), weights c_t of the steps, and phi = 0 after the end,
 
-    A = sum c_t rho_t phi_t (phi_t - gamma phi_{t+1})^T,  b = sum c_t rho_t r_t phi_t,  C = sum c_t phi_t phi_t^T.
+    A = sum c_t rho_t phi_t (phi_t - gamma phi_{t+1})^T
+    b = sum c_t rho_t r_t phi_t,  C = sum c_t phi_t phi_t^T.
 
 theta solves A theta = b (LSTD), and min over theta, max over w of w.(b - A theta) - w.C w / 2 (GTD2).
 
-Sources: Liu et al. 2015 (the saddle point), Xie, Thomas and Miklau 2019 (its private form), Mahmood, van Hasselt
-and Sutton 2014 (WIS-LSTD), Balle, Gomrokchi and Precup 2016 (first visits, DP-LSW, DP-LSL).
+Sources: Liu et al. 2015 (the saddle point), Xie, Thomas and Miklau 2019 (its private form), Mahmood, van
+Hasselt and Sutton 2014 (WIS-LSTD), Balle, Gomrokchi and Precup 2016 (first visits, DP-LSW, DP-LSL).
 """
 
 from __future__ import annotations
@@ -226,13 +227,15 @@ def dp_lsl(
     """DP-LSL: ridge regression of first-visit returns, weighted by visits.
 
     theta = (Phi^T G Phi + ridge / (2 m) I)^-1 Phi^T G F with G = diag(rho_s |X_s| / m), m people;
-    bound = 2 width |Phi| / (ridge - |Phi|^2 max rho) sqrt(psi), psi = max over 0 <= k <= m of exp(-k beta) phi_k^2,
+    bound = 2 width |Phi| / (ridge - |Phi|^2 max rho) sqrt(psi),
+    psi = max over 0 <= k <= m of exp(-k beta) phi_k^2,
     phi_k = c sqrt(sum of rho_s min(|X_s| + k, m)) + |rho|, c = |Phi| max rho / sqrt(2 ridge).
 
-    Why: with M = sum of rho_s |X_s| phi_s phi_s^T + ridge / 2 I, of whom M' is a neighbour's, the change of theta
-    is M'^-1 Phi^T diag(rho) e, where |M'^-1| <= 2 / ridge, e_s is a difference of two returns where she was
-    before and after, a residual F - phi_s.theta where she was once, and |theta| <= width sqrt(sum of rho_s |X_s|)
-    / sqrt(2 ridge). So the factor 2 is needed, and the bound has room: 2 / ridge would do.
+    Why: with M = sum of rho_s |X_s| phi_s phi_s^T + ridge / 2 I, and M' a neighbour's, the change of theta is
+    M'^-1 Phi^T diag(rho) e, where |M'^-1| <= 2 / ridge, e_s is a difference of two returns where she was
+    before and after, a residual F - phi_s.theta where she was once, and
+    |theta| <= width sqrt(sum of rho_s |X_s|) / sqrt(2 ridge). So the factor 2 is needed, and
+    the bound has room: 2 / ridge would do.
 
     Args:
         seen: [..., S]; weights [S] rho >= 0, not from data; phi [S, d].

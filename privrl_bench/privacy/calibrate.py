@@ -87,6 +87,10 @@ def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
     """
     config, event = plan.configs[r], plan.event(r)
     count = min(plan.participation or plan.rounds, plan.rounds)
+    if config.sampling == "one_of_n":
+        return z_for(
+            budget, lambda z: replace(event, z=z), count, config.delta, config.accountant, 3
+        )
     if plan.participation is None:
         uncut = replace(event, population=None, cap=None)
         z = z_for(budget, lambda z: replace(uncut, z=z), count, config.delta, digits=2)
