@@ -112,6 +112,7 @@ class DatasetSource:
         next_obs = np.zeros_like(obs)
         actions = np.zeros((replicas, slots, steps, *flat.actions.shape[1:]), flat.actions.dtype)
         rewards = np.zeros((replicas, slots, steps), np.float32)
+        chances = None if flat.chances is None else np.ones(rewards.shape, np.float32)
         terminated, ended, mask = (np.zeros(rewards.shape, bool) for _ in range(3))
         valid = np.zeros((replicas, slots), bool)
         stats = []
@@ -130,6 +131,8 @@ class DatasetSource:
                     next_obs[r, slot, at:to] = flat.observations[first + k + 1 : last + k + 1]
                     actions[r, slot, at:to] = flat.actions[first:last]
                     rewards[r, slot, at:to] = flat.rewards[first:last]
+                    if chances is not None and flat.chances is not None:
+                        chances[r, slot, at:to] = flat.chances[first:last]
                     terminated[r, slot, at:to] = flat.terminated[first:last]
                     ended[r, slot, to - 1] = True
                     mask[r, slot, at:to] = True
@@ -152,6 +155,7 @@ class DatasetSource:
             mask=torch.from_numpy(mask),
             valid=torch.from_numpy(valid),
             stats=stats,
+            chances=None if chances is None else torch.from_numpy(chances),
         )
         return self.instead(users)
 

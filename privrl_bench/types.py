@@ -44,8 +44,8 @@ class UserBatch:
     (or [R, U, T] choices; from a dataset as the environment takes them), `rewards` [R, U, T] scaled.
     `terminated` and `ended` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
     [R, U, T]: the step happened; the steps of a user come first. `valid` [R, U]: the user takes part and her
-    data are finite. `chances` [R, U, T]: probability of each action under the policy that chose it; None: not
-    known.
+    data are finite. `chances` [R, U, T]: probability of each action under the policy that chose it, 1 where no
+    step happened; None: not known.
     """
 
     obs: Tensor

@@ -33,7 +33,7 @@ ALLOWED = {
     "types": set(),
     "streams": {"types"},
     "maths": {"types"},
-    "nets": {"types"},
+    "nets": {"errors", "schema", "types"},
     "data": {"errors"},
     "envs": {"data", "types", "schema", "errors"},
     "source": {"data", "envs", "errors", "schema", "types"},

@@ -52,6 +52,20 @@ def scaled(data, rows):
 # --- rounds
 
 
+def test_chances_stand_beside_their_actions(sets, monkeypatch) -> None:
+    _, env, _ = source_of(sets)
+    _, data = opened(sets)
+    assert DatasetSource(data, env, 1, 2, 40).collect(0, [np.array([0])]).chances is None
+    known = (1 - np.random.default_rng(0).random(data.trajectories.steps)).astype(np.float32)
+    monkeypatch.setattr(data.trajectories, "chances", known)
+    users = DatasetSource(data, env, 1, 3, 40).collect(0, [np.array([5, 3])])
+    for slot, user in enumerate((5, 3)):
+        (k,) = data.episodes_of(user)
+        first, last = data.trajectories.starts[k : k + 2]
+        assert users.chances[0, slot, : last - first].tolist() == known[first:last].tolist()
+    assert (users.chances[~users.mask] == 1).all()
+
+
 def test_a_round_is_the_trajectories_of_its_members(sets) -> None:
     data, _, source = source_of(sets, replicas=2)
     members = [np.array([5, 0, 53]), np.array([7])]

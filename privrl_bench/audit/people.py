@@ -109,11 +109,14 @@ class OtherTrajectory:
         if not self.present:
             return users
         obs, after, rewards = users.obs.clone(), users.next_obs.clone(), users.rewards.clone()
+        chances = None if users.chances is None else users.chances.clone()
         place = (0, self._slot)
         if self._person == NULL:
-            for x in (obs, after, rewards):
+            for x in (obs, after, rewards, *([] if chances is None else [chances])):
                 x[place] = np.nan
         else:
             obs[place], after[place] = 1.0 - 2.0 * obs[place], 0.5 - 2.0 * after[place]
             rewards[place] = 2.0 - rewards[place]
-        return replace(users, obs=obs, next_obs=after, rewards=rewards)
+            if chances is not None:
+                chances[place] = 0.5 * chances[place]
+        return replace(users, obs=obs, next_obs=after, rewards=rewards, chances=chances)

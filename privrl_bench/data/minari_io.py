@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _OURS = "privrl_bench"  # our key in a dataset's metadata
 _STANDARD = ("algorithm_name", "description", "code_permalink", "requirements")
 _USER = "user"  # key in an episode's metadata
+_CHANCES = (
+    "behaviour_probabilities"  # key in `infos`, [T + 1]: those of a reset, of no action, are NaN
+)
 _REOPEN = 256  # episodes; HDF5 remembers some 50 KB for each that it saw, until the file is closed
 _FORMAT = 1  # of the cache; another one makes old caches unused
 
@@ -71,7 +74,8 @@ def write_minari(
 
     It appears whole or not at all. Observations [T + 1, D] and actions are written flat, in the flattened
     spaces. `card` is anything JSON can hold; its algorithm_name, description, code_permalink (text) and
-    requirements (list) become Minari's own fields too. Who an episode belongs to is in its metadata.
+    requirements (list) become Minari's own fields too. Who an episode belongs to is in its metadata; the
+    chances of its actions are under infos/behaviour_probabilities.
 
     Raises: ConfigError on data.id for an id that is malformed or taken, for actions neither in a Box nor
     Discrete, for a bad episode (see `check_episode`) or none.
@@ -194,8 +198,15 @@ def _buffers(
             rewards=episode.rewards,
             terminations=episode.terminated,
             truncations=episode.truncated,
-            infos={},  # Minari cannot print an episode without
+            infos=_infos(episode.chances),
         )
+
+
+def _infos(chances: np.ndarray | None) -> dict[str, np.ndarray]:
+    """What Minari keeps of every reset and step; it cannot print an episode without the dictionary."""
+    if chances is None:
+        return {}
+    return {_CHANCES: np.concatenate([np.array([np.nan], np.float32), chances])}
 
 
 def _as_stored(episode: Episode) -> Episode:
@@ -210,6 +221,9 @@ def _as_stored(episode: Episode) -> Episode:
             terminated=np.asarray(episode.terminated, dtype=bool),
             truncated=np.asarray(episode.truncated, dtype=bool),
             user=episode.user,
+            chances=None
+            if episode.chances is None
+            else np.asarray(episode.chances, dtype=np.float32),
         )
 
 
@@ -229,7 +243,8 @@ def open_dataset(dataset_id: str) -> Trajectories:
     """Open a local dataset; the first time it is read, checked and copied to flat files beside it.
 
     Observations are flat [N + K, D] as by `gymnasium.spaces.flatten`, actions flat [N, A], Discrete ones [N]
-    as they are. The card is that of `write_minari`, and under `minari` the dataset's metadata.
+    as they are; chances where all episodes have them. The card is that of `write_minari`, and under `minari`
+    the dataset's metadata.
 
     Raises: ConfigError on data.id for a dataset that is not there or cannot be read, for actions neither in a
     Box nor Discrete, and for a bad episode (see `check_episode`).
@@ -326,7 +341,8 @@ def _from_minari(storage: Any) -> Iterator[dict[str, Any]]:
     numbers = range(storage.total_episodes)
     users = storage.get_episode_metadata(numbers)
     for fields, known in zip(storage.get_episodes(numbers), users, strict=True):
-        yield {**fields, _USER: known.get(_USER)}
+        chances = (fields.get("infos") or {}).get(_CHANCES)
+        yield {**fields, _USER: known.get(_USER), _CHANCES: chances}
 
 
 def _from_hdf5(storage: Any) -> Iterator[dict[str, Any]]:
@@ -348,7 +364,10 @@ def _fields(file: h5py.File, place: str, storage: Any) -> dict[str, Any]:
         "observations": _stored(file, f"{place}/observations", storage.observation_space),
         "actions": _stored(file, f"{place}/actions", storage.action_space),
         _USER: None,
+        _CHANCES: None,
     }
+    if f"{place}/infos/{_CHANCES}" in file:
+        fields[_CHANCES] = _stored(file, f"{place}/infos/{_CHANCES}", None)
     for name in ("rewards", "terminations", "truncations"):
         fields[name] = _stored(file, f"{place}/{name}", None)
     if h5py.h5a.exists(file.id, _USER.encode(), obj_name=place.encode()):
@@ -402,6 +421,10 @@ def _episode(
             actions = flatten_steps(action_space, actions)
         name = "rewards, terminations or truncations"
         user = raw[_USER]
+        name, chances = f"infos/{_CHANCES}", None
+        if raw[_CHANCES] is not None:
+            chances = np.asarray(raw[_CHANCES], dtype=np.float32)[1:]
+        name = "rewards, terminations or truncations"
         return _as_stored(
             Episode(
                 observations=observations,
@@ -410,6 +433,7 @@ def _episode(
                 terminated=np.atleast_1d(raw["terminations"]),
                 truncated=np.atleast_1d(raw["truncations"]),
                 user=None if user is None else str(user),
+                chances=chances,
             )
         )
     except (ValueError, TypeError, LookupError) as error:

@@ -24,7 +24,8 @@ class Episode(NamedTuple):
     """One recorded episode. `user`: to whom it belongs; None: to a user of its own.
 
     `observations` [T + 1, D] float32, `actions` [T, A] float32 or [T] int64 choices, `rewards` [T]
-    float32, `terminated` and `truncated` [T] bool, true at the last step only.
+    float32, `terminated` and `truncated` [T] bool, true at the last step only. `chances` [T] float32 in (0, 1]:
+    probability of each action under the policy that chose it; None: not known.
     """
 
     observations: np.ndarray
@@ -33,6 +34,7 @@ class Episode(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     user: str | None = None
+    chances: np.ndarray | None = None
 
 
 @dataclass(eq=False)
@@ -47,6 +49,7 @@ class Trajectories:
         starts: [K + 1] int64, first step of each episode, then N.
         users: [K] int64, to which of the `user_count` users each episode belongs.
         env_id: environment the episodes were recorded in, if known.
+        chances: [N] float32, probability of each action under the policy that chose it; None: not known.
         card: what else is known about the data.
     """
 
@@ -58,6 +61,7 @@ class Trajectories:
     users: np.ndarray
     env_id: str | None = None
     card: dict[str, Any] = field(default_factory=dict)
+    chances: np.ndarray | None = None
 
     @property
     def episodes(self) -> int:
@@ -96,6 +100,7 @@ class Trajectories:
             terminated=terminated,
             truncated=truncated,
             user=str(self.users[k]),
+            chances=None if self.chances is None else np.array(self.chances[first:last]),
         )
 
     def returns(self) -> np.ndarray:
@@ -155,6 +160,19 @@ def check_episode(
     for name in ("terminated", "truncated"):
         if getattr(episode, name)[:-1].any():
             raise _wrong(number, f"is {name} before its last step")
+    _check_chances(episode.chances, number, steps)
+
+
+def _check_chances(chances: np.ndarray | None, number: int, steps: int) -> None:
+    if chances is None:
+        return
+    if chances.shape != (steps,):
+        raise _wrong(number, f"chances are {list(chances.shape)}, but there are {steps} rewards")
+    if not ((chances > 0) & (chances <= 1)).all():  # NaN is neither
+        worst = chances[~((chances > 0) & (chances <= 1))][0]
+        raise _wrong(
+            number, f"chances must be in (0, 1], the policy's own of its action; got {worst:g}"
+        )
 
 
 def _check_actions(actions: np.ndarray, number: int, action_shape: tuple[int, ...] | None) -> None:
@@ -245,7 +263,10 @@ def _write_columns(folder: Path, episodes: Iterable[Episode]) -> tuple[np.ndarra
             if not columns:
                 obs_dim = episode.observations.shape[1]
                 action_shape = episode.actions.shape[1:]
-                columns = _columns(folder, obs_dim, action_shape)
+                columns = _columns(folder, obs_dim, action_shape, episode.chances is not None)
+            if (episode.chances is not None) != ("chances" in columns):
+                has = "has no chances" if "chances" in columns else "has chances"
+                raise _wrong(number, f"{has}, unlike those before it: all episodes or none")
             for name, column in columns.items():
                 column.add(getattr(episode, name))
             starts.append(starts[-1] + len(episode.rewards))
@@ -260,13 +281,18 @@ def _write_columns(folder: Path, episodes: Iterable[Episode]) -> tuple[np.ndarra
     return np.array(starts, dtype=np.int64), np.array(users, dtype=np.int64)
 
 
-def _columns(folder: Path, obs_dim: int, action_shape: tuple[int, ...]) -> dict[str, _Column]:
-    return {
+def _columns(
+    folder: Path, obs_dim: int, action_shape: tuple[int, ...], chances: bool
+) -> dict[str, _Column]:
+    columns = {
         "observations": _Column(folder / "observations.npy", "<f4", (obs_dim,)),
         "actions": _Column(folder / "actions.npy", "<f4" if action_shape else "<i8", action_shape),
         "rewards": _Column(folder / "rewards.npy", "<f4"),
         "terminated": _Column(folder / "terminated.npy", "|b1"),
     }
+    if chances:
+        columns["chances"] = _Column(folder / "chances.npy", "<f4")
+    return columns
 
 
 def load_flat(folder: Path) -> Trajectories:
@@ -285,4 +311,5 @@ def load_flat(folder: Path) -> Trajectories:
         users=np.load(folder / "users.npy"),
         env_id=known["env_id"],
         card=known["card"],
+        chances=column("chances") if (folder / "chances.npy").exists() else None,
     )

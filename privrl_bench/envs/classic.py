@@ -1,4 +1,4 @@
-"""Gymnasium's CartPole, Acrobot and Pendulum for many slots at once, in NumPy.
+"""Gymnasium's CartPole, Acrobot, MountainCar and Pendulum for many slots at once, in NumPy.
 
 The constants, and Acrobot's equations, are taken from Gymnasium's own objects; what is written here is the
 rest of the step, over arrays. Equal to stepping single environments bit for bit, tested.
@@ -6,11 +6,13 @@ rest of the step, over arrays. Equal to stepping single environments bit for bit
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
 from gymnasium.envs.classic_control.acrobot import AcrobotEnv
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from privrl_bench.envs.slots import StepResult
@@ -159,6 +161,40 @@ class AcrobotSlots(ClassicSlots):
             after[row] = np.clip(after[row], -most, most)
         up = -np.cos(after[0]) - np.cos(after[1] + after[0]) > 1.0
         return after, np.where(up, 0.0, -1.0), up
+
+
+class MountainCarSlots(ClassicSlots):
+    """MountainCar-v0: position and speed; push left, not, right."""
+
+    size, limit = 2, 200
+
+    def __init__(self, config: EnvConfig, count: int):
+        super().__init__(config, count)
+        self._physics = MountainCarEnv()
+
+    def begin(self, rng: np.random.Generator) -> np.ndarray:
+        """See `ClassicSlots.begin`."""
+        return np.array([rng.uniform(low=-0.6, high=-0.4), 0.0])
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """See `ClassicSlots.observe`."""
+        return state.T.astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `ClassicSlots.advance`."""
+        env = self._physics
+        place, speed = state
+        # NumPy's own cosine may differ from Gymnasium's, which is Python's, in the last bit.
+        hill = np.fromiter(map(math.cos, (3 * place).tolist()), np.float64, len(place))
+        pushes = np.asarray(actions, dtype=np.int64) - 1
+        speed = speed + (pushes * env.force + hill * (-env.gravity))
+        speed = np.clip(speed, -env.max_speed, env.max_speed)
+        place = np.clip(place + speed, env.min_position, env.max_position)
+        speed[(place == env.min_position) & (speed < 0)] = 0.0
+        there = (place >= env.goal_position) & (speed >= env.goal_velocity)
+        return np.stack([place, speed]), np.full(len(place), -1.0), there
 
 
 class PendulumSlots(ClassicSlots):

@@ -25,6 +25,7 @@ from scipy.signal import savgol_filter
 from scipy.special import ndtr, ndtri
 
 from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.schema import EnvConfig
 
 MINUTES = 10  # of one step
 GRID = 145  # points of a day
@@ -182,7 +183,7 @@ class Dosing0Slots(ClassicSlots):
     size, limit = 8 + GRID, STEPS
 
     @staticmethod
-    def spaces() -> tuple[gym.spaces.Box, gym.spaces.Box]:
+    def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Box]:
         """Observations and actions."""
         most = np.float32(10.0)
         return gym.spaces.Box(0.0, np.inf, (9,)), gym.spaces.Box(np.float32(0.0), most, (1,))

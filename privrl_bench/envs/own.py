@@ -19,6 +19,8 @@ OWN = {
     "Dosing0-v0": ("dosing:Dosing0Slots", 143),
     "Dosing1-v0": ("dosing:Dosing1Slots", 143),
     "RiverSwim-v0": ("riverswim:RiverSwimSlots", 20),
+    "Chain-v0": ("chain:ChainSlots", 200),
+    "HIV-v0": ("hiv:HivSlots", 200),
 }
 
 
@@ -41,8 +43,9 @@ class SlotEnv(gym.Env[np.ndarray, Any]):
     def __init__(self, name: str, **kwargs: Any):
         kind = slots_class(name)
         # The time limit is Gymnasium's wrapper's.
-        self._slots = kind(EnvConfig(name=name, id=f"{NAMESPACE}/{name}", kwargs=kwargs), 1)
-        self.observation_space, self.action_space = kind.spaces()
+        config = EnvConfig(name=name, id=f"{NAMESPACE}/{name}", kwargs=kwargs)
+        self._slots = kind(config, 1)
+        self.observation_space, self.action_space = kind.spaces(config)
         self._one = np.zeros(1, dtype=np.int64)
 
     def reset(

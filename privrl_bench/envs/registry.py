@@ -178,6 +178,7 @@ SLOTS = {
     "CartPole-v1": "classic:CartPoleSlots",
     "Acrobot-v1": "classic:AcrobotSlots",
     "Pendulum-v1": "classic:PendulumSlots",
+    "MountainCar-v0": "classic:MountainCarSlots",
     "Hopper-v5": "locomotion:HopperSlots",
     "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
     "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
@@ -213,6 +214,15 @@ def tables_of(config: EnvConfig) -> Any:
     own = _own_slots(config)
     found = getattr(own, "tables", None)
     return None if found is None or config.max_episode_steps else found(config)
+
+
+def process_of(config: EnvConfig) -> Any:
+    """The Markov reward process behind an environment with one action (`chain.Process`), or None.
+
+    It has no time limit. (`tables_of` is for problems with a horizon, whose end is a state among the observed.)
+    """
+    found = getattr(_own_slots(config), "process", None)
+    return None if found is None else found(config)
 
 
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:

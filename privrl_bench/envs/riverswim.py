@@ -84,7 +84,7 @@ class RiverSwimSlots(ClassicSlots):
             raise ConfigError("env.kwargs", f"RiverSwim does not take them: {error}") from None
 
     @staticmethod
-    def spaces() -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
+    def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
         """Observations and actions."""
         return gym.spaces.Box(0.0, 1.0, (STATES,)), gym.spaces.Discrete(ACTIONS)
 

@@ -1,11 +1,14 @@
-"""Fixed random Fourier features: a basis that depends on no data."""
+"""Fourier features, random and regular: bases that depend on no data."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 from torch import Tensor
+
+_MOST_WAVES = 100_000
 
 
 class FourierFeatures:
@@ -32,3 +35,35 @@ class FourierFeatures:
             (x @ self._omega.to(x.device)).add_(self._phase.to(x.device)).cos_().mul_(self._scale)
         )
         return torch.cat([waves, torch.ones_like(waves[..., :1])], dim=-1)
+
+
+def fourier_waves(inputs: int, order: int, joint: int | None = None) -> Tensor:
+    """[F, D] whole numbers c in {0, ..., order}^D, the last one changing fastest; (order + 1)^D of them.
+
+    `joint`: only those with at most so many numbers other than 0; None: all.
+
+    Raises: ValueError for a basis too large to be meant.
+
+    Source: Konidaris, Osentoski and Thomas 2011.
+    """
+    if order < 0 or inputs < 1 or (order + 1) ** inputs > _MOST_WAVES:
+        raise ValueError(f"no Fourier basis of order {order} in {inputs} dimensions")
+    every = itertools.product(range(order + 1), repeat=inputs)
+    kept = [c for c in every if joint is None or sum(x > 0 for x in c) <= joint]
+    return torch.tensor(kept, dtype=torch.float64)
+
+
+def fourier_features(obs: Tensor, low: Tensor, high: Tensor, waves: Tensor) -> Tensor:
+    """phi_c(x) = cos(pi c . s), s = x scaled from the box to [0, 1]^D: [..., D] -> [..., F].
+
+    `low` and `high` [D] are the corners of the box, `waves` [F, D] the c (see `fourier_waves`).
+    Outside the box it is what it is at the border. The first feature, of c = 0, is constantly 1.
+    """
+    s = ((obs - low) / (high - low)).clamp(0.0, 1.0)
+    return torch.cos(math.pi * (s @ waves.to(s).T))
+
+
+def fourier_steps(waves: Tensor) -> Tensor:
+    """[F] factors of the step size: 1 / ||c||, and 1 for c = 0."""
+    norm = waves.norm(dim=-1)
+    return torch.where(norm > 0, 1.0 / norm.clamp(min=1.0), 1.0)

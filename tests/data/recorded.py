@@ -19,6 +19,7 @@ CHOICE = gym.spaces.Discrete(4)
 def episode(
     steps: int, seed: int, user: str | None = None, discrete: bool = False, **changes: Any
 ) -> Episode:
+    """Without chances; see `with_chances`."""
     rng = np.random.default_rng(seed)
     ended = np.zeros(steps, dtype=bool)
     ended[-1:] = True
@@ -40,10 +41,21 @@ def some(count: int = 5, discrete: bool = False) -> Iterator[Episode]:
         yield episode(2 + k, k, discrete=discrete)
 
 
+def with_chances(made: Episode) -> Episode:
+    """The same, with behaviour probabilities in (0, 1]."""
+    rng = np.random.default_rng(len(made.rewards))
+    return made._replace(chances=(1 - rng.random(len(made.rewards))).astype(np.float32))
+
+
 def assert_same(a: Episode, b: Episode) -> None:
     """All but the user's name."""
-    for name in Episode._fields[:-1]:
+    for name in Episode._fields:
         x, y = getattr(a, name), getattr(b, name)
+        if name == "user":
+            continue
+        if name == "chances" and y is None:
+            assert x is None
+            continue
         np.testing.assert_array_equal(x, y)
         assert x.dtype == y.dtype, name
 

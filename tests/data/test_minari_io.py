@@ -11,7 +11,17 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import BOX, CHOICE, TORQUE, assert_same, by_minari, episode, fields, some
+from recorded import (
+    BOX,
+    CHOICE,
+    TORQUE,
+    assert_same,
+    by_minari,
+    episode,
+    fields,
+    some,
+    with_chances,
+)
 
 from privrl_bench.data import minari_io
 from privrl_bench.data.minari_io import flatten_steps, local_ids, open_dataset, write_minari
@@ -70,6 +80,28 @@ def test_minari_reads_what_is_written():
         np.testing.assert_array_equal(one.terminations, made.terminated)
         assert dataset.observation_space.contains(one.observations[0])
         assert f"total_steps={2 + k}" in repr(one)
+
+
+def test_chances_are_in_the_infos_of_minari(root):
+    made = [with_chances(e) for e in some(5, discrete=True)]
+    write_minari("known-v0", iter(made), None, BOX, CHOICE, {})
+    back = open_dataset("known-v0")
+    for k, one in enumerate(made):
+        assert_same(back.episode(k), one)
+    for k, one in enumerate(minari.load_dataset("known-v0").iterate_episodes()):
+        kept = one.infos["behaviour_probabilities"]  # of the reset, then of every step
+        assert np.isnan(kept[0])
+        np.testing.assert_array_equal(kept[1:], made[k].chances)
+
+
+def test_wrong_chances_are_named(root):
+    infos = {"behaviour_probabilities": np.ones(4, F4)}  # without the reset's
+    by_minari(root, "test-v0", [fields(GOOD, infos=infos)])
+    with pytest.raises(ConfigError, match=r"episode 0: chances are \[3\], but there are 4 rewards"):
+        open_dataset("test-v0")
+    bad = GOOD._replace(chances=np.zeros(4, F4))
+    with pytest.raises(ConfigError, match=r"episode 0: chances must be in \(0, 1\]"):
+        write_minari("zero-v0", [bad], None, BOX, TORQUE, {})
 
 
 def test_an_environment_that_gymnasium_does_not_know():
@@ -318,8 +350,10 @@ def test_missing_fields_where_minari_reads(root):
 @pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="needs pyarrow")
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
 def test_other_formats(root, data_format):
-    made = list(some())
-    by_minari(root, "test-v0", [fields(e) for e in made], data_format=data_format)
+    made = [with_chances(e) for e in some()]
+    kept = [{"behaviour_probabilities": np.concatenate([[1], e.chances])} for e in made]
+    raw = [fields(e, infos=i) for e, i in zip(made, kept, strict=True)]
+    by_minari(root, "test-v0", raw, data_format=data_format)
     back = open_dataset("test-v0")
     for k, one in enumerate(made):
         assert_same(back.episode(k), one)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import assert_same, episode, some
+from recorded import assert_same, episode, some, with_chances
 
 from privrl_bench.data import trajectories as module
 from privrl_bench.data.trajectories import Episode, check_episode, load_flat, save_flat
@@ -17,15 +17,17 @@ PLAN = st.lists(
 
 
 @settings(deadline=None, max_examples=40)
-@given(PLAN, st.booleans())
-def test_what_is_saved_comes_back(plan, discrete):
+@given(PLAN, st.booleans(), st.booleans())
+def test_what_is_saved_comes_back(plan, discrete, known):
     made = [episode(n, seed, user, discrete) for seed, (n, user) in enumerate(plan)]
+    made = [with_chances(e) for e in made] if known else made
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "new" / "flat"
         save_flat(folder, iter(made), "Env-v0", {"a": [1]})
         back = load_flat(folder)
         assert (back.env_id, back.card) == ("Env-v0", {"a": [1]})
         assert back.episodes == len(made)
+        assert (back.chances is not None) == known
         assert back.steps == sum(len(e.rewards) for e in made)
         np.testing.assert_array_equal(back.lengths, [n for n, _ in plan])
         for k, one in enumerate(made):
@@ -102,6 +104,11 @@ BAD = {
     "observations hold NaN": GOOD._replace(observations=np.full((5, 3), np.nan, F4)),
     "actions hold NaN or inf": GOOD._replace(actions=np.full((4, 2), np.inf, F4)),
     "rewards hold NaN": GOOD._replace(rewards=np.array([0, 0, -np.inf, 0], F4)),
+    r"chances are \[3\], but there are 4 rewards": GOOD._replace(chances=np.ones(3, F4)),
+    r"chances must be in \(0, 1\], .* got 0$": GOOD._replace(chances=np.array([1, 0, 1, 1], F4)),
+    r"chances must be in \(0, 1\], .* got 1.5": GOOD._replace(chances=np.full(4, 1.5, F4)),
+    r"chances must be in \(0, 1\], .* got nan": GOOD._replace(chances=np.full(4, np.nan, F4)),
+    "has chances, unlike those before it": with_chances(GOOD),
     "is terminated before its last step": GOOD._replace(terminated=np.ones(4, bool)),
     "is truncated before its last step": GOOD._replace(truncated=np.ones(4, bool)),
 }
@@ -112,6 +119,11 @@ def test_bad_episodes_are_named(message, tmp_path):
     with pytest.raises(ConfigError, match=f"^data.id: episode 2: {message}"):
         save_flat(tmp_path / "flat", [GOOD, GOOD, BAD[message], GOOD])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_chances_of_some_episodes_only(tmp_path):
+    with pytest.raises(ConfigError, match="episode 1: has no chances, unlike those before it"):
+        save_flat(tmp_path / "flat", [with_chances(GOOD), GOOD])
 
 
 @pytest.mark.parametrize(

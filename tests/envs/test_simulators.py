@@ -127,12 +127,19 @@ def test_pendulum_ends_by_its_time_limit_only() -> None:
 
 
 def test_mountain_car_takes_the_known_step_and_climbs_in_the_known_times() -> None:
-    obs, reward, *_ = at_state(shipped("mountain_car"), (-0.5, 0)).step(2)
+    config = changed(shipped("mountain_car"), backend="loop")
+    obs, reward, *_ = at_state(config, (-0.5, 0)).step(2)
     assert obs == pytest.approx((-0.49917684300, 0.00082315700), abs=1e-7)
     assert reward == -1.0
+    slots = make_slots(shipped("mountain_car"), 1)
+    slots.reset(np.arange(1), [0])
+    slots._state[:, 0] = (-0.5, 0)
+    after = slots.step(np.arange(1), np.array([2]))
+    assert slots._state[:, 0] == pytest.approx((-0.49917684300, 0.00082315700), abs=5e-12)
+    assert (after.rewards[0], after.terminated[0]) == (-1.0, False)
     taken = []
     for start in (-0.6, -0.55, -0.5, -0.45, -0.4):
-        env = at_state(shipped("mountain_car"), (start, 0))
+        env = at_state(config, (start, 0))
         speed, steps, over = 0.0, 0, False
         while not over:
             obs, _, over, cut, _ = env.step(2 if speed >= 0 else 0)
@@ -174,6 +181,8 @@ def test_halfcheetah_takes_the_known_step_from_rest() -> None:
         ("cartpole", (4, 2, 500)),
         ("acrobot", (6, 3, 500)),
         ("mountain_car", (2, 3, 200)),
+        ("chain", (39, 1, 200)),
+        ("hiv", (6, 4, 200)),
         ("pendulum", (3, 1, 200)),
         ("halfcheetah", (17, 6, 1000)),
         ("hopper", (11, 3, 1000)),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import changed, own, shipped
 
-from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, PendulumSlots
+from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, MountainCarSlots, PendulumSlots
 from privrl_bench.envs.locomotion import HalfCheetahSlots, HopperSlots, RolloutPhysics
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
 from privrl_bench.envs.slots import LoopSlots
@@ -83,6 +83,38 @@ def test_native_acrobot_equals_single_environments_bit_for_bit() -> None:
                 assert np.array_equal(x, y)
             ended += int(mine.terminated.sum())
     assert ended > 100
+
+
+def test_native_mountain_car_equals_single_environments_bit_for_bit() -> None:
+    config = changed(shipped("mountain_car"), max_episode_steps=60)
+    native = make_slots(config, 30)
+    assert isinstance(native, MountainCarSlots)
+    loop = make_slots(changed(config, backend="loop"), 30)
+
+    def push_anywhere(rng, count):
+        return rng.integers(3, size=count)
+
+    assert_same_story(native, loop, push_anywhere, 150, seed=8, terminates=False)
+    # From anywhere in the box, to meet both ends.
+    rng = np.random.default_rng(5)
+    everyone, ended, stopped = np.arange(30), 0, 0
+    for _ in range(30):
+        native.reset(everyone, [0] * 30)
+        loop.reset(everyone, [0] * 30)
+        native._state[:] = (rng.uniform([-1.2, -0.07], [0.5, 0.07], (30, 2))).T
+        for slot, state in zip(loop._envs, native._state.T, strict=True):
+            slot.unwrapped.state = state.copy()
+        for _ in range(3):
+            actions = push_anywhere(rng, 30)
+            mine, other = native.step(everyone, actions), loop.step(everyone, actions)
+            for x, y in zip(mine, other, strict=True):
+                assert np.array_equal(x, y)
+            inner = np.array([np.array(e.unwrapped.state) for e in loop._envs]).T
+            assert np.array_equal(native._state, inner)
+            ended += int(mine.terminated.sum())
+            stopped += int((native._state[0] == -1.2).sum())
+    assert ended > 10
+    assert stopped > 10
 
 
 def test_native_pendulum_equals_single_environments_bit_for_bit() -> None:
