@@ -278,35 +278,27 @@ def _largest(last: int, term, beta: float) -> Tensor:  # type: ignore[no-untyped
 # --- known tables
 
 
-def exact_moments(
-    transitions: Tensor,
-    rewards: Tensor,
-    behaviour: Tensor,
-    target: Tensor,
-    start: Tensor,
-    absorbing: Tensor,
-    horizon: int,
-    phi: Tensor,
-    gamma: float,
-) -> Moments:
-    """A, b, C of the behaviour's state distribution: expected visits of `horizon` steps, normalised.
+def visits_within(move: Tensor, start: Tensor, horizon: int) -> Tensor:
+    """[S] expected visits of each state in `horizon` steps.
 
     Args:
-        transitions, rewards: [S, A, S].
-        behaviour, target: [S, A] action probabilities.
-        start: [S]; the part of it on absorbing states plays no step.
-        absorbing: [S] bool: an episode is over there, and features after it are zeros.
-        horizon: steps of an episode at most.
+        move: [S, S] chances of the next state; what is missing to 1 ends the episode.
+        start: [S].
+    """
+    at, visits = start, torch.zeros_like(start)
+    for _ in range(horizon):
+        visits, at = visits + at, at @ move
+    return visits
+
+
+def exact_moments(visits: Tensor, ahead: Tensor, pay: Tensor, phi: Tensor, gamma: float) -> Moments:
+    """A, b, C of the distribution of visited states.
+
+    Args:
+        visits: [S] expected visits under the behaviour, to any scale.
+        ahead: [S, S] chances of the next state under the evaluated policy; the missing part is the end.
+        pay: [S] expected rewards under the evaluated policy.
         phi: [S, d].
     """
-    move = torch.einsum("sa,san->sn", behaviour, transitions)
-    on = (~absorbing).to(move.dtype)
-    at, visits = start * on, torch.zeros_like(start)
-    for _ in range(horizon):
-        visits = visits + at
-        at = (at @ move) * on
-    d = visits / visits.sum()
-    pay = torch.einsum("sa,san,san->s", target, transitions, rewards)
-    ahead = torch.einsum("sa,san->sn", target, transitions) @ (on[:, None] * phi)
-    left = (d[:, None] * phi).mT
-    return Moments(left @ (phi - gamma * ahead), left @ pay, left @ phi)
+    left = (visits / visits.sum()).unsqueeze(-1) * phi
+    return Moments(left.mT @ (phi - gamma * ahead @ phi), left.mT @ pay, left.mT @ phi)

@@ -57,7 +57,9 @@ def z_for(
     def fits(z: float) -> bool:
         return epsilon(Counter({event(z): count}), delta, accountant) <= budget
 
-    low, high = _LEAST_Z, 1.0
+    low, high = 0.25, 1.0
+    while low > _LEAST_Z and fits(low):  # not at once to the end: small z take long
+        low, high = low / 4.0, low
     while not fits(high):
         low, high = high, 4.0 * high
         if high > _MOST_Z:

@@ -18,8 +18,9 @@ alpha H_{1 / alpha}(B || A) for all A and B, so for 0 < alpha < 1 the same bound
 H_alpha(Q || (1 - q) Q + q P). Together they are one function of alpha: 1 at 0, decreasing, at least
 1 - alpha, convex on both sides and at 1 (its slope there is -((1 - q)(1 - p) + q p) on the left and -p on the
 right, p = P(P < Q) <= 1/2). So it is the profile of one pair of distributions (Zhu, Dong and Wang 2022,
-proposition 8), which dominates both orders of the neighbours whatever everybody else's rows are; hence it composes over adaptive rounds (their theorem 10).
-Connecting the profile's values by straight lines in alpha (Doroshenko et al. 2022) only raises it.
+proposition 8), which dominates both orders of the neighbours whatever everybody else's rows are; hence it
+composes over adaptive rounds (their theorem 10). Connecting the profile's values by straight lines in alpha
+(Doroshenko et al. 2022) only raises it.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ def loss_distribution(z: float, n: int, cell: float) -> Any:
 def epsilon_of(rounds: tuple[tuple[float, int, int], ...], delta: float) -> float:
     """Epsilon at `delta` of (z, n, count) rounds: one of n people in each of `count` rounds of every kind.
 
-    The cells are a twentieth of the deviation of one round's loss, within [1e-7, 1e-3]; with any cell the
+    The cells are a tenth of the deviation of one round's loss, within [1e-7, 1e-3]; with any cell the
     number is an upper bound.
     """
     count = sum(k for _, _, k in rounds)
     spread = math.sqrt(sum(k * _variance(z, n) for z, n, k in rounds) / count)
-    cell = float(np.clip(0.05 * spread, 1e-7, 1e-3))
+    cell = float(np.clip(0.1 * spread, 1e-7, 1e-3))
     cell = max(cell, *(_reach(z, n) / _MOST_CELLS for z, n, _ in rounds))
     total = None
     for z, n, k in rounds:

@@ -19,31 +19,26 @@ from privrl_bench.maths.evaluation import (
     mspbe,
     primal_dual_gradient,
     solve,
+    visits_within,
     wis_lstd,
 )
 
 GAMMA = 0.99
 
 
-def chain(states, stay=0.5):
-    """Transitions and rewards [S, 1, S] of a chain that ends in its last state, and who is absorbing."""
-    move = torch.zeros(states, 1, states, dtype=torch.float64)
-    pay = torch.zeros_like(move)
+def chain_moments(states=40, horizon=2_000, stay=0.5):
+    """Of a chain that ends in its last state, which is one of the states and has no feature."""
+    move = torch.zeros(states, states, dtype=torch.float64)
     for s in range(states - 1):
-        move[s, 0, s], move[s, 0, s + 1] = stay, 1 - stay
-    move[-1, 0, -1] = 1.0
-    pay[-2, 0, -1] = 1.0
-    over = torch.zeros(states, dtype=torch.bool)
-    over[-1] = True
-    return move, pay, over
-
-
-def chain_moments(states=40, horizon=20_000):
-    move, pay, over = chain(states)
-    one = torch.ones(states, 1, dtype=torch.float64)
-    start = torch.full((states,), 1.0 / states, dtype=torch.float64)
+        move[s, s] = stay
+        if s < states - 2:
+            move[s, s + 1] = 1 - stay
+    pay = torch.zeros(states, dtype=torch.float64)
+    pay[-2] = 1 - stay
+    start = torch.full((states,), 1.0, dtype=torch.float64)
+    start[-1] = 0.0
     phi = torch.eye(states, dtype=torch.float64)
-    return exact_moments(move, pay, one, one, start, over, horizon, phi, GAMMA)
+    return exact_moments(visits_within(move, start, horizon), move, pay, phi, GAMMA)
 
 
 def test_known_answers_of_the_chain():
