@@ -195,10 +195,6 @@ def _joined(parts: list[_Kept]) -> _Kept:
     """One after the other."""
     steps = np.cumsum([0, *(part.starts[-1] for part in parts)])
     starts = [part.starts[:-1] + at for part, at in zip(parts, steps[:-1], strict=True)]
-    return _Kept(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("obs", "actions", "rewards", "chances", "terminated")
-        ),
-        np.concatenate([*starts, steps[-1:]]),
-    )
+    names = ("obs", "actions", "rewards", "chances", "terminated")
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return _Kept(**columns, starts=np.concatenate([*starts, steps[-1:]]))

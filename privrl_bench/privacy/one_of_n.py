@@ -54,7 +54,7 @@ def profile(epsilons: np.ndarray, z: float, n: int) -> np.ndarray:
 
 def _amplified(epsilons: np.ndarray, mu: float, q: float) -> np.ndarray:
     """q H_a(N(mu, 1) || N(0, 1)) with exp(epsilon) = 1 + q (a - 1), epsilon >= 0."""
-    from scipy.special import log_ndtr, ndtr  # type: ignore[import-untyped]
+    from scipy.special import log_ndtr, ndtr
 
     a = np.log1p(np.expm1(epsilons) / q)  # log of it
     there = ndtr(mu / 2.0 - a / mu) - np.exp(a + log_ndtr(-mu / 2.0 - a / mu))

@@ -153,9 +153,9 @@ class PrivacyPlan:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same people compose"
             )
-        if configs[0].sampling == "poisson" and "dataset" not in self.notes:
+        if configs[0].sampling in ("poisson", "one_of_n") and "dataset" not in self.notes:
             self.notes["sampling"] = (
-                "simulated: a deployment must draw everybody, afresh and in secret"
+                "simulated: a deployment must draw among all people, afresh and in secret"
             )
         for noise in noises:
             if type(noise) not in (SeededNoise, SecureNoise):

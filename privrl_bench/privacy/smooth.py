@@ -38,7 +38,7 @@ def spent_delta(epsilon: float, move: float, stretch: float, size: int) -> float
 
     Each step is at epsilon / 2; the order of the two that costs more counts.
     """
-    from scipy.stats import chi2, norm  # type: ignore[import-untyped]
+    from scipy.stats import chi2, norm
 
     half = epsilon / 2.0
     moved = norm.cdf(move / 2 - half / move) - math.exp(half) * norm.cdf(-move / 2 - half / move)
