@@ -71,13 +71,13 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("privacy.adjacency=zero_out",), "privacy.adjacency: one_of_n sampling knows how many"),
         (("privacy.users_per_round=2",), "privacy.users_per_round: one_of_n sampling has none"),
         (("privacy.accountant=gaussian",), "privacy.accountant: gaussian is for fixed cohorts"),
-        (("privacy=smooth",), "privacy.mechanism: algo=gpope takes gaussian|privacy.sampling"),
+        (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),
         (("algo=dp_lsw", "rounds=3"), "rounds: algo=dp_lsw has one release, got 3"),
         (("algo=dp_lsw", "algo.return_low=1"), "algo.return_low: must be <= 0 <= algo.return_high"),
         (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
-        (("algo=lstd", "privacy=one_of_n"), "privacy: algo=lstd trains on everybody's pooled"),
+        (("algo=lstd", "privacy=one_of_n"), "privacy.mechanism: everybody sampling is analysed"),
         (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
         (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
     ],
@@ -247,7 +247,8 @@ ERRORS = [
     ),
     (
         "privacy=1",
-        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, poisson, trajectory, tree",
+        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, one_of_n, poisson, "
+        "smooth, trajectory, tree",
     ),
     (
         "algoo=dppg",
