@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
 # Words that every room may use; arrows to them would say nothing.
-WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals")
+WORDS = (*("errors", "schema", "types", "streams", "metrics", "measure", "machine", "signals"),)
 # room -> (x, y, what it is for)
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
@@ -36,6 +36,8 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "reproduce": (0, -0.8, "papers' tables"),
     "collect": (1, -0.8, "makes datasets"),
     "people": (2, -0.8, "who keep what\nthey did"),
+    "played": (3, -0.8, "who played\nonce"),
+    "values": (4, -0.8, "errors of\nvalues"),
     "trivial": (5, 3, "learns nothing"),
     "exact": (4, 3, "known tables"),
     "envs": (0, 2, "slots"),
