@@ -1,7 +1,11 @@
-"""The command `privrl-collect`: play many training runs at once and keep every episode as a dataset.
+"""The command `privrl-collect`: play training runs, or a known policy, and keep every episode as a dataset.
 
     privrl-collect env=pendulum algo=ddpg runs=6 steps=20_000 name=pendulum/small-v0
     privrl-collect +collect=primorl env=pendulum
+    privrl-collect env=mountain_car env.max_episode_steps=1000 policy=mountain_car:epsilon:0.05 episodes=1_000
+
+With `policy` (uniform, or a file of action values; see nets/known.py) every step has the chance of its action
+beside it: data that policies are evaluated on. `together` is how many runs or episodes are played side by side.
 
 The dataset is a local Minari one; its card (a picture of returns, provenance, the words) lies beside the work
 folder outputs/collect/<name>. The same command goes on where it stopped; later words win, others are those of
@@ -11,8 +15,9 @@ folder outputs/collect/<name>. The same command goes on where it stopped; later 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +27,14 @@ import torch
 from privrl_bench import config as words_to_config
 from privrl_bench.assemble import assemble
 from privrl_bench.data.minari_io import check_id, local_ids, open_dataset, write_minari
+from privrl_bench.data.shards import read_shard, write_shard
 from privrl_bench.data.trajectories import Episode
-from privrl_bench.envs.registry import make_env
+from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.log.progress import Progress
+from privrl_bench.nets.known import known_policy
+from privrl_bench.play import Playing
 from privrl_bench.report.plots import figure
 from privrl_bench.rundir import provenance, write_json
 from privrl_bench.schema import RunConfig
@@ -34,6 +42,7 @@ from privrl_bench.session import Session
 from privrl_bench.signals import catching_signals
 
 _OWN = ("runs", "steps", "name", "together")
+_OWN_PLAY = ("policy", "episodes", "name", "together")
 _SAVE_EVERY = 50_000  # steps between checkpoints
 
 
@@ -47,19 +56,74 @@ class Order(NamedTuple):
     words: tuple[str, ...]
 
 
-def parse(arguments: Sequence[str]) -> Order:
-    """Split our own words from those of a run. Raises ConfigError."""
+class PlayOrder(NamedTuple):
+    """So many `episodes` of the known policy `policy`, `together` of them at a time, as dataset `name`."""
+
+    policy: str
+    episodes: int
+    name: str
+    together: int
+    words: tuple[str, ...]
+
+
+def _split(arguments: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Our own words by key, and those of a run. Raises ConfigError."""
     own: dict[str, str] = {}
     rest: list[str] = []
     for word in arguments:
         key, _, value = word.partition("=")
-        if key in _OWN:
+        if key in keys:
             own[key] = value
         else:
-            near = suggest(key, _OWN) if "." not in key and "=" not in word else ""
+            near = suggest(key, keys) if "." not in key and "=" not in word else ""
             if near:
                 raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
             rest.append(word)
+    return own, rest
+
+
+def _number(key: str, text: str) -> int:
+    """Raises ConfigError."""
+    try:
+        found = int(text.replace("_", ""))
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ConfigError(key, f"must be a whole number >= 1, got {text}")
+    return found
+
+
+def parse_play(arguments: Sequence[str]) -> PlayOrder:
+    """An order with `policy=`. Raises ConfigError."""
+    own, rest = _split(arguments, _OWN_PLAY)
+    for word in rest:
+        key = word.partition("=")[0].lstrip("+")
+        if key in ("runs", "steps", "collect", "algo", "privacy", "data"):
+            raise ConfigError(key, f"goes with training runs; policy= takes {', '.join(_OWN_PLAY)}")
+    env = next((w.partition("=")[2] for w in rest if w.startswith("env=")), "")
+    if not env:
+        raise ConfigError(
+            "env", "say which: privrl-collect env=chain policy=uniform episodes=1_000"
+        )
+    policy = own.get("policy", "")
+    # Of a path, the file's name.
+    short = re.sub(r"[^a-zA-Z0-9]+", "-", re.sub(r"^.*/|\.json", "", policy)).strip("-").lower()
+    return PlayOrder(
+        policy,
+        _number("episodes", own.get("episodes", "1_000")),
+        own.get("name", f"{env}/{short}-v0".replace("_", "-")),
+        _number("together", own.get("together", "256")),
+        tuple(rest),
+    )
+
+
+def parse(arguments: Sequence[str]) -> Order:
+    """An order of training runs. Raises ConfigError."""
+    own, rest = _split(arguments, _OWN)
+    if any(word.startswith("episodes=") for word in rest):
+        raise ConfigError(
+            "episodes", "goes with policy=<name>; training runs take runs= and steps="
+        )
     preset = {}
     for word in list(rest):
         if word.startswith("+collect="):
@@ -68,14 +132,7 @@ def parse(arguments: Sequence[str]) -> Order:
     rest = [*preset.pop("words", ()), *rest]
     own = {**{k: str(v) for k, v in preset.items()}, **own}
     numbers = {"runs": "8", "steps": "20_000", "together": "64"} | own
-    found = {}
-    for key in ("runs", "steps", "together"):
-        try:
-            found[key] = int(numbers[key].replace("_", ""))
-        except ValueError:
-            found[key] = 0
-        if found[key] < 1:
-            raise ConfigError(key, f"must be a whole number >= 1, got {numbers[key]}")
+    found = {key: _number(key, numbers[key]) for key in ("runs", "steps", "together")}
     env = next((w.partition("=")[2] for w in rest if w.startswith("env=")), "")
     if not env:
         raise ConfigError("env", "say which: privrl-collect env=pendulum runs=6 steps=20_000")
@@ -171,16 +228,7 @@ class Part:
         """Episodes first: a checkpoint never stands without what came before it."""
         episodes = tape.taken()
         if episodes:
-            columns: dict[str, Any] = {
-                name: np.concatenate([getattr(e, name) for e in episodes])
-                for name in ("observations", "actions", "rewards", "terminated", "truncated")
-            }
-            columns["lengths"] = np.array([len(e.rewards) for e in episodes])
-            target = self.folder / f"{session.round:08d}.npz"
-            half = target.with_suffix(".part")
-            with half.open("wb") as file:
-                np.savez(file, **columns)
-            half.replace(target)
+            write_shard(self.folder / f"{session.round:08d}.npz", episodes)
         half = self.folder / "checkpoint.part"
         begun = {name: torch.from_numpy(x) for name, x in tape.get_state().items()}
         torch.save(session.snapshot() | {"tape": begun}, half)
@@ -189,34 +237,73 @@ class Part:
     def episodes(self) -> Iterator[Episode]:
         """Everything that was played, in order."""
         for shard in sorted(self.folder.glob("*.npz")):
-            with np.load(shard) as content:
-                columns = {name: content[name] for name in content.files}
-            ends = np.cumsum(columns["lengths"])
-            for k, end in enumerate(ends):
-                rows = slice(end - columns["lengths"][k], end)
-                yield Episode(
-                    columns["observations"][rows.start + k : end + k + 1],
-                    columns["actions"][rows],
-                    columns["rewards"][rows],
-                    columns["terminated"][rows],
-                    columns["truncated"][rows],
-                )
+            yield from read_shard(shard)
+
+
+def collect_play(order: PlayOrder, root: Path) -> int:
+    """Play the episodes that are missing, then write the dataset. Returns the exit code; raises ConfigError."""
+    config = words_to_config.compose([*order.words, "log=none", "eval.every=0"])
+    spec = env_spec(config.env)
+    policy = known_policy(order.policy, config.env, spec)
+    _check_name(order.name)
+    folder = root / order.name.replace("/", "-")
+    if _is_there(order.name):
+        return 0
+    torch.set_num_threads(config.hardware.threads)
+    _check_same(folder / "order.json", order)
+    playing = Playing(
+        folder / "episodes", config.env, spec, policy, config.seed, order.episodes, order.together
+    )
+    print(f"collect {order.name}: {order.episodes} episodes of {order.policy}, {config.env.label}")
+    print(f"  folder  {folder}", flush=True)
+    progress = Progress(order.episodes, True, f"{order.policy} {config.env.label}", unit="episodes")
+    try:
+        with catching_signals() as stop:
+            if not playing.run(progress, stop):
+                return _interrupted(progress, stop)
+    finally:
+        progress.close()
+    chances = [e.chances for e in playing.episodes() if e.chances is not None]
+    card = {
+        "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
+        f"{config.env.label}, with the chance of every action",
+        "algorithm_name": order.policy,
+        "policy": order.policy,
+        "words": list(order.words),
+        "smallest_chance": float(min(x.min() for x in chances)),
+    }
+    return _publish(order.name, playing.episodes, config, card, folder)
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_id(name)
+    except ConfigError as error:
+        raise ConfigError("name", error.problem) from None
+
+
+def _is_there(name: str) -> bool:
+    """Whether the dataset exists, and then says so."""
+    if name not in local_ids():
+        return False
+    found = open_dataset(name)
+    print(f"skipped  {name} is there: {found.episodes} episodes; another name=, or delete it")
+    return True
+
+
+def _interrupted(progress: Progress, stop: Any) -> int:
+    progress.close()
+    print("interrupted; the same command goes on", file=sys.stderr)
+    return 128 + (stop.signal or 2)
 
 
 def collect(order: Order, root: Path) -> int:
     """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
-    try:
-        check_id(order.name)
-    except ConfigError as error:
-        raise ConfigError("name", error.problem) from None
+    _check_name(order.name)
     configs = configs_of(order)
     assemble(configs[:1], [None])  # every ConfigError before a folder is made
     folder = root / order.name.replace("/", "-")
-    if order.name in local_ids():
-        found = open_dataset(order.name)
-        print(
-            f"skipped  {order.name} is there: {found.episodes} episodes; another name=, or delete it"
-        )
+    if _is_there(order.name):
         return 0
     torch.set_num_threads(configs[0].hardware.threads)
     _check_same(folder / "order.json", order)
@@ -231,26 +318,34 @@ def collect(order: Order, root: Path) -> int:
             before = 0
             for part in parts:
                 if not part.done and not part.play(progress, before, stop):
-                    progress.close()
-                    print("interrupted; the same command goes on", file=sys.stderr)
-                    return 128 + (stop.signal or 2)
+                    return _interrupted(progress, stop)
                 before += len(part.configs) * order.steps
     finally:
         progress.close()
-    return _publish(order, configs[0], parts, folder)
-
-
-def _publish(order: Order, config: RunConfig, parts: Sequence[Part], folder: Path) -> int:
-    """From the work folder to a Minari dataset, with its card."""
-    returns = np.array([e.rewards.sum(dtype=np.float64) for p in parts for e in p.episodes()])
-    quantiles = np.quantile(returns, [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0]).round(2).tolist()
     card = {
-        "description": f"every episode of {order.runs} training runs of {config.algo.name} on "
-        f"{config.env.label}, {order.steps} steps each, from the first to the last",
-        "algorithm_name": config.algo.name,
+        "description": f"every episode of {order.runs} training runs of {label}, {order.steps} steps each, "
+        "from the first to the last",
+        "algorithm_name": configs[0].algo.name,
         "words": list(order.words),
         "runs": order.runs,
         "steps": order.steps,
+    }
+    return _publish(
+        order.name, lambda: (e for part in parts for e in part.episodes()), configs[0], card, folder
+    )
+
+
+def _publish(
+    name: str,
+    episodes: Callable[[], Iterable[Episode]],
+    config: RunConfig,
+    card: dict[str, Any],
+    folder: Path,
+) -> int:
+    """From the work folder to a Minari dataset, with its card."""
+    returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes()])
+    quantiles = np.quantile(returns, [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0]).round(2).tolist()
+    card = card | {
         "returns": {
             "episodes": len(returns),
             "mean": float(returns.mean()),
@@ -261,24 +356,23 @@ def _publish(order: Order, config: RunConfig, parts: Sequence[Part], folder: Pat
     env = make_env(config.env)
     spaces = env.observation_space, env.action_space
     env.close()
-    every = (episode for part in parts for episode in part.episodes())
     print(f"  writing {len(returns)} episodes", flush=True)
-    path = write_minari(order.name, every, config.env.id, *spaces, card)
+    path = write_minari(name, episodes(), config.env.id, *spaces, card)
     write_json(folder / "card.json", card)
     with figure(folder / "returns.png", 1) as (axes,):
         axes.hist(returns, bins=60, color="C0")
-        axes.set_title(f"{order.name}: {len(returns)} episodes")
+        axes.set_title(f"{name}: {len(returns)} episodes")
         axes.set_xlabel("return of an episode")
         axes.set_ylabel("episodes")
     print(
-        f"done  {order.name}: {len(returns)} episodes, returns from {quantiles[0]:g} to {quantiles[-1]:g}, "
+        f"done  {name}: {len(returns)} episodes, returns from {quantiles[0]:g} to {quantiles[-1]:g}, "
         f"median {quantiles[3]:g}\n      {path}\n      look at {folder / 'returns.png'}",
         flush=True,
     )
     return 0
 
 
-def _check_same(path: Path, order: Order) -> None:
+def _check_same(path: Path, order: Order | PlayOrder) -> None:
     """A folder belongs to one order. Raises ConfigError."""
     mine = order._asdict() | {"words": sorted(order.words)}
     if path.exists() and json.loads(path.read_text()) != mine:
@@ -294,6 +388,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(__doc__)
         return 0
     try:
+        if any(word.partition("=")[0] == "policy" for word in given):
+            return collect_play(parse_play(given), Path("outputs/collect"))
         return collect(parse(given), Path("outputs/collect"))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

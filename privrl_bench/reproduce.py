@@ -10,14 +10,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from privrl_bench import cli, config, jobs
 from privrl_bench.collect import collect, parse
+from privrl_bench.data.minari_io import open_dataset
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.report.paper import Cell, Line, Panel, Picture, Table, write_item
 from privrl_bench.report.runs import load_run
@@ -107,7 +109,9 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
                 if cell.paper_like:
                     lines.append(Line(cell.label, False, [cell.paper_like]))
                 if cell.formal:
-                    lines.append(Line(f"{cell.label}, formal", True, [cell.formal]))
+                    noised = "privacy.z=0" not in cell.formal.words
+                    label = f"{cell.label}, formal" if noised else cell.label
+                    lines.append(Line(label, noised, [cell.formal]))
             panels.append(Panel(env, lines))
         return Picture(item["title"], kind, panels)
     panels = []
@@ -162,12 +166,26 @@ def reproduce(
     code = 0
     if not only_report:
         wants = list(dict.fromkeys(w for item in items.values() for w in wants_of(item)))
-        code = gather(paper, scale, {w.env for w in wants}) or drive(wants, root / "runs")
+        orders = [item.facts.get("collect") for item in items.values() if isinstance(item, Picture)]
+        code = gather(paper, scale, {w.env for w in wants})
+        code = code or sum(
+            collect(parse(order), Path("outputs/collect")) for order in orders if order
+        )
+        code = code or drive(wants, root / "runs")
     for name, item in items.items():
         runs, trivial = load(root / "runs", item), trivial_scores(item)
+        if isinstance(item, Picture) and "data" in item.facts:
+            item = replace(item, facts=item.facts | {"values": observations(item.facts["data"])})
         page = write_item(item, paper.content["paper"], root / name, runs, trivial)
         print(f"look at {page}", flush=True)
     return code
+
+
+def observations(name: str) -> np.ndarray:
+    """[N, D] observations of a local dataset before every step. Raises ConfigError: it is not there."""
+    flat = open_dataset(name)
+    first = np.arange(flat.steps) + np.repeat(np.arange(flat.episodes), flat.lengths)
+    return np.asarray(flat.observations[first], dtype=np.float64)
 
 
 def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:

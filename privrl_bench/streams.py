@@ -18,7 +18,7 @@ from privrl_bench.types import generator
 # Fixed tags, so that adding a stream never changes the others.
 _TAGS = {
     **{"env": 11, "init": 12, "policy": 13, "local": 14, "eval_env": 15, "eval_policy": 16},
-    "improve": 17,
+    **{"improve": 17, "play_env": 18, "play_policy": 19},
 }
 
 

@@ -52,7 +52,8 @@ def rollout_of(
 
 def tensors(users: UserBatch) -> dict[str, torch.Tensor]:
     """The tensors of a batch by name."""
-    return {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+    every = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+    return {name: x for name, x in every.items() if x is not None}
 
 
 def assert_same_users(a: UserBatch, b: UserBatch) -> None:

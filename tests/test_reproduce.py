@@ -135,3 +135,19 @@ def test_verdicts() -> None:
     found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
     assert found == ["no run", "below", "inside", "above"]
     assert verdict(Table("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")
+
+
+def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
+    rows = [
+        ["pendulum", f"z {z}", 1.0, 1.0, None, ["algo=primorl", f"privacy.z={z}"]] for z in (0, 1)
+    ]
+    items = {
+        "table1": {"title": "Table 1", "rows": rows},
+        "fig2": {"title": "Figure 2", "picture": "curves", "like": "table1"},
+    }
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY | {"items": items}))
+    (panel,) = picture_of(Paper(tmp_path / "tiny.yaml"), "fig2", "smoke", None).panels
+    assert [(line.label, line.formal) for line in panel.lines] == [
+        ("z 0", False),
+        ("z 1, formal", True),
+    ]

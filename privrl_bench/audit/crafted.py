@@ -113,7 +113,7 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Parts) -> Use
         parts: for the public bounds.
     """
     copies = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
-    made = replace(users, **{name: x.clone() for name, x in copies.items()})
+    made = replace(users, **{name: x.clone() for name, x in copies.items() if x is not None})
     steps = users.mask.shape[-1]
     sign = torch.where(torch.arange(steps) % 2 == 0, 1.0, -1.0)
     made.obs[:, 0] = sign[:, None] * signs

@@ -323,7 +323,11 @@ class World:
 
     def on_users(self, users: UserBatch) -> UserBatch:
         """The data of a round; a null user's are blank."""
-        names = [f.name for f in fields(users) if f.name != "stats"]
+        names = [
+            f.name
+            for f in fields(users)
+            if f.name != "stats" and getattr(users, f.name) is not None
+        ]
         u = self._slot or 0
         if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}

@@ -18,8 +18,8 @@ class Progress:
     """Shows steps, speed, time left, the last evaluated return and the epsilon spent so far.
 
     `total_steps` and `initial_steps` count environment steps; the speed counts only the steps of
-    this process, so a resumed run starts at `initial_steps` without looking fast. `stream` and
-    `clock` are for tests.
+    this process, so a resumed run starts at `initial_steps` without looking fast. `unit` is another word for
+    what is counted. `stream` and `clock` are for tests.
     """
 
     def __init__(
@@ -30,12 +30,13 @@ class Progress:
         initial_steps: int = 0,
         *,
         result: str = "return",
+        unit: str = "steps",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(int(total_steps), 1)
         self._initial = self._steps = int(initial_steps)
-        self._label = label
+        self._label, self._unit = label, unit
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
         self._started = self._last_line = clock()
@@ -87,7 +88,7 @@ class Progress:
             initial=min(self._initial, self._total),
             desc=self._label,
             file=self._stream,
-            unit=" steps",
+            unit=f" {self._unit}",
             unit_scale=True,
             dynamic_ncols=True,
             mininterval=BAR_EVERY_S,
@@ -104,9 +105,9 @@ class Progress:
         speed = (self._steps - self._initial) / max(self._last_line - self._started, 1e-9)
         left = (self._total - self._steps) / speed if speed > 0 else math.inf
         parts = [
-            f"{self._label}: {self._steps:,} of {self._total:,} steps "
+            f"{self._label}: {self._steps:,} of {self._total:,} {self._unit} "
             f"({100 * self._steps / self._total:.0f} %)",
-            f"{speed:,.0f} steps/s",
+            f"{speed:,.0f} {self._unit}/s",
             self._results(),
             f"{duration(left)} left",
         ]

@@ -41,6 +41,12 @@ def _energy(obs: Tensor) -> Tensor:
     return torch.where(near, hold, pump).clamp(-2.0, 2.0).unsqueeze(-1)
 
 
+def _drugs(obs: Tensor) -> Tensor:
+    """HIV: both drugs above 300 infected cells per ml, RTI alone above 100, none below."""
+    ill = 10.0 ** obs[..., 2] + 10.0 ** obs[..., 3]
+    return torch.where(ill > 300, 3, torch.where(ill > 100, 1, 0))
+
+
 # By `env.name`: rules that need no data of anybody.
 TRIVIAL: dict[str, Trivial] = {
     "cartpole": Trivial("push where the pole falls", lambda o: (o[..., 2] + o[..., 3] > 0).long()),
@@ -55,6 +61,7 @@ TRIVIAL: dict[str, Trivial] = {
     "cartpole_swingup": Trivial("do nothing", _constant(0.0)),
     "dosing0": Trivial("dose 2.9 always", _constant(2.9)),
     "dosing1": Trivial("dose 2.9 always", _constant(2.9)),
+    "hiv": Trivial("drugs by infected cells", _drugs),
     "riverswim": Trivial("right always", lambda o: torch.ones(o.shape[:-1], dtype=torch.long)),
 }
 

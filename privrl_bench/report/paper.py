@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.report import convergence, page
+from privrl_bench.report import convergence, page, states
 from privrl_bench.report.plots import figure, legend_below, steps_axis
 from privrl_bench.report.runs import Run, number
 from privrl_bench.report.stats import mean_ci
@@ -455,5 +455,10 @@ _DRAW = {
     "riverswim": _draw_riverswim,
     "held": convergence.draw_held,
     "boxes": convergence.draw_boxes,
+    "states": states.draw_states,
 }
-_NUMBERS = {"held": convergence.table, "boxes": convergence.table}
+_NUMBERS = {
+    "held": convergence.table,
+    "boxes": convergence.table,
+    "states": states.state_table,
+}

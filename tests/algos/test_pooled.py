@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, random_users
+from helpers import BOX, CHOICE, random_users, tensors
 from pooled_reference import HIDDEN, STEPS, STREAMS, USERS, made, one_round
 
 from privrl_bench.algos.a2c import A2c
@@ -44,9 +44,8 @@ def test_a_replica_is_the_same_alone_and_in_company(kind, config) -> None:
         setattr(users, name, getattr(users, name).float())
     both, _, _ = algo.local(state, users, STREAMS).take()
     half = State(0, {n: x[1:] for n, x in state.tensors.items()})
-    for name, x in vars(users).items():
-        if name != "stats":
-            setattr(users, name, x[1:])
+    for name, x in tensors(users).items():
+        setattr(users, name, x[1:])
     alone, _, _ = algo.local(half, users, STREAMS[1:]).take()
     assert torch.equal(both["actor"][1:], alone["actor"])
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers import tensors
 from offline_runs import assert_same, config_of, played, session
 
 from privrl_bench import training
@@ -90,7 +91,7 @@ def test_the_slot_gives_the_random_order_of_her_steps_and_nothing_else(sets, mon
     one = session("primorl", sets)
     users, rows, _ = users_and_rows(one)
     turn = torch.randperm(users.valid.shape[1], generator=torch.Generator().manual_seed(0))
-    moved = {name: getattr(users, name)[:, turn] for name in vars(users) if name != "stats"}
+    moved = {name: x[:, turn] for name, x in tensors(users).items()}
     again, *_ = one.parts.algo.local(one.state, replace(users, **moved), one.parts.streams).take()
     assert torch.equal(torch.cat(list(again.values()), dim=-1), rows[:, turn])
     one.close()

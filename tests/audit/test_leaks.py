@@ -29,7 +29,7 @@ SMALL = (
     *("env.user_steps=16", "env.max_episode_steps=40"),
 )
 # Without values of their own; and balance is swingup from another start.
-GENERIC = {"gym", "dmc", "cartpole_balance"}
+GENERIC = {"gym", "dmc", "cartpole_balance", "sentiment", "sentiment_small"}  # texts: no simulator
 POISSON = ("privacy=poisson", "privacy.population=40")
 
 

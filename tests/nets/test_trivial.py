@@ -33,6 +33,7 @@ def score(name, episodes):
         ("riverswim", 3.397, 0.9),
         ("pendulum", -180.0, 60.0),
         ("mountain_car", -119.0, 15.0),
+        ("hiv", 4.96331e7, 1e3),
     ],
 )
 def test_rules_score_the_known_means(name, mean, tolerance) -> None:
