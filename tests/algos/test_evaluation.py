@@ -9,6 +9,7 @@ import torch
 from helpers import open_gate
 
 from privrl_bench.assemble import assemble
+from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
 from privrl_bench.config import compose
 from privrl_bench.data.minari_io import write_minari
 from privrl_bench.data.trajectories import Episode
@@ -253,3 +254,15 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
         parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
     assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
+
+
+def test_canaries_stand_where_the_drawn_person_would():
+    config = config_of("algo=gpope", "privacy.z=2", "env.max_episode_steps=8")
+    found = run_canaries(config, 120, 4, True, lambda line: None)
+    assert found.rounds == 120
+    assert found.mu == 1.0
+    inside, outside = found.split()
+    assert 0.4 < inside.mean() - outside.mean() < 1.6
+    assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)
+    with pytest.raises(ConfigError, match="privacy=smooth noises one answer"):
+        refuse_unauditable(config_of("algo=dp_lsw"))
