@@ -114,7 +114,7 @@ def test_table_1_signs():
     """Noise grows with smaller epsilon, smaller delta, more rounds; it falls with more people."""
 
     def z(budget=1.0, delta=1e-5, rounds=100, n=50):
-        return z_for(budget, lambda z: event(z, n), rounds, delta, "pld", 2)
+        return z_for(budget, lambda z: event(z, n), rounds, delta, "pld", 1)
 
     usual = z()
     assert z(budget=0.5) > usual
