@@ -113,14 +113,14 @@ def test_adversarial_people_stay_below_the_composition():
 def test_table_1_signs():
     """Noise grows with smaller epsilon, smaller delta, more rounds; it falls with more people."""
 
-    def z(budget=1.0, delta=1e-5, rounds=100, n=50):
-        return z_for(budget, lambda z: event(z, n), rounds, delta, "pld", 1)
+    def z(budget=1.0, delta=1e-5, rounds=50, n=30):
+        return z_for(budget, lambda z: event(z, n), rounds, delta, "pld", 2)
 
     usual = z()
     assert z(budget=0.5) > usual
     assert z(delta=1e-7) > usual
-    assert z(rounds=400) > usual
-    assert z(n=200) < usual
+    assert z(rounds=200) > usual
+    assert z(n=120) < usual
 
 
 # --- the gate
