@@ -175,7 +175,7 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             f"T={config.env.max_episode_steps or 'the episode limit'}",
             f"at most {data.most} episodes of one user",
         ]
-        if config.privacy.sampling == "poisson":
+        if config.privacy.drawn:
             exact = config.privacy.population == split.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
@@ -184,6 +184,9 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
             "another's, though whoever collected them may have learned from one to the next"
         )
+    elif config.algo.evaluates:
+        public.append(f"population={config.privacy.population}, exactly the people who played")
+        notes["people"] = "a person's randomness is her own, whoever else played"
     elif config.privacy.sampling == "poisson":
         notes["people"] = "a person's randomness is her own, whoever else joins the round"
     notes["scope"] = (
@@ -207,6 +210,9 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     """
     config = configs[0]
     _check_equal(configs)
+    if config.algo.everybody:
+        configs = [replace(c, rounds=1) for c in configs]
+        config = configs[0]
     if config.data.id is None:
         spec, data = env_spec(config.env), None
     else:
@@ -261,9 +267,14 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
             f"must be at least the {data.users} private users of {data.name}, got {people}",
         )
     found = []
+    if config.algo.evaluates and people not in (None, data.users):
+        raise ConfigError(
+            "privacy.population",
+            f"is exact and public: the {data.users} private users of {data.name}, or unset; got {people}",
+        )
     for c in configs:
         privacy = c.privacy
-        if privacy.sampling == "poisson":
+        if privacy.drawn:
             privacy = replace(privacy, population=people or data.users)
         found.append(replace(c, env=env, privacy=privacy))
     return spec, data, found
@@ -319,11 +330,17 @@ def _build(
         config.privacy.mechanism,
         lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
         None if data is None else DatasetSource(data, config.env, 1, 1, steps).public(),
+        config.env,
+        config.data.policy,
+        config.privacy.population or 0,
+        config.privacy.epsilon,
+        config.privacy.delta,
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
-    unit = algo.unit() or unit_of(config.env, spec.limit, steps, poisson, data)
+    many = data is not None and data.most > 1  # then a user is more than one trajectory
+    unit = (None if many else algo.unit()) or unit_of(config.env, spec.limit, steps, poisson, data)
     devices = None
     if at_home:
         noised = config.privacy.rewards == "noised"
@@ -380,6 +397,8 @@ def _nobodys(
 def _settings(config: RunConfig) -> int:
     """A number that differs between runs whose rows, noise or schedule differ."""
     parts: tuple[Any, ...] = (config.algo, config.env, config.privacy, config.total_steps)
+    if config.algo.evaluates:
+        parts = (*parts, config.data, config.rounds, config.env.obs_low, config.env.obs_high)
     if config.privacy.mechanism == "local":  # what the repr leaves out
         env = config.env
         boxes = (env.obs_low, env.obs_high, env.obs_noise_scale, env.reward_low, env.reward_high)

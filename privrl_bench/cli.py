@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from privrl_bench import config, jobs, mistakes
 from privrl_bench.errors import ConfigError
 from privrl_bench.jobs import Outcome, check_hardware, one_line
+from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
@@ -236,16 +237,18 @@ def finish_sweep(outcomes: list[Outcome], code: int) -> int:
 
 def report(outcomes: list[Outcome]) -> str:
     """A table with one line per job: folder, status, mean return, epsilon, reason."""
-    rows = [("folder", "status", "return", "epsilon", "reason")]
+    measures = [measure_of(outcome.summary) for outcome in outcomes]
+    names = "/".join(dict.fromkeys(measure.name for measure in measures))
+    rows = [("folder", "status", names, "epsilon", "reason")]
     rows += [
         (
             _short(outcome.folder),
             outcome.status,
-            _number((outcome.summary.get("return") or {}).get("mean")),
+            _number((outcome.summary.get(measure.name) or {}).get("mean")),
             _epsilon(outcome.summary.get("epsilon")),
             one_line(outcome.reason),
         )
-        for outcome in outcomes
+        for outcome, measure in zip(outcomes, measures, strict=True)
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = [

@@ -34,6 +34,11 @@ class Evaluation:
     returns: np.ndarray
     lengths: np.ndarray
 
+    @property
+    def value(self) -> float:
+        """What a run is judged by."""
+        return float(self.returns.mean())
+
 
 class Evaluator:
     """Plays whole episodes with released parameters on the evaluation streams.

@@ -36,6 +36,14 @@ _DECLARED = (
     Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
     Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
     Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
+    Metric("eval/mspbe", "value^2", "down", "released", "mean squared projected Bellman error"),
+    Metric(
+        "eval/relative_mspbe",
+        "value^2 / reward",
+        "down",
+        "released",
+        "the same over the average reward of the evaluated policy",
+    ),
     Metric("exact/return", "return", "up", "released", "expected return, by dynamic programming"),
     Metric(
         "exact/regret", "return", "down", "released", "sum over episodes of best minus expected"

@@ -8,6 +8,7 @@ from privrl_bench.metrics import check_declared
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.rundir import RunDir
 from privrl_bench.session import Session
+from privrl_bench.values import ValueEvaluation
 
 TIMING = ("wall_seconds", "steps_per_second")
 
@@ -19,7 +20,7 @@ class Rows:
     """
 
     def __init__(self, session: Session, dirs: list[RunDir], mirrors: list[WandbMirror]):
-        self.evaluations: list[Evaluation] = []
+        self.evaluations: list[Evaluation] | list[ValueEvaluation] = []
         self.evaluated = 0
         self._session, self._dirs, self._mirrors = session, dirs, mirrors
         self._evaluating = 0  # the round whose evaluation is under way; 0: none
@@ -67,8 +68,10 @@ class Rows:
         self._mirrors[r].log({**row, **timing})
 
 
-def eval_row(evaluation: Evaluation) -> dict[str, float]:
+def eval_row(evaluation: Evaluation | ValueEvaluation) -> dict[str, float]:
     """Metrics of one evaluation."""
+    if isinstance(evaluation, ValueEvaluation):
+        return evaluation.row()
     mean, half = mean_ci(evaluation.returns)
     return {
         "eval/return_mean": mean,

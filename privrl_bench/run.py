@@ -17,6 +17,7 @@ import torch
 
 from privrl_bench.assemble import Parts, assemble, describe_plan, local_plan, supports_replicas
 from privrl_bench.errors import ConfigError
+from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
 from privrl_bench.rundir import RunDir, read_lines, write_json
@@ -135,8 +136,10 @@ def _check_ledger(path: Path, rounds: int) -> None:
 
 def _already_done(rundir: RunDir) -> RunResult:
     summary = json.loads((rundir / "summary.json").read_text())
+    measure = measure_of(summary)
     print(
-        f"skipped  {rundir.path} is done (return {summary['return']['mean']:.1f}, "
+        f"skipped  {rundir.path} is done "
+        f"({measure.name} {measure.show(summary[measure.name]['mean'])}, "
         f"epsilon {shown_epsilon(summary['epsilon'])}); resume=restart trains it again",
         flush=True,
     )
@@ -209,7 +212,7 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     )
     print(f"  values  {config.values_from}")
     if config.privacy.epsilon is not None:
-        whole = config.total_steps // parts.round_steps
+        whole = config.rounds or config.total_steps // parts.round_steps
         text = (
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )

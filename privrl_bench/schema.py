@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
-MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "none")
+MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "smooth", "none")
+SAMPLINGS = ("fixed", "poisson", "one_of_n", "everybody")
 MADE = "made"  # of a text environment: by the package itself
 SCALINGS = ("public", "private", "running", "split", "none")
 TEXT_KEYS = "env.text."  # keys without meaning for any other env.kind
@@ -186,15 +187,18 @@ class EnvConfig:
 class PrivacyConfig:
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
 
-    # gaussian | tree: sums over rounds | imitated_tree, per_transition: leak | local: on devices | none
+    # gaussian | tree: sums over rounds | imitated_tree, per_transition: leak | local: on devices
+    # | smooth: one release, noise by smooth sensitivity | none
     mechanism: str = "gaussian"
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
     epsilon: float | None = None  # budget: rounds end before it would be exceeded; unset: none
     users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
-    sampling: str = "fixed"  # fixed: cohorts of U filled by arrival; poisson: each joins with q
-    population: int | None = None  # public bound on the number of people, Poisson sampling only
+    # fixed: cohorts of U filled by arrival; poisson: each joins with q; one_of_n: one, drawn from exactly
+    # `population`; everybody: all of exactly `population`, in one release
+    sampling: str = "fixed"
+    population: int | None = None  # public number of people: a bound (poisson), or exact
     # zero_out | replace_one (fixed), add_or_remove (poisson), any_two: trajectories (local)
     adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
@@ -208,7 +212,7 @@ class PrivacyConfig:
                 "privacy.adjacency",
                 f"noise on transitions is counted under replace_one only, got {self.adjacency!r}",
             )
-        require_choice("privacy.sampling", self.sampling, ("fixed", "poisson"))
+        require_choice("privacy.sampling", self.sampling, SAMPLINGS)
         require_choice(
             "privacy.adjacency",
             self.adjacency,
@@ -256,14 +260,58 @@ class PrivacyConfig:
                 "cohorts of fixed size have no add_or_remove analysis (removing one user moves "
                 "the others); use zero_out or replace_one, or privacy.sampling=poisson",
             )
-        elif self.population is not None:
-            raise ConfigError("privacy.population", "is used with privacy.sampling=poisson only")
+        elif self.population is not None and self.sampling == "fixed":
+            raise ConfigError(
+                "privacy.population", "is used with sampling from people only, not with fixed"
+            )
         if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
             raise ConfigError(
                 "privacy.mechanism",
                 f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
             )
+        self._check_drawn()
         self._check_local()
+
+    def _check_drawn(self) -> None:
+        """What one of n, and everybody at once, go with. Raises ConfigError."""
+        smooth = self.mechanism == "smooth"
+        if smooth and self.epsilon is None:
+            raise ConfigError(
+                "privacy.epsilon", "privacy=smooth makes its noise for it: a number > 0, got null"
+            )
+        if smooth and self.z != 1:
+            raise ConfigError(
+                "privacy.z", f"privacy=smooth takes privacy.epsilon, so it stays 1, got {self.z:g}"
+            )
+        if smooth and self.sampling != "everybody":
+            raise ConfigError(
+                "privacy.sampling", f"privacy=smooth is about everybody, got {self.sampling!r}"
+            )
+        if self.sampling not in ("one_of_n", "everybody"):
+            return
+        fits = ("gaussian",) if self.sampling == "one_of_n" else ("smooth", "none")
+        if self.mechanism not in fits:
+            raise ConfigError(
+                "privacy.mechanism",
+                f"{self.sampling} sampling is analysed for {', '.join(fits)}, got {self.mechanism!r}",
+            )
+        if self.mechanism != "none" and self.adjacency != "replace_one":
+            raise ConfigError(
+                "privacy.adjacency",
+                f"{self.sampling} sampling knows how many people there are: replace_one, got "
+                f"{self.adjacency!r}",
+            )
+        people = self.population
+        require("privacy.population", people is None or people >= 1, "a number >= 1", people)
+        if self.users_per_round != 1:
+            raise ConfigError(
+                "privacy.users_per_round",
+                f"{self.sampling} sampling has none to choose: 1, got {self.users_per_round}",
+            )
+        if self.sampling == "one_of_n" and self.accountant == "gaussian":
+            raise ConfigError(
+                "privacy.accountant", "gaussian is for fixed cohorts; use pld or rdp with one_of_n"
+            )
 
     def _check_local(self) -> None:
         """What noise on the users' devices goes with. Raises ConfigError."""
@@ -282,7 +330,12 @@ class PrivacyConfig:
     @property
     def pooled(self) -> bool:
         """Whether everybody's data are pooled in one row, which the gate neither clips nor noises."""
-        return self.mechanism in ("none", "per_transition")
+        return self.mechanism in ("none", "per_transition", "smooth")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether who is in a round is drawn by the gate, so that everybody may be in any."""
+        return self.sampling != "fixed"
 
 
 @dataclass
@@ -292,6 +345,8 @@ class DataConfig:
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
     users: int | None = None  # take only so many of its users; unset: all
+    # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
@@ -311,6 +366,9 @@ class AlgoConfig:
     `local`: can learn from noised observations (privacy=local), which no gate clips or noises again.
     `keeps`: users keep what they did and may join any later round; then `people` and `arrivals` say who comes.
     `takes_episodes`: pooled, and yet a user may be one whole episode.
+    `evaluates`: the value of a policy, from trajectories of data.policy: of a dataset (data.id), or played by
+    privacy.population people, who then keep what they did. Released are the weights of the value.
+    `everybody`: takes all people at once, in one round.
     `texts`: can fine-tune a language model (env.kind=text).
     """
 
@@ -322,6 +380,8 @@ class AlgoConfig:
     local: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     takes_episodes: ClassVar[bool] = False
+    evaluates: ClassVar[bool] = False
+    everybody: ClassVar[bool] = False
     texts: ClassVar[bool] = False
 
     name: str = ""
@@ -571,6 +631,7 @@ class RunConfig:
                 "env.user",
                 f"algo={self.algo.name} needs whole episodes: episode, got {self.env.user!r}",
             )
+        self._check_evaluation()
         self._check_data()
         if self.privacy.mechanism == "none" and self.privacy.z != 0:
             raise ConfigError(
@@ -597,6 +658,48 @@ class RunConfig:
                 "reset: use fresh or episode, got 'segment'",
             )
 
+    def _check_evaluation(self) -> None:
+        """What algorithms that evaluate a policy need, and nobody else has. Raises `ConfigError`."""
+        algo, privacy = self.algo, self.privacy
+        needed = ("everybody",) if algo.everybody else ("one_of_n",)
+        if not algo.evaluates:
+            if privacy.sampling in ("one_of_n", "everybody"):
+                raise ConfigError(
+                    "privacy.sampling",
+                    f"{privacy.sampling} is for algorithms that evaluate a policy, as algo=gpope",
+                )
+            return
+        if privacy.sampling not in needed:
+            raise ConfigError(
+                "privacy.sampling",
+                f"algo={algo.name} takes {', '.join(needed)}, got {privacy.sampling!r}",
+            )
+        if self.data.policy is None:
+            raise ConfigError(
+                "data.policy",
+                f"algo={algo.name} evaluates from what a known policy did: say which, e.g. "
+                "data.policy=uniform (also of a dataset: errors are measured under it)",
+            )
+        if self.data.id is None and privacy.population is None:
+            raise ConfigError(
+                "privacy.population",
+                "say how many people play data.policy, e.g. privacy.population=1000",
+            )
+        if {self.env.obs_scaling, self.env.reward_scaling} - {"none", "public"}:
+            raise ConfigError("env.obs_scaling", "to evaluate a policy use none or public")
+        if self.env.obs_scaling != "none":
+            raise ConfigError(
+                "env.obs_scaling",
+                f"algo={algo.name} makes features of observations as they are: none, got "
+                f"{self.env.obs_scaling!r}",
+            )
+        if self.env.user != "episode":
+            raise ConfigError(
+                "env.user", f"algo={algo.name} needs whole episodes: episode, got {self.env.user!r}"
+            )
+        if algo.everybody and self.rounds not in (None, 1):
+            raise ConfigError("rounds", f"algo={algo.name} has one release, got {self.rounds}")
+
     def _check_text(self) -> None:
         """What can be done with prompts and answers. Raises `ConfigError`."""
         if not self.algo.texts:
@@ -617,10 +720,12 @@ class RunConfig:
                 f"algo={self.algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
                 "privrl-collect makes one",
             )
-        if not offline and self.data.id is not None:
+        if not (offline or self.algo.evaluates) and self.data.id is not None:
             raise ConfigError(
                 "data.id", f"algo={self.algo.name} learns from live users and takes no dataset"
             )
+        if not self.algo.evaluates and self.data.policy is not None:
+            raise ConfigError("data.policy", f"algo={self.algo.name} learns its own policy")
         if self.env.obs_scaling == "split" and not offline:
             raise ConfigError(
                 "env.obs_scaling",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from privrl_bench.algos.evaluation import EvaluationAlgorithm
 from privrl_bench.assemble import Parts
 from privrl_bench.evaluate import Evaluation, Evaluations
 from privrl_bench.exact import exact
 from privrl_bench.people import People
+from privrl_bench.played import Played, piece
 from privrl_bench.rollout import Rollout
 from privrl_bench.source import DatasetSource
 from privrl_bench.types import State, UserBatch
+from privrl_bench.values import ValueEvaluation, ValueEvaluations
 
 CHECKPOINT_VERSION = 2
+# Of a round that takes everybody in pieces.
+_NO_STATS = {"train/invalid_users": 0.0}
 
 
 class Session:
@@ -33,21 +39,11 @@ class Session:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        known = None if parts.plan.local is not None else exact(config.env, parts.algo.policy)
+        hidden = parts.plan.local is not None or config.algo.evaluates
+        known = None if hidden else exact(config.env, parts.algo.policy)
         self._exact = known
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
-        hardware = config.hardware
-        self._evaluations = Evaluations(
-            config.env,
-            parts.spec,
-            parts.algo.policy,
-            parts.streams,
-            config.eval.episodes,
-            config.eval.policy == "greedy",
-            hardware.env_workers,
-            aside=hardware.eval_process,
-            busy=hardware.threads + hardware.env_workers,
-        )
+        self._evaluations = _evaluations_of(parts)
 
     @property
     def round(self) -> int:
@@ -101,10 +97,15 @@ class Session:
         parts.plan.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor, parts.plan.cohort(index))
-        users = self.collect(actor, index)
-        stats = users.stats
-        contribution = parts.algo.local(self.state, users, parts.streams)
-        del users  # raw data end here
+        if parts.config.algo.everybody:
+            stats = [_NO_STATS for _ in wants]
+            pieces = self.everybody(actor, index)
+            contribution = parts.algo.local_of_all(self.state, pieces, parts.streams)
+        else:
+            users = self.collect(actor, index)
+            stats = users.stats
+            contribution = parts.algo.local(self.state, users, parts.streams)
+            del users  # raw data end here
         diagnostics = contribution.diagnostics
         released = parts.plan.release(contribution, index)
         seen = [
@@ -123,12 +124,20 @@ class Session:
     def collect(self, actor: Tensor, index: int) -> UserBatch:
         """The users of a round: those whom the policies meet, or who joins of a dataset's."""
         plan = self.parts.plan
-        if isinstance(self.rollout, DatasetSource):
+        if isinstance(self.rollout, DatasetSource | Played):
             return self.rollout.collect(index, plan.members(index, self.rollout.people))
         if isinstance(self.rollout, People):
             return self.rollout.collect(actor, index, plan.members(index, self.rollout.people))
         plan.begin_local(index)
         return self.rollout.collect(actor, index, plan.cohort(index))
+
+    def everybody(self, actor: Tensor, index: int) -> Iterator[UserBatch]:
+        """All people of a round, in pieces."""
+        assert isinstance(self.rollout, DatasetSource | Played)
+        members = self.parts.plan.members(index, self.rollout.people)
+        _, room, _ = self.rollout.shape
+        for start in range(0, max(len(who) for who in members), room):
+            yield self.rollout.collect(index, [who[start : start + room] for who in members])
 
     def _exact_values(self, actor: Tensor, cohort: list[int]) -> list[dict[str, float]]:
         """Expected return of the policy that everybody of this round plays, and the regret so far."""
@@ -156,7 +165,7 @@ class Session:
         for name, x in self._frozen[r].items():
             self.state.tensors[name][r] = x
 
-    def evaluate(self) -> list[Evaluation]:
+    def evaluate(self) -> list[Evaluation] | list[ValueEvaluation]:
         """Evaluation episodes of the current policies."""
         self.begin_evaluation()
         found = self.take_evaluation()
@@ -169,7 +178,7 @@ class Session:
         actor, scaling = self.parts.algo.actor(self.state), self.rollout.scaler.frozen()
         self._evaluations.begin(actor, self.state.round, scaling, sorted(self._frozen))
 
-    def take_evaluation(self, wait: bool = True) -> list[Evaluation] | None:
+    def take_evaluation(self, wait: bool = True) -> list[Evaluation] | list[ValueEvaluation] | None:
         """What `begin_evaluation` began, once it is there; None if it is not, or nothing was begun."""
         return self._evaluations.take(wait)
 
@@ -199,12 +208,44 @@ class Session:
         self._evaluations.close()
 
 
-def _users_of(parts: Parts) -> Rollout | DatasetSource | People:
+def _evaluations_of(parts: Parts) -> Evaluations | ValueEvaluations:
+    """How what is released is judged: in episodes of a policy, or by the error of values."""
+    config, hardware = parts.config, parts.config.hardware
+    if config.algo.evaluates:
+        algo = cast(EvaluationAlgorithm, parts.algo)
+        return ValueEvaluations(config.env, parts.spec, algo)
+    return Evaluations(
+        config.env,
+        parts.spec,
+        parts.algo.policy,
+        parts.streams,
+        config.eval.episodes,
+        config.eval.policy == "greedy",
+        hardware.env_workers,
+        aside=hardware.eval_process,
+        busy=hardware.threads + hardware.env_workers,
+    )
+
+
+def _users_of(parts: Parts) -> Rollout | DatasetSource | People | Played:
     """Where a run's users come from: live environments, whether they keep what they did, or a dataset."""
     config, replicas = parts.config, len(parts.configs)
-    if parts.data is not None:
-        return DatasetSource(parts.data, config.env, replicas, parts.plan.slots, parts.steps)
     keeps, slots = config.algo.keeps, parts.plan.slots
+    if config.algo.everybody:
+        slots = piece(parts.spec, parts.steps)
+    if parts.data is not None:
+        return DatasetSource(parts.data, config.env, replicas, slots, parts.steps)
+    if config.algo.evaluates:
+        return Played(
+            config.env,
+            parts.spec,
+            cast(EvaluationAlgorithm, parts.algo).policy,
+            parts.streams,
+            int(config.privacy.population or 0),
+            slots,
+            parts.steps,
+            config.hardware.env_workers,
+        )
     rollout = Rollout(
         config.env,
         parts.spec,

@@ -27,7 +27,7 @@ class Streams:
     """The streams of the replica with this seed."""
 
     seed: int
-    side: int = 0  # 0: the run's; 1: simulations of an algorithm's own, which are nobody's
+    side: int = 0  # 0: the run's; 1: simulations of an algorithm's own, 2: references: nobody's
 
     @property
     def public(self) -> Streams:

@@ -20,6 +20,7 @@ from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.log.progress import Progress
 from privrl_bench.log.wandb_mirror import WandbMirror
+from privrl_bench.measure import MSPBE, RETURN
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.rows import Rows, eval_row
 from privrl_bench.rundir import RunDir, read_lines, write_json
@@ -53,6 +54,7 @@ class Training:
         self.dirs = dirs
         self.session = Session(parts)
         self.config = parts.config
+        self.measure = MSPBE if parts.config.algo.evaluates else RETURN
         self.mirrors = [
             WandbMirror(
                 config.log,
@@ -87,6 +89,7 @@ class Training:
             enabled=self.config.log.progress,
             label=f"{self.config.algo.name} {self.config.env.label}{together}",
             initial_steps=count * self._resume(saved) * parts.round_steps,
+            result=self.measure.name,
         )
         try:
             while not session.over and self.alive and stop.signal is None:
@@ -144,7 +147,7 @@ class Training:
             print(f"  resume  at round {self.session.round} of {self.parts.turns}", flush=True)
         for rundir, recent in zip(self.dirs, self._recent, strict=True):
             rundir.cut_metrics(self.session.round)
-            recent.extend(means_of(rundir))
+            recent.extend(values_of(rundir, self.measure.metric))
         self._earlier = [rundir.seconds_so_far() for rundir in self.dirs]
         self._started = time.perf_counter()
         self._start_round = self.session.round
@@ -180,7 +183,7 @@ class Training:
         if self.rows.evaluated > seen:
             if time.perf_counter() - self._saved_at > CHECKPOINT_PAUSE or last:
                 self._checkpoint()
-            mean = float(np.mean([self.rows.evaluations[r].returns.mean() for r in self.alive]))
+            mean = float(np.mean([self.rows.evaluations[r].value for r in self.alive]))
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
@@ -196,9 +199,10 @@ class Training:
         if target is None:
             return
         for r in list(self.alive):
-            self._recent[r].append(float(self.rows.evaluations[r].returns.mean()))
+            self._recent[r].append(self.rows.evaluations[r].value)
             full = len(self._recent[r]) == self.config.eval.window
-            if full and float(np.mean(self._recent[r])) >= target:
+            reached = float(np.mean(self._recent[r])) - target
+            if full and (reached >= 0 if self.measure.direction == "up" else reached <= 0):
                 now = self.session.snapshot()
                 self.dirs[r].save_checkpoint(one_replica(now, r))
                 self._finish(r, solved=self.session.round)
@@ -265,16 +269,14 @@ class Training:
         done = self.session.round if rounds is None else rounds
         steps = done * parts.round_steps
         guarantee = plan.guarantee(r, min(done, self.session.releases(r)))
+        measure = self.measure
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
         if self.rows.evaluations:
             row = eval_row(self.rows.evaluations[r])
-            config = self.config.eval
             result = {
-                "mean": row["eval/return_mean"],
-                "ci95": row["eval/return_ci95"],
-                "definition": f"mean undiscounted return of {config.episodes} fresh {config.policy} "
-                f"evaluation episodes of the policy after round {self.rows.evaluated}; ci95 is the "
-                "half width of the t interval over episodes",
+                "mean": row[measure.metric],
+                "ci95": None if measure.spread is None else row[measure.spread],
+                "definition": self._definition(),
                 "last_fifth": self._last_fifth(r),
             }
         return {
@@ -283,7 +285,8 @@ class Training:
             "env": self.config.env.label,
             "seed": parts.configs[r].seed,
             "z": parts.configs[r].privacy.z,
-            "return": result,
+            "measure": measure.name,
+            measure.name: result,
             "epsilon": guarantee.epsilon,
             "epsilon_planned": plan.planned_epsilon(r),
             "epsilon_paper": plan.paper_epsilon(r),
@@ -294,13 +297,26 @@ class Training:
             **self._timing(r, steps),
         }
 
+    def _definition(self) -> str:
+        """What the result's numbers are."""
+        config, after = self.config.eval, f"after round {self.rows.evaluated}"
+        if self.measure is MSPBE:
+            return (
+                f"mean squared projected Bellman error of the value {after}, of the states that data.policy "
+                "visits; see docs/algorithms/gpope.md"
+            )
+        return (
+            f"mean undiscounted return of {config.episodes} fresh {config.policy} evaluation episodes "
+            f"of the policy {after}; ci95 is the half width of the t interval over episodes"
+        )
+
     def _last_fifth(self, r: int) -> dict[str, float | None]:
         """Mean of the evaluations in the last fifth of the planned steps: steadier than the last one."""
         start = 0.8 * self.parts.turns * self.parts.round_steps
         means = [
-            row["eval/return_mean"]
+            row[self.measure.metric]
             for row in read_lines(self.dirs[r] / "metrics.jsonl")
-            if "eval/return_mean" in row and row["steps"] > start
+            if self.measure.metric in row and row["steps"] > start
         ]
         return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}
 
@@ -318,11 +334,12 @@ class Training:
             learning_curve(rundir.path, rundir / "curve.png")
         rundir.set_status("done")
         self.mirrors[r].finish(summary, exit_code=0)
-        shown, guarantee = summary["return"], summary["guarantee"]
+        shown, guarantee = summary[self.measure.name], summary["guarantee"]
         solution = "" if solved is None else f"solved after round {solved}, "
-        spread = "" if math.isnan(shown["ci95"]) else f" ± {shown['ci95']:.1f}"
+        half = shown["ci95"]
+        spread = "" if half is None or math.isnan(half) else f" ± {self.measure.show(half)}"
         print(
-            f"done  {solution}return {shown['mean']:.1f}{spread}  "
+            f"done  {solution}{self.measure.name} {self.measure.show(shown['mean'])}{spread}  "
             f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
@@ -386,7 +403,7 @@ class Training:
         return [self._ended[r] for r in range(len(self.dirs))]
 
 
-def means_of(rundir: RunDir) -> list[float]:
-    """Mean returns of a run's evaluations so far."""
+def values_of(rundir: RunDir, metric: str) -> list[float]:
+    """A metric of a run's evaluations so far."""
     lines = read_lines(rundir / "metrics.jsonl")
-    return [row["eval/return_mean"] for row in lines if "eval/return_mean" in row]
+    return [row[metric] for row in lines if metric in row]

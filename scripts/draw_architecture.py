@@ -16,7 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
 # Words that every room may use; arrows to them would say nothing.
-WORDS = ("errors", "schema", "types", "streams", "metrics", "machine", "signals", "jit")
+WORDS = (
+    *("errors", "schema", "types", "streams", "metrics", "measure", "machine", "signals"),
+    "jit",
+)
 # room -> (x, y, what it is for)
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
@@ -38,6 +41,8 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "play": (3, -0.8, "a known policy"),
     "people": (2, -0.8, "who keep what\nthey did"),
     "episodes": (0, 4, "compiled"),
+    "played": (2, -1.6, "who played\nonce"),
+    "values": (4, -0.8, "errors of\nvalues"),
     "trivial": (5, 3, "learns nothing"),
     "exact": (4, 3, "known tables"),
     "envs": (0, 2, "slots"),

@@ -30,6 +30,7 @@ ALLOWED = {
     "schema": {"errors"},
     "machine": set(),
     "jit": set(),
+    "measure": set(),
     "metrics": set(),
     "types": set(),
     "streams": {"types"},
@@ -50,8 +51,8 @@ ALLOWED = {
         *("schema", "source", "streams", "types"),
     },
     "rundir": {"errors", "schema"},
-    "log": {"errors", "metrics", "schema"},
-    "report": {"envs", "errors", "metrics", "privacy", "schema"},
+    "log": {"errors", "measure", "metrics", "schema"},
+    "report": {"envs", "errors", "measure", "metrics", "privacy", "schema"},
     "trivial": {"config", "envs", "evaluate", "nets", "report", "streams"},
     "reproduce": {
         "cli",
@@ -65,16 +66,22 @@ ALLOWED = {
         "trivial",
     },
     "exact": {"envs", "maths", "nets", "schema"},
-    "session": {"assemble", "evaluate", "exact", "people", "rollout", "source", "types"},
-    "rows": {"evaluate", "log", "metrics", "report", "rundir", "session"},
+    "played": {"envs", "nets", "rollout", "schema", "streams", "types"},
+    "values": {"algos", "envs", "maths", "measure", "played", "schema", "streams", "types"},
+    "session": {
+        *("algos", "assemble", "evaluate", "exact", "people", "played", "rollout"),
+        *("source", "types", "values"),
+    },
+    "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
-        *("assemble", "errors", "log", "metrics", "report", "rows"),
+        *("assemble", "errors", "log", "measure", "metrics", "report", "rows"),
         *("rundir", "session", "signals"),
     },
     "run": {
         "assemble",
         "errors",
+        "measure",
         "metrics",
         "privacy",
         "rundir",
@@ -91,6 +98,7 @@ ALLOWED = {
             "metrics",
             "mistakes",
             "people",
+            "played",
             "privacy",
             "report",
             "rollout",
@@ -99,6 +107,7 @@ ALLOWED = {
             "session",
             "source",
             "types",
+            "values",
         ),
     },
     "collect": {
@@ -110,7 +119,7 @@ ALLOWED = {
     "config": {"errors", "mistakes", "schema"},
     "jobs": {"errors", "run", "schema"},
     "sweep": {"jobs", "machine", "run", "schema"},
-    "cli": {"config", "errors", "jobs", "metrics", "mistakes", "schema"},
+    "cli": {"config", "errors", "jobs", "measure", "metrics", "mistakes", "schema"},
 }
 
 

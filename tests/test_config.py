@@ -21,6 +21,8 @@ NEEDED = {  # what a user has to say besides the choice itself
 
 def test_every_algorithm_composes_with_every_environment() -> None:
     for algo in config.choices("algo"):
+        if config.algo_schema(algo).evaluates:
+            continue  # `test_every_evaluation_composes`
         newer = config.algo_schema(algo).offline or algo in ("sac", "ddpg")  # values for any
         for env in ("pendulum", "hopper", "gym") if newer else config.choices("env"):
             offline = config.algo_schema(algo).offline
@@ -50,14 +52,60 @@ def test_every_algorithm_composes_with_every_environment() -> None:
             assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
 
 
+@pytest.mark.parametrize("algo", ["gpope", "dp_lsw", "dp_lsl", "lstd", "wis_lstd"])
+@pytest.mark.parametrize("env", ["chain", "riverswim", "mountain_car"])
+def test_every_evaluation_composes(algo: str, env: str) -> None:
+    words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
+    run = config.compose([*words, "env.obs_scaling=none"])
+    assert run.algo.evaluates
+    assert run.env.user == "episode"
+    assert run.privacy.sampling == ("one_of_n" if algo == "gpope" else "everybody")
+    assert run.privacy.mechanism == run.algo.mechanisms[0]
+    assert run.rounds == (10_000 if algo == "gpope" else 1)
+
+
+EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.population=50")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data.policy=null",), "data.policy: algo=gpope evaluates from what a known policy did"),
+        (("privacy.population=null",), "privacy.population: say how many people play"),
+        (("env=mountain_car",), "env.obs_scaling: algo=gpope makes features of observations"),
+        (("env.user=fresh",), "env.user: algo=gpope needs whole episodes"),
+        (("privacy=poisson",), "privacy.sampling: algo=gpope takes one_of_n"),
+        (("privacy.adjacency=zero_out",), "privacy.adjacency: one_of_n sampling knows how many"),
+        (("privacy.users_per_round=2",), "privacy.users_per_round: one_of_n sampling has none"),
+        (("privacy.accountant=gaussian",), "privacy.accountant: gaussian is for fixed cohorts"),
+        (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
+        (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
+        (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),
+        (("algo=dp_lsw", "rounds=3"), "rounds: algo=dp_lsw has one release, got 3"),
+        (("algo=dp_lsw", "algo.return_low=1"), "algo.return_low: must be <= 0 <= algo.return_high"),
+        (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
+        (("algo=lstd", "privacy=one_of_n"), "privacy.mechanism: everybody sampling is analysed"),
+        (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
+        (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
+    ],
+    ids=str,
+)
+def test_what_evaluation_refuses(words: tuple[str, ...], message: str) -> None:
+    given = [w for w in EVALUATION if w.split("=")[0] not in {x.split("=")[0] for x in words}]
+    with pytest.raises(ConfigError, match=message):
+        config.compose([*given, *words])
+
+
 @pytest.mark.parametrize("group", ["privacy", "hardware", "log"])
 def test_every_file_of_the_other_groups_composes(group: str) -> None:
     for choice in config.choices(group):
         special = (
             {"none": "ppo", "tree": "ucbvi", "imitated_tree": "ucbvi"} if group == "privacy" else {}
         )
+        special |= {"one_of_n": "gpope", "smooth": "dp_lsw"} if group == "privacy" else {}
         algo = special.get(choice, "dppg")
-        config.compose([f"algo={algo}", f"{group}={choice}", *NEEDED.get(choice, [])])
+        more = EVALUATION[1:] if config.algo_schema(algo).evaluates else ()
+        config.compose([f"algo={algo}", f"{group}={choice}", *more, *NEEDED.get(choice, [])])
 
 
 def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
@@ -206,7 +254,8 @@ ERRORS = [
     ),
     (
         "privacy=1",
-        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, poisson, trajectory, tree",
+        "privacy: no such choice '1'; allowed: fixed, imitated_tree, local, none, one_of_n, poisson, "
+        "smooth, trajectory, tree",
     ),
     (
         "algoo=dppg",

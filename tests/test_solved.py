@@ -13,7 +13,7 @@ from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.run import run
 from privrl_bench.rundir import read_lines
-from privrl_bench.training import means_of
+from privrl_bench.training import values_of
 
 WINDOW, ROUNDS = 4, 60
 SMALL = [
@@ -64,7 +64,7 @@ def test_each_run_ends_when_it_is_solved_and_its_guarantee_stays_planned(tmp_pat
 
 def means_of_folder(folder: Path) -> list[float]:
     """Of a run's evaluations."""
-    return means_of(training.RunDir(folder))
+    return values_of(training.RunDir(folder), "eval/return_mean")
 
 
 def test_a_run_cut_in_two_is_solved_at_the_same_round(tmp_path: Path, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rows import Block, Contribution, Released
+from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
 
@@ -33,6 +34,11 @@ class Setup:
     # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
     public: Transitions | None = None  # the public part of an offline run's dataset
+    env: EnvConfig | None = None  # of algorithms that evaluate a policy: its public ranges
+    behaviour: str | None = None  # and data.policy
+    people: int = 0  # exactly, where everybody is known
+    epsilon: float | None = None  # and delta: of an output perturbation
+    delta: float = 0.0
 
 
 class Algorithm(ABC):
@@ -80,6 +86,12 @@ class Algorithm(ABC):
     @abstractmethod
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per user from her own data and released parameters."""
+
+    def local_of_all(
+        self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
+    ) -> Contribution:
+        """One row for everybody, who come in pieces; of algorithms with `everybody`, instead of `local`."""
+        raise TypeError(f"{type(self).__name__} does not take everybody at once")
 
     @abstractmethod
     def server(self, state: State, released: Released) -> State:

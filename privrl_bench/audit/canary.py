@@ -183,7 +183,7 @@ class Canaries(Wrapped):
 def rounds_of_one_unit(parts: Parts) -> int:
     """In how many rounds one unit can take part, counted and not taken from the plan.
 
-    Under Poisson sampling 1: the audit looks at one round that she is in.
+    Where people are drawn 1: the audit looks at one round that she is in.
     """
     if parts.config.env.user != "segment":
         return 1
@@ -218,6 +218,11 @@ def refuse_unauditable(config: RunConfig) -> None:
             "privacy",
             "canaries are rows at the gate, and privacy=local has its noise before it; see leaks",
         )
+    if config.privacy.mechanism == "smooth":
+        raise ConfigError(
+            "privacy",
+            "canaries are rows at the gate, and privacy=smooth noises one answer about everybody; see leaks",
+        )
     if config.privacy.z == 0:
         raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
 
@@ -242,7 +247,9 @@ def run_canaries(
     per_round = max(1, min(per_round, room))
     groups = max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
-    parts = assemble([replace(config, total_steps=rounds * probe.round_steps)], [None])
+    planned = rounds if config.algo.evaluates else config.rounds
+    steps = rounds * probe.round_steps
+    parts = assemble([replace(config, total_steps=steps, rounds=planned)], [None])
     source = generator(config.seed, _COIN_TAG)
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
     planted = Canaries(parts, coins, repeat, known)
@@ -281,6 +288,12 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
             epsilon([once], config.delta),
             "one release that the person is in (the Poisson sampling that lowers epsilon is not "
             "attacked; its cohort sizes are tested)",
+        )
+    if config.sampling == "one_of_n":
+        once = ReleaseEvent("gaussian", config.z, "replace_one")
+        return (
+            epsilon([once], config.delta),
+            "one release that the person is drawn for (the drawing that lowers epsilon is not attacked)",
         )
     # The number itself: what the guarantee would refuse, `contradictions` names.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"

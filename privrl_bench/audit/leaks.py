@@ -23,6 +23,7 @@ from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
 from privrl_bench.schema import RunConfig
 
+_PEOPLE = 6  # who played a known policy
 LATER = 2  # rounds after the user's
 _STEPS, _USERS, _EPOCHS, _MINIBATCHES, _EPISODES = 64, 4, 2, 4, 1  # of a test that takes seconds
 # Every round trains the policy in the model, a little.
@@ -159,6 +160,8 @@ def find_leaks(
         EnvironmentFailure: an environment raised.
         PrivacyError: the gate itself refused what the algorithm sent.
     """
+    if config.algo.everybody:  # one round, and what is evaluated after it
+        round_index, later = 0, 0
     place = Place(round_index, user)
     with ExitStack() as stack:
 
@@ -195,9 +198,8 @@ def find_leaks(
     for seen in sorted(crafted.differences + null.differences, key=lambda d: d.round):
         found.setdefault(seen.path, seen)
     caveats = parts.plan.caveats
-    noisy = (
-        parts.plan.event(0).z > 0
-    )  # the status of the guarantee without the time its epsilon takes
+    # The status of the guarantee without the time its epsilon takes.
+    noisy = parts.plan.event(0).z > 0 or parts.plan.config.mechanism == "smooth"
     after = [d for d in as_it_is.differences if d.round > round_index]
     return LeakReport(
         label=f"{config.algo.name} on {config.env.label}",
@@ -259,9 +261,13 @@ def shrink(
     config = cut(config, "privacy", users_per_round=users)
     config = cut(config, "eval", episodes=_EPISODES)
     config = cut(config, "hardware", env_workers=0)
-    if (config.algo.offline or config.algo.keeps) and "rounds" not in given:
+    if config.algo.evaluates:
+        config = cut(config, "privacy", population=_PEOPLE)
+        config = cut(config, "algo", reference=_PEOPLE)
+    takes = config.algo.offline or config.algo.keeps or config.algo.evaluates
+    if takes and not config.algo.everybody and "rounds" not in given:
         config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
-    if config.algo.offline:
+    if config.algo.offline or config.data.id is not None:
         return config, cuts
     if config.algo.keeps:  # few people, so that she joins soon
         config = cut(config, "algo", act_every=1)

@@ -13,6 +13,7 @@ in every round that she joins from then on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, ass
 from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
 from privrl_bench.people import People
+from privrl_bench.played import Played
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Contribution, Released
@@ -32,6 +34,7 @@ from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.source import DatasetSource
 from privrl_bench.types import UserBatch
+from privrl_bench.values import ValueEvaluation
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
 
@@ -100,12 +103,16 @@ class _WatchedPlan(PrivacyPlan):
         """See `PrivacyPlan.cohort`."""
         return self._world.on_cohort(super().cohort(round_index))
 
+    def members(self, round_index: int, people: int) -> list[np.ndarray]:
+        """See `PrivacyPlan.members`."""
+        return self._world.on_members(super().members(round_index, people))
+
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """See `PrivacyPlan.release`."""
-        diagnostics = contribution.diagnostics
+        diagnostics, smooth = contribution.diagnostics, contribution.smooth
         rows, valid, bypass = contribution.take()
         rows, valid = self._world.on_rows(rows, valid)
-        again = Contribution(rows, valid, bypass, diagnostics)
+        again = Contribution(rows, valid, bypass, diagnostics, smooth)
         return self._world.on_release(super().release(again, round_index))
 
 
@@ -144,6 +151,13 @@ class _WatchedAlgorithm:
         """See `Algorithm.local`."""
         return cast(Contribution, self._algo.local(state, self._world.on_users(users), streams))
 
+    def local_of_all(self, state: Any, pieces: Iterable[UserBatch], streams: Any) -> Contribution:
+        """See `Algorithm.local_of_all`. Raises ConfigError: more people than one piece."""
+        users, *others = pieces
+        if others:
+            raise ConfigError("privacy.population", "is too large for the leak test; use a few")
+        return self.local(state, users, streams)
+
 
 class World:
     """One run, and how it differs from its model, which has to be stepped first.
@@ -180,6 +194,7 @@ class World:
         self._index = 0
         # What this round's stages made; worlds that have this one as their model go on from it.
         self._cohort: list[int] = []
+        self._members: list[np.ndarray] = []
         self._users: UserBatch
         self._rows: dict[str, Tensor]
         self._released: Released
@@ -193,7 +208,7 @@ class World:
         if parts.plan.local is not None and isinstance(rollout, Rollout):
             rollout.device = cast(Any, _ForcedDevices(parts.plan.local, self))
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
-        if person is not None and isinstance(rollout, DatasetSource):
+        if person is not None and isinstance(rollout, DatasetSource | Played):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
         elif not isinstance(rollout, DatasetSource):
             played = rollout.rollout if isinstance(rollout, People) else rollout
@@ -284,6 +299,13 @@ class World:
                 f"got {self._place.user} (--round chooses another round)",
             )
         self._meet("cohort", {"users": torch.tensor(drawn)})
+        return drawn
+
+    def on_members(self, drawn: list[np.ndarray]) -> list[np.ndarray]:
+        """Who joins; secret draws of the operating system are the model's."""
+        if self._model is not None and not self._seeded:
+            drawn = self._model._members
+        self._members = drawn
         return drawn
 
     def on_shown(self, told: np.ndarray) -> np.ndarray:
@@ -432,6 +454,10 @@ class World:
     def evaluate(self) -> None:
         """What evaluation says at the end."""
         (found,) = self.session.evaluate()
+        if isinstance(found, ValueEvaluation):
+            row = {k: torch.tensor(x, dtype=torch.float64) for k, x in found.row().items()}
+            self._meet("evaluation", row)
+            return
         returns, lengths = torch.from_numpy(found.returns), torch.from_numpy(found.lengths)
         self._meet("evaluation", {"returns": returns, "lengths": lengths})
 

@@ -130,7 +130,9 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
 
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
     finite = flattened and isinstance(env.env.observation_space, gym.spaces.Discrete)
-    return (finite or hasattr(_own_slots(config), "tables")) and config.obs_scaling == "none"
+    known = _own_slots(config)
+    listed = hasattr(known, "tables") or hasattr(known, "process")
+    return (finite or listed) and config.obs_scaling == "none"
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:

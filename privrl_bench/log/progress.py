@@ -29,6 +29,7 @@ class Progress:
         label: str,
         initial_steps: int = 0,
         *,
+        result: str = "return",
         unit: str = "steps",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -40,6 +41,7 @@ class Progress:
         self._clock = clock
         self._started = self._last_line = clock()
         self._return: float | None = None
+        self._name = result
         self._epsilon: float | None = None
         self._enabled = enabled
         self._printed_steps = self._initial
@@ -114,7 +116,7 @@ class Progress:
     def _results(self) -> str:
         parts = []
         if self._return is not None:
-            parts.append(f"return {self._return:.4g}")
+            parts.append(f"{self._name} {self._return:.4g}")
         if self._epsilon is not None:
             parts.append(f"epsilon {shown_epsilon(self._epsilon)}")
         return ", ".join(parts)

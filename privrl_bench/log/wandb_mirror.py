@@ -17,12 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from privrl_bench.measure import MEASURES
 from privrl_bench.metrics import METRICS, visible
 from privrl_bench.schema import LogConfig
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
 FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`
-BY_EPSILON = "by_epsilon/return_mean"
+# What a run is judged by, against epsilon.
+BY_EPSILON = {
+    measure.metric: f"by_epsilon/{measure.metric.removeprefix('eval/')}"
+    for measure in MEASURES.values()
+}
 
 
 class WandbMirror:
@@ -71,9 +76,10 @@ class WandbMirror:
         if self._run is None or not seen:
             return
         self._epsilon = seen.get("privacy/epsilon", self._epsilon)
-        if "eval/return_mean" in seen and math.isfinite(self._epsilon):
-            seen["privacy/epsilon"] = self._epsilon  # the x value has to be in the same row
-            seen[BY_EPSILON] = seen["eval/return_mean"]
+        for metric, name in BY_EPSILON.items():
+            if metric in seen and math.isfinite(self._epsilon):
+                seen["privacy/epsilon"] = self._epsilon  # the x value has to be in the same row
+                seen[name] = seen[metric]
         try:
             self._run.log({name: float(value) for name, value in seen.items()})
         except Exception as error:
@@ -125,7 +131,8 @@ class WandbMirror:
             settings=_settings(wandb),
         )
         run.define_metric("*", step_metric="steps")
-        run.define_metric(BY_EPSILON, step_metric="privacy/epsilon")
+        for name in BY_EPSILON.values():
+            run.define_metric(name, step_metric="privacy/epsilon")
         run.summary.update({"guarantee": self._guarantee})
         if online:
             self._say(f"{run.url}")

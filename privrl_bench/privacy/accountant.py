@@ -20,6 +20,7 @@ from statistics import NormalDist
 from typing import Any
 
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy import one_of_n
 
 _DISCRETIZATION = 1e-3
 _LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
@@ -31,11 +32,14 @@ class ReleaseEvent:
 
     Attributes:
         mechanism: `gaussian`; `label`: no analysis, 1 / z is printed beside a caveat; `per_transition`: every
-            update of a round draws `cap` of `population` transitions; `none`: no noise.
+            update of a round draws `cap` of `population` transitions; `smooth`: it is (epsilon, delta) by its
+            own theorem (`smooth.py`), z says nothing; `none`: no noise.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
         adjacency: zero_out | replace_one | add_or_remove | any_two (local: z is against any other user).
         q: chance that a person joins the round; 1 for fixed cohorts.
-        population, cap: number of people and largest cohort (Poisson sampling only; or see `per_transition`).
+        population, cap: number of people and largest cohort (Poisson sampling; one of n: n and 1; or see
+            `per_transition`).
+        epsilon, delta: of `smooth` only.
     """
 
     mechanism: str
@@ -44,6 +48,8 @@ class ReleaseEvent:
     q: float = 1.0
     population: int | None = None
     cap: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
 
     @property
     def cost(self) -> float:
@@ -53,6 +59,19 @@ class ReleaseEvent:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the ledger."""
         return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def _one_of_n(release: ReleaseEvent) -> bool:
+    """Whether exactly one of a known number of people was drawn."""
+    return release.adjacency == "replace_one" and release.q < 1.0
+
+
+def _smooth(counts: Counter[ReleaseEvent], delta: float) -> float:
+    """Of one release: its own epsilon, if its delta is enough. Of several at one delta: no bound."""
+    (release, *others), total = list(counts), sum(counts.values())
+    if others or total > 1 or release.epsilon is None or (release.delta or 1.0) > delta:
+        return math.inf
+    return release.epsilon
 
 
 def merged(releases: Iterable[ReleaseEvent]) -> list[ReleaseEvent]:
@@ -97,12 +116,18 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
         return max(1.0 / release.z for release in counts)
     if all(release.mechanism == "per_transition" and release.z > 0 for release in counts):
         return max(_per_transition(release, delta) for release in counts)
+    if any(release.mechanism == "smooth" for release in counts):
+        return _smooth(counts, delta)
     if any(release.mechanism != "gaussian" or not release.z > 0 for release in counts):
         return math.inf
     relations = {release.adjacency for release in counts}
     if len(relations) != 1:
         raise PrivacyError(f"releases under different adjacencies {sorted(relations)}")
     key = tuple(sorted(counts.items(), key=repr))
+    if accountant == "pld" and all(_one_of_n(release) for release in counts):
+        return one_of_n.epsilon_of(
+            tuple((release.z, int(release.population or 1), count) for release, count in key), delta
+        )
     if all(release.q == 1.0 for release in counts) and accountant in ("pld", "gaussian"):
         return _exact(key, delta)
     if accountant == "gaussian":
@@ -157,7 +182,10 @@ def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, account
         warnings.simplefilter("ignore")
         for release, count in counts:
             event: Any = dp_accounting.GaussianDpEvent(release.z / distance)
-            if release.q < 1.0:
+            if _one_of_n(release):  # rows are 2 clips apart: `distance`
+                people = int(release.population or 1)
+                event = dp_accounting.SampledWithoutReplacementDpEvent(people, 1, event)
+            elif release.q < 1.0:
                 event = _poisson(release, accountant)
             if not ledger.supports(event):
                 raise PrivacyError(f"no {accountant} analysis for {release}")

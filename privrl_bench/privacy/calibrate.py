@@ -57,7 +57,9 @@ def z_for(
     def fits(z: float) -> bool:
         return epsilon(Counter({event(z): count}), delta, accountant) <= budget
 
-    low, high = _LEAST_Z, 1.0
+    low, high = 0.25, 1.0
+    while low > _LEAST_Z and fits(low):  # not at once to the end: small z take long
+        low, high = low / 4.0, low
     while not fits(high):
         low, high = high, 4.0 * high
         if high > _MOST_Z:
@@ -87,6 +89,10 @@ def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
     """
     config, event = plan.configs[r], plan.event(r)
     count = min(plan.participation or plan.rounds, plan.rounds)
+    if config.sampling == "one_of_n":
+        return z_for(
+            budget, lambda z: replace(event, z=z), count, config.delta, config.accountant, 3
+        )
     if plan.participation is None:
         uncut = replace(event, population=None, cap=None)
         z = z_for(budget, lambda z: replace(uncut, z=z), count, config.delta, digits=2)

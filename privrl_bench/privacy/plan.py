@@ -78,6 +78,7 @@ from privrl_bench.privacy.rows import (
     block_multipliers,
     on_grid,
 )
+from privrl_bench.privacy.smooth import noise_factor, require_admissible
 from privrl_bench.privacy.tree import IMITATION, RunningNoise, levels
 from privrl_bench.schema import MECHANISMS, PrivacyConfig
 
@@ -152,9 +153,9 @@ class PrivacyPlan:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same people compose"
             )
-        if configs[0].sampling == "poisson" and "dataset" not in self.notes:
+        if configs[0].sampling in ("poisson", "one_of_n") and "dataset" not in self.notes:
             self.notes["sampling"] = (
-                "simulated: a deployment must draw everybody, afresh and in secret"
+                "simulated: a deployment must draw among all people, afresh and in secret"
             )
         for noise in noises:
             if type(noise) not in (SeededNoise, SecureNoise):
@@ -178,6 +179,12 @@ class PrivacyPlan:
             raise PrivacyError(
                 f"U = {self.config.users_per_round} users of a population of {people}"
             )
+        exact = self.config.sampling in ("one_of_n", "everybody")
+        if exact and not (self.config.population or 0) >= 1:
+            raise PrivacyError(f"a population of {people} people")
+        if self.config.mechanism == "smooth":
+            goal = float(self.config.epsilon or 0.0), self.config.delta
+            require_admissible(*goal, sum(block.size for block in blocks))
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
@@ -192,9 +199,9 @@ class PrivacyPlan:
 
     @property
     def slots(self) -> int:
-        """Users a round has room for: U, or the cap of a Poisson cohort."""
+        """Users a round has room for: U (everybody's row is one), or the cap of a Poisson cohort."""
         config = self.config
-        if config.sampling == "fixed":
+        if config.sampling != "poisson":
             return config.users_per_round
         room = config.users_per_round + 6.0 * math.sqrt(config.users_per_round)
         return min(math.ceil(room), int(config.population or 0))
@@ -205,8 +212,10 @@ class PrivacyPlan:
         A replica that has ended meets nobody.
         """
         config = self.config
-        if config.sampling == "fixed":
+        if config.sampling in ("fixed", "one_of_n"):
             sizes = [config.users_per_round] * len(self.configs)
+        elif config.sampling == "everybody":
+            sizes = [int(config.population or 0)] * len(self.configs)
         else:
             people = int(config.population or 0)
             q = config.users_per_round / people
@@ -218,9 +227,16 @@ class PrivacyPlan:
 
         Given its size, every set is as likely; so each of `population` people joins with q by herself. A number
         that nobody has is an absent person's. Without a mechanism any U of them: nothing is promised.
+        `one_of_n`: one, everybody as likely; `everybody`: all.
 
-        Raises PrivacyError: cohorts of fixed size have no draw, or there are more people than `population`.
+        Raises PrivacyError: cohorts of fixed size have no draw, there are more people than `population`, or
+        not exactly as many where that number is public.
         """
+        if self.config.sampling in ("one_of_n", "everybody"):
+            if people != self.config.population:
+                raise PrivacyError(f"{people} people, and n = {self.config.population} is public")
+            if self.config.sampling == "everybody":
+                return [np.arange(size) for size in self.cohort(round_index)]
         if self.config.mechanism != "none":
             if self.config.sampling == "fixed":
                 raise PrivacyError("who is in a cohort of fixed size is not drawn here")
@@ -324,6 +340,7 @@ class PrivacyPlan:
             clipped[block.name], norms = clip_rows(rows.pop(block.name), bound)
             at_bound |= norms > bound * (1 - 1e-4)
             finite &= torch.isfinite(norms)
+        spread = self._spread(contribution, finite)
         if not finite.all():
             # One bad block voids the user's whole row, so that blocks cannot be played apart.
             for one in clipped.values():
@@ -335,7 +352,8 @@ class PrivacyPlan:
         if announced is None or announced[0] != round_index:
             attempts = self._intend(round_index)
         replicas = [
-            self._release_replica(r, round_index, attempts, sums) for r in range(len(self.configs))
+            self._release_replica(r, round_index, attempts, sums, spread)
+            for r in range(len(self.configs))
         ]
         list(self._threads().map(Ledger.sync, self.ledgers))  # digests, before anything leaves
         for r in self._ended:
@@ -355,9 +373,17 @@ class PrivacyPlan:
         )
 
     def _release_replica(
-        self, r: int, round_index: int, attempts: dict[int, int], sums: dict[str, Tensor]
+        self,
+        r: int,
+        round_index: int,
+        attempts: dict[int, int],
+        sums: dict[str, Tensor],
+        spread: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Noise, public divisor, digest: [P_b] of every block of replica r, whose line is on the disk."""
+        """Noise, public divisor, digest: [P_b] of every block of replica r, whose line is on the disk.
+
+        `spread` [R] is the standard deviation of the noise of an output perturbation.
+        """
         if r in self._ended:
             return {block.name: torch.zeros(block.size) for block in self.blocks}
         config, ledger = self.configs[r], self.ledgers[r]
@@ -371,19 +397,42 @@ class PrivacyPlan:
                 for block, one in zip(self.blocks, drawn, strict=True):
                     std = multipliers[block.name] * (1.0 if imitated else block.clip)
                     values[block.name] = on_grid(values[block.name] + std * one, std)
+            if spread is not None:
+                drawn = self._noise(r, round_index, attempt)
+                for block, one in zip(self.blocks, drawn, strict=True):
+                    # The grid is public: that of the least noise, which block.clip stands for.
+                    least = block.clip * self._factor
+                    values[block.name] = on_grid(values[block.name] + spread[r] * one, least)
             divisor = 1 if self._pooled else config.users_per_round
             values = {name: (x / divisor).float() for name, x in values.items()}
             if ledger.came_out(round_index, attempt, digest(values)):
                 if r in self._sums and config.z > 0:
                     self._sums[r].keep(round_index, self._joining(r, round_index, attempt))
                 return values
-            if config.sampling == "poisson" or self.local is not None:
-                what = "round of noised observations" if self.local else "Poisson round"
+            if config.drawn or self.local is not None:
+                what = "round of noised observations" if self.local else "round of drawn people"
                 raise PrivacyError(
                     f"round {round_index} was released before from other data; a repeated {what} "
                     "has no analysis (another machine or version? start a new folder)"
                 )
             attempt = ledger.again(round_index)
+
+    @property
+    def _factor(self) -> float:
+        """Noise std / smooth bound of an output perturbation."""
+        return noise_factor(float(self.config.epsilon or 0.0), self.config.delta)
+
+    def _spread(self, contribution: Contribution, finite: Tensor) -> Tensor | None:
+        """[R] noise std of an output perturbation; None for other mechanisms. Raises PrivacyError."""
+        if (self.config.mechanism == "smooth") != (contribution.smooth is not None):
+            raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
+        if contribution.smooth is None:
+            return None
+        bound = contribution.smooth.double()
+        least = min(block.clip for block in self.blocks)
+        if not bool(finite.all()) or not bool((bound >= least * (1 - 1e-9)).all()):
+            raise PrivacyError("an output or its smooth bound is no number, or below the least one")
+        return bound * self._factor
 
     def _joining(self, r: int, round_index: int, attempt: int) -> list[Tensor]:
         """Noise that joins the running sums of replica r in this round."""
@@ -458,6 +507,10 @@ class PrivacyPlan:
         config = self.configs[r]
         if config.mechanism == "none":
             return ReleaseEvent("none", 0.0, config.adjacency)
+        if config.mechanism == "smooth":
+            goal = config.epsilon, config.delta
+            people = config.population
+            return ReleaseEvent("smooth", 0.0, config.adjacency, 1.0, people, None, *goal)
         if config.mechanism == "imitated_tree":
             return ReleaseEvent("label", config.z, config.adjacency)
         if self.local is not None:
@@ -477,12 +530,14 @@ class PrivacyPlan:
             return ReleaseEvent("gaussian", config.z / math.sqrt(nodes), config.adjacency)
         people = int(config.population or 0)
         q = config.users_per_round / people
+        if config.sampling == "one_of_n" and not math.isclose(z, config.z, rel_tol=1e-9):
+            raise PrivacyError(f"blocks give joint z {z}, the plan says {config.z}")
         return ReleaseEvent("gaussian", config.z, config.adjacency, q, people, self.slots)
 
     @property
     def participation(self) -> int | None:
         """In how many rounds one user takes part at most; None: in every one."""
-        return None if self.config.sampling == "poisson" else self.unit.participation
+        return None if self.config.drawn else self.unit.participation
 
     def planned_epsilon(self, r: int) -> float:
         """Epsilon after all planned rounds."""
@@ -503,7 +558,7 @@ class PrivacyPlan:
             return epsilon([one], config.delta, config.accountant)
         spent = ledger.releases(self.participation, below_round)
         found = epsilon(spent, config.delta, config.accountant)
-        if config.sampling == "poisson" and ledger.summary()["repeated"]:
+        if config.drawn and ledger.summary()["repeated"]:
             # A repeated round met the same people or others; neither is the worse in all cases.
             together = ledger.releases_merged(below_round)
             found = max(found, epsilon(together, config.delta, config.accountant))
@@ -513,8 +568,12 @@ class PrivacyPlan:
         """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
         for this z, whatever the run really released."""
         config, event = self.configs[r], self.event(r)
-        if config.pooled or config.mechanism == "local":  # D&O print no epsilon
+        if config.mechanism in ("none", "per_transition", "local"):  # D&O print no epsilon
             return math.inf
+        if config.mechanism == "smooth":
+            return float(config.epsilon or math.inf)
+        if config.sampling == "one_of_n":
+            return epsilon([event] * self.rounds, config.delta, "rdp")
         if event.q < 1.0:
             uncut = replace(event, population=None, cap=None)
             return epsilon(Counter({uncut: self.rounds}), config.delta, "rdp")
@@ -533,7 +592,7 @@ class PrivacyPlan:
             raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
         value = max(self.planned_epsilon(r), self.spent_epsilon(r))
         caveats, repeated = dict(self.caveats), self.ledgers[r].summary()["repeated"]
-        if repeated and self.config.sampling == "poisson":
+        if repeated and self.config.drawn:
             caveats["repeated rounds"] = (
                 "epsilon is the larger of two analyses, neither proven for both"
             )
@@ -561,9 +620,20 @@ def _check_config(config: PrivacyConfig) -> None:
     if not 0 < config.delta < 1:
         raise PrivacyError(f"delta = {config.delta} is no probability")
     relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    if config.sampling in ("one_of_n", "everybody") and config.mechanism != "none":
+        relations = ("replace_one",)
     if config.mechanism == "local":
         relations = ("any_two",)
-    if config.sampling == "poisson" and config.mechanism not in ("gaussian", "none"):
-        raise PrivacyError(f"{config.mechanism} has no analysis under Poisson sampling")
+    fits = {
+        "poisson": ("gaussian", "none"),
+        "one_of_n": ("gaussian",),
+        "everybody": ("smooth", "none"),
+    }.get(config.sampling, tuple(m for m in MECHANISMS if m != "smooth"))
+    if config.mechanism not in fits:
+        raise PrivacyError(f"{config.mechanism} has no analysis under {config.sampling} sampling")
+    if config.sampling in ("one_of_n", "everybody") and config.users_per_round != 1:
+        raise PrivacyError(f"{config.sampling} sampling releases one row")
+    if config.mechanism == "smooth" and not 0 < (config.epsilon or 0) < math.inf:
+        raise PrivacyError("smooth sensitivity needs an epsilon > 0")
     if config.adjacency not in relations:
         raise PrivacyError(f"{config.sampling} sampling is analysed for {', '.join(relations)}")

@@ -63,6 +63,8 @@ class Contribution:
         valid: [R, U] bool; rows of other users are zeroed.
         bypass: caveat name -> tensors that skip clip and noise.
         diagnostics: private metrics of each replica, for the local log only.
+        smooth: [R] smooth bound on the local sensitivity of everybody's one row (`mechanism=smooth` only);
+            private, and never logged.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class Contribution:
         valid: Tensor,
         bypass: dict[str, dict[str, Tensor]] | None = None,
         diagnostics: list[dict[str, float]] | None = None,
+        smooth: Tensor | None = None,
     ):
         self._content: tuple[Any, ...] | None = (rows, valid, bypass or {})
         self.diagnostics = diagnostics or []
+        self.smooth = smooth
 
     def take(self) -> tuple[dict[str, Tensor], Tensor, dict[str, dict[str, Tensor]]]:
         """Hand the content to the gate and forget it. Raises PrivacyError the second time."""

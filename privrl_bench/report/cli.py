@@ -96,9 +96,12 @@ def comparisons(groups: Sequence[Group]) -> list[list[str]]:
     """Every pair of groups of one environment."""
     lines = []
     for one, other in combinations(groups, 2):
-        if one.env != other.env:
+        measure = one.runs[0].measure
+        if one.env != other.env or measure is not other.runs[0].measure:
             continue
-        x, y = ([run.final_return for run in group.runs] for group in (one, other))
+        x, y = ([run.final_value for run in group.runs] for group in (one, other))
+        if measure.direction == "down":
+            x, y = y, x
         value, low, high = improvement(x, y, np.random.default_rng(0))
         spread = f"{short(low, 2)} to {short(high, 2)}"
         lines.append([one.env, one.label, other.label, f"{value:.2f}", spread])

@@ -165,7 +165,7 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
     """inside | above | below the paper's interval, or `no run`."""
     if not runs:
         return "no run"
-    mean = float(np.mean([run.final_return for run in runs]))
+    mean = float(np.mean([run.final_value for run in runs]))
     low, high = cell.paper[0] - cell.paper[1], cell.paper[0] + cell.paper[1]
     return "below" if mean < low else "above" if mean > high else "inside"
 
@@ -204,7 +204,7 @@ def guarantees(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
 def _mean(runs: Sequence[Run]) -> str:
     if not runs:
         return "-"
-    mean, half = mean_ci([run.final_return for run in runs])
+    mean, half = mean_ci([run.final_value for run in runs])
     return f"{mean:.1f}" if math.isnan(half) else f"{mean:.1f} ± {half:.1f}"
 
 
@@ -312,7 +312,7 @@ def _draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
                 if not some:
                     continue
                 known |= {epsilon for epsilon, _ in some}
-                pairs = [mean_ci([run.final_return for run in found]) for _, found in some]
+                pairs = [mean_ci([run.final_value for run in found]) for _, found in some]
                 axes.errorbar(
                     [epsilon for epsilon, _ in some],
                     [mean for mean, _ in pairs],

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.measure import RETURN, Measure
 from privrl_bench.report.runs import Run, load_run, nested, number, usable
 from privrl_bench.report.stats import mean_ci, profile
 from privrl_bench.report.tables import Group, group_runs, short
@@ -27,15 +28,15 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
-_RETURN_LABEL = "mean undiscounted return"
 _PANELS_ACROSS = 3
 
 
 def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
-    """Evaluated return against environment steps of one run, with its 95 % interval."""
+    """What a run is judged by against environment steps, with its 95 % interval."""
     run = folder_or_run if isinstance(folder_or_run, Run) else load_run(Path(folder_or_run))
     steps, returns = run.curve()
-    ci_steps, ci = run.curve("eval/return_ci95")
+    none = np.array([])
+    ci_steps, ci = run.curve(run.measure.spread) if run.measure.spread else (none, none)
     half = np.array([dict(zip(ci_steps, ci, strict=True)).get(step, math.nan) for step in steps])
     with figure(path, 1) as (axes,):
         axes.plot(steps, returns, marker="o", markersize=3, color="C0")
@@ -43,16 +44,17 @@ def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
         if not len(steps):
             _empty(axes, "no evaluation yet")
         axes.set_title(_run_title(run))
-        steps_axis(axes)
+        steps_axis(axes, run.measure.label)
+        _scale(axes, run.measure)
 
 
 def curves(
     runs: Sequence[Run],
     path: Path,
-    metric: str = "eval/return_mean",
-    label: str = _RETURN_LABEL,
+    metric: str | None = None,
+    label: str | None = None,
 ) -> None:
-    """A metric against steps: mean over seeds with its 95 % interval, one thin line per seed.
+    """A metric (None: what a run is judged by) against steps, over seeds: mean, 95 % interval, thin lines.
 
     One panel per environment. The mean covers the steps that all seeds of a group have reached. Also as SVG.
     """
@@ -63,7 +65,10 @@ def curves(
             for group, colour in zip(members, _colours(members), strict=True):
                 _group_curve(axes, group, colour, metric)
             axes.set_title(env)
-            steps_axis(axes, label)
+            measure = _measure(members)
+            steps_axis(axes, label or measure.label)
+            if metric is None:
+                _scale(axes, measure)
             _legend(axes, members)
 
 
@@ -72,14 +77,14 @@ def profiles(groups: Sequence[Group], path: Path) -> None:
     panels = _by_env(groups)
     with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
-            every = [run.final_return for group in members for run in group.runs]
+            every = [run.final_value for group in members for run in group.runs]
             room = 0.03 * (max(every) - min(every)) or 1.0
             at = np.linspace(min(every) - room, max(every) + room, 400)
             for group, colour in zip(members, _colours(members), strict=True):
-                share = profile([run.final_return for run in group.runs], at)
+                share = profile([run.final_value for run in group.runs], at)
                 axes.step(at, share, where="post", color=colour, label=group.label)
             axes.set_title(env)
-            axes.set_xlabel(f"final {_RETURN_LABEL}")
+            axes.set_xlabel(f"final {_measure(members).label}")
             axes.set_ylabel("share of seeds above")
             axes.set_ylim(-0.03, 1.03)
             _legend(axes, members)
@@ -98,7 +103,8 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
             axes.set_xlabel(
                 f"epsilon ({_delta_text(members)}, log scale), less private to the right"
             )
-            axes.set_ylabel(f"final {_RETURN_LABEL}")
+            axes.set_ylabel(f"final {_measure(members).label}")
+            _scale(axes, _measure(members))
             _legend(axes, members)
 
 
@@ -115,7 +121,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     for at, ((algo, variant), members) in enumerate(lines.items()):
         members = sorted(members, key=lambda group: max(run.epsilon for run in group.runs))
         x = [max(run.epsilon for run in group.runs) for group in members]
-        pairs = [mean_ci([run.final_return for run in group.runs]) for group in members]
+        pairs = [mean_ci([run.final_value for run in group.runs]) for group in members]
         y = [mean for mean, _ in pairs]
         error = [0.0 if math.isnan(half) else half for _, half in pairs]
         statuses = "/".join(sorted({run.guarantee_status for g in members for run in g.runs}))
@@ -132,7 +138,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
                     color=f"C{at}",
                 )
     for at, group in enumerate(not_private, start=len(lines)):
-        mean, half = mean_ci([run.final_return for run in group.runs])
+        mean, half = mean_ci([run.final_value for run in group.runs])
         axes.axhline(mean, linestyle="--", color=f"C{at}", label=f"{group.label}: not private")
         if math.isfinite(half):
             axes.axhspan(mean - half, mean + half, color=f"C{at}", alpha=0.1, linewidth=0)
@@ -148,7 +154,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     axes.margins(x=0.12)
 
 
-def _group_curve(axes: Any, group: Group, colour: Any, metric: str) -> None:
+def _group_curve(axes: Any, group: Group, colour: Any, metric: str | None) -> None:
     points = [dict(zip(*run.curve(metric), strict=True)) for run in group.runs]
     for one in points:
         axes.plot(list(one), list(one.values()), color=colour, alpha=0.3, linewidth=0.8)
@@ -181,8 +187,21 @@ def _colours(groups: Sequence[Group]) -> list[Any]:
 def _by_env(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
     panels: dict[str, list[Group]] = {}
     for group in groups:
-        panels.setdefault(group.env, []).append(group)
+        measure = _measure([group])
+        title = group.env if measure is RETURN else f"{group.env}, {measure.label}"
+        panels.setdefault(title, []).append(group)
     return list(panels.items()) or [("no run", [])]
+
+
+def _measure(groups: Sequence[Group]) -> Measure:
+    """What a panel's runs are judged by."""
+    return next((run.measure for group in groups for run in group.runs), RETURN)
+
+
+def _scale(axes: Any, measure: Measure) -> None:
+    """Errors on a log axis."""
+    if measure.direction == "down":
+        axes.set_yscale("log", nonpositive="mask")
 
 
 def _rows(panels: Sequence[tuple[str, list[Group]]]) -> int:
@@ -228,7 +247,7 @@ def legend_below(axes: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
 
 
-def steps_axis(axes: Any, label: str = _RETURN_LABEL) -> None:
+def steps_axis(axes: Any, label: str = RETURN.label) -> None:
     """Environment steps below, `label` beside."""
     from matplotlib.ticker import EngFormatter
 

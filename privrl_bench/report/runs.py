@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from privrl_bench.measure import Measure, measure_of
+
 SEED_KEY = "seed"
 
 
@@ -63,9 +65,14 @@ class Run:
         return None if value is None else float(value)
 
     @property
-    def final_return(self) -> float:
-        """Mean undiscounted return of the final evaluation; nan when there is none."""
-        return number(nested(self.summary, "return", "mean"))
+    def measure(self) -> Measure:
+        """What the run is judged by."""
+        return measure_of(self.summary)
+
+    @property
+    def final_value(self) -> float:
+        """What it is judged by, in the final evaluation (mean return, or MSPBE); nan when there is none."""
+        return number(nested(self.summary, self.measure.name, "mean"))
 
     @property
     def epsilon(self) -> float:
@@ -77,11 +84,12 @@ class Run:
         """formal | heuristic | none, or ? while there is no summary."""
         return str(nested(self.summary, "guarantee", "status") or "?")
 
-    def curve(self, name: str = "eval/return_mean") -> tuple[np.ndarray, np.ndarray]:
-        """Steps [k] and values [k] of the rows that hold `name`, in order of steps.
+    def curve(self, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [k] and values [k] of the rows that hold `name` (None: its measure), in order of steps.
 
         Where a resumed run wrote the same step twice, the later line counts.
         """
+        name = name or self.measure.metric
         points = {
             float(row["steps"]): number(row[name])
             for row in self.metrics
@@ -120,7 +128,7 @@ def load_run(folder: Path) -> Run:
 
 def usable(runs: Iterable[Run]) -> list[Run]:
     """The finished runs with a final return, those that tables and plots count."""
-    return [run for run in runs if run.state == "done" and math.isfinite(run.final_return)]
+    return [run for run in runs if run.state == "done" and math.isfinite(run.final_value)]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.measure import RETURN, Measure
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.report.runs import Run, flatten, nested, number, usable
 from privrl_bench.report.stats import iqm_ci, mean_ci
@@ -87,7 +88,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Returns are means over seeds of the runs' final returns."""
+    """One line of the table. Returns are means over seeds of the runs' final returns (or other `measure`)."""
 
     algo: str
     env: str
@@ -107,6 +108,7 @@ class Row:
     terms: Terms
     steps: int
     steps_per_second: float
+    measure: Measure = RETURN
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -149,7 +151,7 @@ def left_out(runs: Sequence[Run]) -> list[str]:
             if run.state != "done":
                 reason = str(run.status.get("reason") or "")
                 reasons.insert(0, f"{run.state} ({reason})" if reason else run.state)
-            elif not math.isfinite(run.final_return):
+            elif not math.isfinite(run.final_value):
                 reasons.insert(0, "no final return")
             else:
                 reasons.insert(0, f"another run has the same settings and seed {run.seed}")
@@ -162,7 +164,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """(head, lines) of the table for people; guarantees are numbered as in `legend`."""
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
-    head = ["algo", "env", "z", "seeds", "return (mean ± 95 % CI)", "min", "max", "IQM (95 % CI)"]
+    names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
+    head = ["algo", "env", "z", "seeds", f"{names} (mean ± 95 % CI)", "min", "max", "IQM (95 % CI)"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
     lines = [
         [
@@ -170,10 +173,12 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             row.env,
             _ABSENT if row.z is None else f"{row.z:g}",
             str(row.seeds),
-            f"{_fixed(row.return_mean)} ± {_fixed(row.return_ci95)}",
-            _fixed(row.return_min),
-            _fixed(row.return_max),
-            "{} ({} to {})".format(*map(_fixed, row.return_iqm)) if row.seeds > 1 else _ABSENT,
+            f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}",
+            _shown(row, row.return_min),
+            _shown(row, row.return_max),
+            "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
+            if row.seeds > 1
+            else _ABSENT,
             shown_epsilon(row.epsilon) if not math.isnan(row.epsilon) else _ABSENT,
             short(row.delta),
             short(row.epsilon_paper),
@@ -309,7 +314,7 @@ def _order(group: Group) -> tuple[Any, ...]:
 
 def _row(group: Group) -> Row:
     runs = group.runs
-    returns = [run.final_return for run in runs]
+    returns = [run.final_value for run in runs]
     mean, half = mean_ci(returns)
     statuses = sorted({run.guarantee_status for run in runs})
     speeds = [number(run.summary.get("steps_per_second")) for run in runs]
@@ -332,6 +337,7 @@ def _row(group: Group) -> Row:
         terms=_terms(runs),
         steps=int(_largest([number(run.summary.get("steps")) for run in runs], empty=0.0)),
         steps_per_second=sum(speeds) / len(speeds),
+        measure=runs[0].measure,
     )
 
 
@@ -355,8 +361,8 @@ def _largest(values: Any, empty: float = math.nan) -> float:
     return max((value for value in values if not math.isnan(value)), default=empty)
 
 
-def _fixed(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else short(value)
+def _shown(row: Row, value: float) -> str:
+    return row.measure.show(value) if math.isfinite(value) else short(value)
 
 
 def _whole(value: float) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from privrl_bench.algos.dp_lsw import DpLsw
 from privrl_bench.algos.dqn import Dqn
 from privrl_bench.algos.dqn_replay import DqnReplayConfig
 from privrl_bench.algos.pooled import POOLED
@@ -146,10 +147,61 @@ def swim(*words):
     return shrink(compose([*words, "env=riverswim", *few]))[0]
 
 
+@cache
+def chained(*words, env="chain"):
+    """One small run that evaluates the uniform policy."""
+    few = (f"env={env}", "data.policy=uniform", "privacy.population=6")
+    return shrink(compose([*words, *few]))[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("algo=gpope", "algo.weighting=step", "algo.step=diminishing"),
+        ("algo=gpope", "privacy.noise=secure"),
+        ("algo=dp_lsw", "algo.features=linear", "privacy.noise=secure"),
+        ("algo=dp_lsl", "algo.return_high=1"),
+    ],
+    ids=str,
+)
+def test_evaluating_a_policy_opens_no_path(words):
+    report = find_leaks(chained(*words))
+    assert report.verdict() == "formal: no path around the gate", report.lines()
+    assert report.compared > 10
+
+
+class Counted(DpLsw):
+    """Wrong: weights from visit counts, which the state keeps."""
+
+    def local_of_all(self, state, pieces, streams):
+        """Leaves the counts behind."""
+        pieces = list(pieces)
+        self.left = self.everybodys(pieces, len(streams)).total.float()
+        return super().local_of_all(state, pieces, streams)
+
+    def local(self, state, users, streams):
+        """Of one piece."""
+        return self.local_of_all(state, [users], streams)
+
+    def server(self, state, released):
+        """With what was left."""
+        after = super().server(state, released)
+        after.tensors["counts"] = self.left
+        return after
+
+
+def test_counts_that_stay_behind_are_found(monkeypatch):
+    monkeypatch.setattr("privrl_bench.algos.dp_lsw.ALGORITHM", Counted)
+    report = find_leaks(chained("algo=dp_lsw"))
+    assert "state counts" in report.undeclared
+
+
 @pytest.mark.parametrize("algo", choices("algo"))
 def test_every_algorithm_as_it_is_shipped(sets, algo):
     if algo in TABULAR:
         config = swim(f"algo={algo}")
+    elif algo_schema(algo).evaluates:
+        config = chained(f"algo={algo}")
     elif algo_schema(algo).offline:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:

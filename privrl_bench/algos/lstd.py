@@ -1,0 +1,55 @@
+"""LSTD: theta = A^+ b from everybody's steps, with importance ratios. Not private.
+
+Source: Bradtke and Barto 1996.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algos.base import Setup
+from privrl_bench.algos.evaluation import WEIGHTINGS, EvaluationConfig, PooledSums
+from privrl_bench.errors import require_choice
+from privrl_bench.maths.evaluation import moments, solve
+from privrl_bench.types import UserBatch
+
+
+@dataclass
+class LstdConfig(EvaluationConfig):
+    """Settings of LSTD."""
+
+    private: ClassVar[bool] = False
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    takes_episodes: ClassVar[bool] = True
+    everybody: ClassVar[bool] = True
+
+    name: str = "lstd"
+    weighting: str = "step"  # every step counts alike | trajectory: 1 / a person's number of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("algo.weighting", self.weighting, WEIGHTINGS)
+
+
+class Lstd(PooledSums):
+    """See the module's text."""
+
+    def __init__(self, config: LstdConfig, setup: Setup):
+        super().__init__(config, setup)
+        self.config = config
+
+    def sums(self, users: UserBatch) -> Tensor:
+        """See `PooledSums.sums`."""
+        found = moments(self.steps_of(users, self.config.weighting), self.config.gamma)
+        return torch.cat([found.A.flatten(-2), found.b], dim=-1)
+
+    def solved(self, A: Tensor, b: Tensor) -> Tensor:
+        """The least-squares solution of least norm."""
+        return solve(A, b)
+
+
+ALGORITHM, CONFIG = Lstd, LstdConfig

@@ -1,0 +1,67 @@
+"""Output perturbation by smooth sensitivity: f(X) + S(X) / a * N(0, I), for one release.
+
+S is b-smooth (neighbours' values differ by a factor of exp(b) at most) and above the local L2 sensitivity of f.
+With (a, b) admissible for Gaussian noise in d dimensions the release is (epsilon, delta)-private (Nissim,
+Raskhodnikova and Smith 2007, lemma 2.6): moving the centre by at most a deviations costs epsilon / 2, changing
+the deviation by a factor within exp(+-b) another epsilon / 2. They, and Balle et al. 2016 after them, take
+
+    1 / a = 5 sqrt(2 ln(2 / delta)) / epsilon,    b = epsilon / (4 (d + ln(2 / delta))).
+
+Their lemma splits delta in halves and leaves out a factor exp(epsilon / 2) on one of them, and its proof is for
+small epsilon. So nothing is taken on trust: `spent_delta` computes both costs exactly, and `require_admissible`
+refuses an (epsilon, delta, d) for which delta_move exp(epsilon / 2) + delta_stretch > delta in either order of
+the two steps. (Both are largest at the ends, a and +-b, because the ratios of the densities are monotone in one
+number: the projection on the move, and the norm.)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privrl_bench.errors import PrivacyError
+
+
+def noise_factor(epsilon: float, delta: float) -> float:
+    """1 / a: noise std / smooth bound."""
+    return 5.0 * math.sqrt(2.0 * math.log(2.0 / delta)) / epsilon
+
+
+def smoothness(epsilon: float, delta: float, size: int) -> float:
+    """b, for outputs of `size` numbers."""
+    return epsilon / (4.0 * (size + math.log(2.0 / delta)))
+
+
+def spent_delta(epsilon: float, move: float, stretch: float, size: int) -> float:
+    """delta at `epsilon` of a move by `move` deviations and a factor exp(+-stretch) of the deviation.
+
+    Each step is at epsilon / 2; the order of the two that costs more counts.
+    """
+    from scipy.stats import chi2, norm
+
+    half = epsilon / 2.0
+    moved = norm.cdf(move / 2 - half / move) - math.exp(half) * norm.cdf(-move / 2 - half / move)
+    stretched = 0.0
+    for log_factor in (stretch, -stretch):
+        # ln of N(0, 1) over N(0, f^2): size ln f - |x|^2 / 2 (1 - f^-2), above half outside or inside a ball.
+        slope = -np.expm1(-2.0 * log_factor) / 2.0
+        edge = (size * log_factor - half) / slope
+        law = chi2.cdf if log_factor > 0 else chi2.sf
+        there, other = law(edge, size), law(edge * math.exp(-2.0 * log_factor), size)
+        stretched = max(stretched, float(there - math.exp(half) * other))
+    moved = max(float(moved), 0.0)
+    both = moved + math.exp(half) * stretched, stretched + math.exp(half) * moved
+    return max(both)
+
+
+def require_admissible(epsilon: float, delta: float, size: int) -> None:
+    """Raise PrivacyError where `noise_factor` and `smoothness` do not give (epsilon, delta)."""
+    b = smoothness(epsilon, delta, size)
+    # A bound that is above the local sensitivity of both neighbours moves the centre by at most a.
+    spent = spent_delta(epsilon, 1.0 / noise_factor(epsilon, delta), b, size)
+    if not spent <= delta:
+        raise PrivacyError(
+            f"smooth sensitivity is not proven for epsilon {epsilon:g}, delta {delta:g} and {size} numbers: "
+            f"it spends delta {spent:.2g}; use a smaller privacy.epsilon"
+        )
