@@ -34,7 +34,7 @@ from privrl_bench.mistakes import (
     parse,
     sections,
 )
-from privrl_bench.schema import ALGO_CONFIGS, AlgoConfig, EnvConfig, RunConfig
+from privrl_bench.schema import ALGO_CONFIGS, TEXT_VERSIONS, AlgoConfig, EnvConfig, RunConfig
 
 VERSION_BASE = "1.3"
 LEAF_LENGTH = 120  # characters
@@ -166,7 +166,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    words = plain_groups(overrides)
+    words = text_versions(plain_groups(overrides))
     register_algo(words)
     if config_dir is not None:
         folder = Path(config_dir).resolve()
@@ -192,6 +192,39 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     ['env=hopper', 'paper=dppg']
     """
     return [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
+
+
+def text_versions(words: Iterable[str]) -> list[str]:
+    """The same words, with the algorithms' versions for texts where the environment has texts.
+
+    Raises `ConfigError`: a sweep over environments of which some have texts.
+
+    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
+    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
+    """
+    found, text = list(words), _text_envs()
+    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
+    if not envs or not text & set(envs):
+        return found
+    if set(envs) - text:
+        raise ConfigError(
+            "env", f"sweep texts ({', '.join(sorted(text & set(envs)))}) apart from other environments"
+        )
+    if not any(word.startswith("algo=") for word in found):
+        found.append("algo=dppg")
+    return [
+        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
+        if word.startswith("algo=")
+        else word
+        for word in found
+    ]
+
+
+@cache
+def _text_envs() -> set[str]:
+    """Our environments whose users bring prompts."""
+    files = {path.stem: path.read_text() for path in (conf_dir() / "env").glob("*.yaml")}
+    return {name for name, text in files.items() if re.search(r"^kind: text\b", text, re.M)}
 
 
 def to_run_config(cfg: DictConfig) -> RunConfig:

@@ -250,6 +250,7 @@ class AlgoConfig:
     `local`: can learn from noised observations (privacy=local), which no gate clips or noises again.
     `keeps`: users keep what they did and may join any later round; then `people` and `arrivals` say who comes.
     `takes_episodes`: pooled, and yet a user may be one whole episode.
+    `texts`: trains a language model, whose users bring prompts (env.kind=text).
     """
 
     private: ClassVar[bool] = True
@@ -260,6 +261,7 @@ class AlgoConfig:
     local: ClassVar[bool] = True
     keeps: ClassVar[bool] = False
     takes_episodes: ClassVar[bool] = False
+    texts: ClassVar[bool] = False
 
     name: str = ""
     gamma: float = 0.99
@@ -472,6 +474,7 @@ class RunConfig:
 
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
+        self._check_texts()
         pooled = not self.algo.private
         local = self.privacy.mechanism == "local"
         mechanisms = ("local",) if local else self.algo.mechanisms
@@ -530,6 +533,30 @@ class RunConfig:
                 "reset: use fresh or episode, got 'segment'",
             )
 
+    def _check_texts(self) -> None:
+        """An algorithm for texts where there are texts, and nothing that means nothing there. Raises ConfigError."""
+        texts = self.env.kind == "text"
+        if texts != self.algo.texts:
+            ours = ", ".join(TEXT_VERSIONS)
+            what = f"users bring prompts, which algo={ours} answer" if texts else "nobody has a prompt"
+            raise ConfigError("algo", f"with env={self.env.label} {what}; got {self.algo.name!r}")
+        if not texts:
+            return
+        env, plain = self.env, EnvConfig(id="any")
+        keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
+        for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
+            value = getattr(env, key)
+            require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
+        if self.privacy.sampling != "fixed":
+            raise ConfigError(
+                "privacy.sampling",
+                f"every prompt is used once, in cohorts: fixed, got {self.privacy.sampling!r}",
+            )
+        require_choice("eval.policy", self.eval.policy, ("stochastic",))
+        aside, workers = self.hardware.eval_process, self.hardware.env_workers
+        require("hardware.eval_process", not aside, "null or false for texts", aside)
+        require("hardware.env_workers", workers == 0, "0 for texts", workers)
+
     def _check_data(self) -> None:
         """A dataset where one is needed, and nowhere else. Raises `ConfigError`."""
         offline, privacy = self.algo.offline, self.privacy
@@ -565,6 +592,9 @@ class RunConfig:
                 f"privacy.users_per_round={privacy.users_per_round}, got None",
             )
 
+
+# algo=<name> -> the algorithm that answers prompts under this name, where env.kind=text
+TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
 
 ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {
     "dppg": DppgConfig,

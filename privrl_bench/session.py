@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from privrl_bench.assemble import Parts
-from privrl_bench.evaluate import Evaluation, Evaluations
+from privrl_bench.evaluate import Evaluation, Evaluations, Evaluator
 from privrl_bench.exact import exact
 from privrl_bench.people import People
 from privrl_bench.rollout import Rollout
 from privrl_bench.source import DatasetSource
-from privrl_bench.types import State, UserBatch
+from privrl_bench.text_evaluate import TextEvaluator
+from privrl_bench.text_rollout import TextRollout
+from privrl_bench.types import State, TextBatch, UserBatch
 
 CHECKPOINT_VERSION = 2
 
@@ -33,21 +35,10 @@ class Session:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        known = None if parts.plan.local is not None else exact(config.env, parts.algo.policy)
-        self._exact = known
+        other = parts.plan.local is not None or parts.task is not None
+        self._exact = None if other else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
-        hardware = config.hardware
-        self._evaluations = Evaluations(
-            config.env,
-            parts.spec,
-            parts.algo.policy,
-            parts.streams,
-            config.eval.episodes,
-            config.eval.policy == "greedy",
-            hardware.env_workers,
-            aside=hardware.eval_process,
-            busy=hardware.threads + hardware.env_workers,
-        )
+        self._evaluations = _evaluations_of(parts)
 
     @property
     def round(self) -> int:
@@ -120,7 +111,7 @@ class Session:
         ]
         return parts.algo.server(self.state, released), seen
 
-    def collect(self, actor: Tensor, index: int) -> UserBatch:
+    def collect(self, actor: Tensor, index: int) -> UserBatch | TextBatch:
         """The users of a round: those whom the policies meet, or who joins of a dataset's."""
         plan = self.parts.plan
         if isinstance(self.rollout, DatasetSource):
@@ -199,9 +190,12 @@ class Session:
         self._evaluations.close()
 
 
-def _users_of(parts: Parts) -> Rollout | DatasetSource | People:
-    """Where a run's users come from: live environments, whether they keep what they did, or a dataset."""
+def _users_of(parts: Parts) -> Rollout | DatasetSource | People | TextRollout:
+    """Where a run's users come from: live environments, whether they keep what they did, a dataset, prompts."""
     config, replicas = parts.config, len(parts.configs)
+    if parts.task is not None:
+        adapter = parts.algo.adapter
+        return TextRollout(config.env, parts.task, adapter, parts.streams, parts.plan.slots)
     if parts.data is not None:
         return DatasetSource(parts.data, config.env, replicas, parts.plan.slots, parts.steps)
     keeps, slots = config.algo.keeps, parts.plan.slots
@@ -220,6 +214,26 @@ def _users_of(parts: Parts) -> Rollout | DatasetSource | People:
         return rollout
     people = config.algo.people(parts.rounds)
     return People(rollout, parts.spec, people, slots, config.algo.arrivals)
+
+
+def _evaluations_of(parts: Parts) -> Evaluations:
+    """Of the released policy: episodes in simulators, or answers to public prompts."""
+    config, hardware = parts.config, parts.config.hardware
+    if parts.task is not None:
+        asked = (parts.task, parts.algo.adapter, parts.streams, config.eval.episodes)
+        return Evaluations(TextEvaluator, *asked, aside=False, busy=hardware.threads)
+    return Evaluations(
+        Evaluator,
+        config.env,
+        parts.spec,
+        parts.algo.policy,
+        parts.streams,
+        config.eval.episodes,
+        config.eval.policy == "greedy",
+        hardware.env_workers,
+        aside=hardware.eval_process,
+        busy=hardware.threads + hardware.env_workers,
+    )
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from privrl_bench.nets.adapters import Adapter
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
-from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
+from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
+
+if TYPE_CHECKING:
+    from privrl_bench.text.models import TextTask
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class Setup:
     # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
     public: Transitions | None = None  # the public part of an offline run's dataset
+    task: TextTask | None = None  # of a text environment
+    # (adapter, how many) -> (actor [R, size], round) -> answers to public prompts, which are nobody's
+    ask: Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]] | None = None
 
 
 class Algorithm(ABC):
@@ -44,6 +52,7 @@ class Algorithm(ABC):
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
     turns_after: int = 0  # of the loop after the last release, for `improve` alone
     policy: Policy
+    adapter: Adapter  # in place of a policy, of algorithms for texts
 
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
@@ -103,6 +112,9 @@ class Algorithm(ABC):
     def improve(self, state: State, streams: list[Streams]) -> State:
         """Further work on released things and public simulators only. Default: none."""
         return state
+
+    def export(self, state: State, r: int, folder: Path) -> None:
+        """Write what others can load of replica r's released parameters into a run folder. Default: nothing."""
 
 
 def step_order(
