@@ -165,6 +165,8 @@ def attack(
     refuse_unauditable(config)
     if config.privacy.sampling == "poisson":
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
+    if config.env.kind == "text":
+        raise ConfigError("--attack", "end-to-end crafts steps of simulators; use canary or one-run")
     if config.privacy.users_per_round < 2:
         raise ConfigError("privacy.users_per_round", "the end-to-end attack needs 2 at least")
     replicas += replicas % 2

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
-from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
+from privrl_bench.audit.people import NULL, OtherAnswer, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
 from privrl_bench.people import People
 from privrl_bench.privacy.local import LocalNoise
@@ -31,7 +31,8 @@ from privrl_bench.rollout import Rollout
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.source import DatasetSource
-from privrl_bench.types import UserBatch
+from privrl_bench.text_rollout import TextRollout
+from privrl_bench.types import TextBatch, UserBatch
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
 
@@ -140,7 +141,7 @@ class _WatchedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algo, name)
 
-    def local(self, state: Any, users: UserBatch, streams: Any) -> Contribution:
+    def local(self, state: Any, users: UserBatch | TextBatch, streams: Any) -> Contribution:
         """See `Algorithm.local`."""
         return cast(Contribution, self._algo.local(state, self._world.on_users(users), streams))
 
@@ -180,11 +181,11 @@ class World:
         self._index = 0
         # What this round's stages made; worlds that have this one as their model go on from it.
         self._cohort: list[int] = []
-        self._users: UserBatch
+        self._users: UserBatch | TextBatch
         self._rows: dict[str, Tensor]
         self._released: Released
         self._seen: dict[str, dict[str, Tensor]] = {}
-        self._stranger: OtherPerson | OtherTrajectory | None = None
+        self._stranger: OtherPerson | OtherTrajectory | OtherAnswer | None = None
         self._shown: list[
             np.ndarray
         ] = []  # by devices in this round, before anything is put in place
@@ -195,6 +196,8 @@ class World:
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
         if person is not None and isinstance(rollout, DatasetSource):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
+        elif person is not None and isinstance(rollout, TextRollout):
+            self._stranger = rollout.instead = OtherAnswer(place.user, person)
         elif person is not None:
             played = rollout.rollout if isinstance(rollout, People) else rollout
             assert isinstance(played, Rollout)
@@ -299,7 +302,7 @@ class World:
             told[0, self._place.user] = there[0, self._place.user]
         return told
 
-    def on_users(self, users: UserBatch) -> UserBatch:
+    def on_users(self, users: UserBatch | TextBatch) -> UserBatch | TextBatch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if f.name != "stats"]
         u = self._slot or 0
