@@ -423,6 +423,8 @@ def _settings(config: RunConfig) -> int:
         env = config.env
         boxes = (env.obs_low, env.obs_high, env.obs_noise_scale, env.reward_low, env.reward_high)
         parts = (*parts, boxes, config.privacy.rewards)
+    if config.env.kind == "text":
+        parts = (*parts, config.env.text)
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:16], "big")
 
 

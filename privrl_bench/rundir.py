@@ -28,7 +28,7 @@ import torch
 import yaml
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import LOCAL_KEYS, RunConfig
+from privrl_bench.schema import LOCAL_KEYS, TEXT_KEYS, RunConfig
 
 # Where a run computes and what it prints does not make it another run.
 _NOT_IDENTITY = ("log", "hardware", "plan_only", "resume", "values_from")
@@ -213,9 +213,11 @@ def _plain(config: RunConfig) -> dict[str, Any]:
 
 
 def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    """What makes a run the one it is, flat; keys of privacy=local only where they mean something."""
+    """What makes a run the one it is, flat; keys of privacy=local and texts where they mean something."""
     flat = _flat({k: v for k, v in config.items() if k not in _NOT_IDENTITY})
     local = flat.get("privacy.mechanism") == "local"
+    if flat.get("env.kind") != "text":
+        flat = {k: v for k, v in flat.items() if not k.startswith(TEXT_KEYS)}
     return {k: v for k, v in flat.items() if local or k not in LOCAL_KEYS}
 
 

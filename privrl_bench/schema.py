@@ -15,7 +15,9 @@ from privrl_bench.errors import ConfigError, require, require_choice
 
 USERS = ("fresh", "episode", "segment")
 MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "none")
+MADE = "made"  # of a text environment: by the package itself
 SCALINGS = ("public", "private", "running", "split", "none")
+TEXT_KEYS = "env.text."  # keys without meaning for any other env.kind
 # Keys without meaning for any other mechanism: no part of the identity of such a run.
 LOCAL_KEYS = (
     *("env.obs_low", "env.obs_high", "env.obs_noise_scale", "env.reward_low", "env.reward_high"),
@@ -24,11 +26,52 @@ LOCAL_KEYS = (
 
 
 @dataclass
+class TextConfig:
+    """A text environment: who answers, who judges, whose prompts. Used with env.kind=text only."""
+
+    policy: str = MADE  # made: the package's own small model | a folder | a hub name
+    classifier: str = MADE  # made | a folder | a hub name; it has a label POSITIVE (or LABEL_1)
+    # made: reviews of the grammar | a .txt, .jsonl or .parquet file, or a folder of .txt files
+    prompts: str | None = MADE
+    prompt_tokens: list[int] = field(
+        default_factory=lambda: [2, 8]
+    )  # n of a prompt: low <= n < high
+    new_tokens: int = 24  # of an answer, which may end earlier
+    min_characters: int = 200  # shorter reviews are nobody's
+    holdout: int = 20  # every so-many-th review is for evaluation, the others are users
+    reviews: int | None = 25_000  # at most so many; unset: all (a file's)
+    seed: int = 0  # of made models and reviews, of the order of users and their prompts' lengths
+    size: str = "small"  # of the made models: small | smoke (seconds, learns little)
+    cache: str | None = (
+        None  # of the made models; unset: PRIVRL_BENCH_CACHE or the user's cache folder
+    )
+
+    def __post_init__(self) -> None:
+        for key in ("policy", "classifier"):
+            require(f"env.text.{key}", bool(getattr(self, key)), "a name or a folder", "nothing")
+        ok = len(self.prompt_tokens) == 2 and 1 <= self.prompt_tokens[0] < self.prompt_tokens[1]
+        rule = "two whole numbers, 1 <= low < high (high is left out)"
+        require("env.text.prompt_tokens", ok, rule, self.prompt_tokens)
+        new, least, every = self.new_tokens, self.min_characters, self.holdout
+        require("env.text.new_tokens", new >= 1, "a whole number >= 1", new)
+        require("env.text.min_characters", least >= 0, ">= 0", least)
+        require("env.text.holdout", every >= 2, "a whole number >= 2", every)
+        ok = self.reviews is None or self.reviews >= 2
+        require("env.text.reviews", ok, "null or a whole number >= 2", self.reviews)
+        ok = self.reviews is not None or self.prompts != MADE
+        require("env.text.reviews", ok, "a whole number for made prompts", self.reviews)
+        require("env.text.seed", 0 <= self.seed < 2**32, "between 0 and 2^32 - 1", self.seed)
+        require_choice("env.text.size", self.size, ("small", "smoke"))
+
+
+@dataclass
 class EnvConfig:
     """Which simulator, what one user is in it, and the public constants that scale its signals."""
 
     name: str = "gym"  # registry name, equal to the YAML's name
-    kind: str = "gym"  # gym: a Gymnasium id; dmc: a dm_control suite task
+    kind: str = (
+        "gym"  # gym: a Gymnasium id; dmc: a dm_control suite task; text: prompts and answers
+    )
     id: str | None = None  # Gymnasium id, `my_package:MyEnv-v0` imports my_package first
     domain: str | None = None  # dm_control domain
     task: str | None = None  # dm_control task
@@ -55,6 +98,8 @@ class EnvConfig:
     obs_noise_scale: list[float] | None = field(default=None, repr=False)  # unset: high - low
     reward_low: float | None = field(default=None, repr=False)  # for privacy.rewards=noised
     reward_high: float | None = field(default=None, repr=False)
+    # For kind=text. Not in the repr, which seeds the noise of other kinds.
+    text: TextConfig = field(default_factory=TextConfig, repr=False)
 
     @property
     def label(self) -> str:
@@ -64,7 +109,7 @@ class EnvConfig:
         return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name
 
     def __post_init__(self) -> None:
-        require_choice("env.kind", self.kind, ("gym", "dmc"))
+        require_choice("env.kind", self.kind, ("gym", "dmc", "text"))
         require_choice("env.backend", self.backend, ("auto", "loop", "rollout"))
         require_choice("env.user", self.user, USERS)
         require_choice("env.action", self.action, ("stretch", "clip"))
@@ -98,6 +143,22 @@ class EnvConfig:
                 len(self.obs_std),
             )
         self._check_ranges()
+        if self.kind == "text":
+            self._check_text()
+
+    def _check_text(self) -> None:
+        """A user is one prompt with its answer, and scores are as they are. Raises ConfigError."""
+        steps, new = self.user_steps, self.text.new_tokens
+        ok = steps is None or steps == new
+        require("env.user_steps", ok, f"null or env.text.new_tokens={new}", steps)
+        if self.user == "segment":
+            raise ConfigError("env.user", "of a text is fresh or episode, got 'segment'")
+        for key in ("obs_scaling", "reward_scaling"):
+            value = getattr(self, key)
+            require(f"env.{key}", value == "none", "none for a text", value)
+        require(
+            "env.max_episode_steps", self.max_episode_steps is None, "null for a text", "a number"
+        )
 
     def _check_ranges(self) -> None:
         """Public ranges that are none. Raises ConfigError."""

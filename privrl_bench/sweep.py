@@ -111,9 +111,10 @@ def _split(members: Group, most: int) -> list[Group]:
 
 def _but_seed_and_z(run: RunConfig) -> str:
     """Equal for runs that can be trained together. Text, because a configuration has no hash."""
+    text = repr(run.env.text)  # no part of the environment's repr
     if run.privacy.epsilon is not None:  # with a budget the number of rounds depends on z
-        return repr(replace(run, seed=0))
-    return repr(replace(run, seed=0, privacy=replace(run.privacy, z=0.0)))
+        return repr(replace(run, seed=0)) + text
+    return repr(replace(run, seed=0, privacy=replace(run.privacy, z=0.0))) + text
 
 
 # --- in this process

@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "privacy": (3, 2, "THE GATE"),
     "evaluate": (4, 2, "nobody's episodes"),
     "data": (0, 3, "Minari, split"),
+    "text": (-0.85, 2.5, "prompts, answers"),
     "source": (0.85, 3, "rounds of\na dataset"),
     "nets": (1.75, 3, "policies"),
     "maths": (2.65, 3, "pure functions"),

@@ -90,6 +90,8 @@ def make_env(config: EnvConfig) -> Any:
     """
     import gymnasium as gym
 
+    if config.kind == "text":
+        raise ConfigError("env", f"{config.name} is answers to prompts, which have no simulator")
     env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
     space = env.observation_space
     if not isinstance(space, gym.spaces.Box):
@@ -132,11 +134,15 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
-    """Public facts of an environment, read from one instance.
+    """Public facts of an environment, read from one instance; of a text, from its settings.
 
     Raises:
         ConfigError: see `make_env`; also when public constants have the wrong length.
     """
+    if config.kind == "text":
+        from privrl_bench.text.models import text_spec
+
+        return text_spec(config)
     _own_slots(config)
     env = make_env(config)
     try:
