@@ -91,7 +91,7 @@ class TextRollout:
     ):
         self.shape = (len(streams), users, task.new_tokens)
         self.scaler = SignalScaler(config, len(streams), 1, 1, 1.0)  # scales nothing: a check
-        self._answers = Answerer(task, adapter)
+        self.answers = Answerer(task, adapter)
         self._streams = streams
         # The leak test's: whether somebody else is in a place, and what she wrote.
         self.instead: Callable[[TextBatch], TextBatch] = lambda users: users
@@ -104,11 +104,11 @@ class TextRollout:
             round_index: from 0; says whose turn it is.
             cohort: number of users of each replica: U, or 0 for one that has ended.
         """
-        users, everyone = self.shape[1], self._answers.task.prompts_train
+        users, everyone = self.shape[1], self.answers.task.prompts_train
         here = everyone[round_index * users : (round_index + 1) * users]
         prompts = [here if size else [] for size in cohort]
         sources = [s.torch("policy", round_index) for s in self._streams]
-        batch = self._answers.batch(actor, prompts, sources, users)
+        batch = self.answers.batch(actor, prompts, sources, users)
         for r, size in enumerate(cohort):
             scores = batch.scores[r][batch.valid[r]]
             batch.stats.append(

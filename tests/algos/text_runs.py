@@ -1,14 +1,17 @@
 """Small runs on texts: models with random weights in the hub's layout, and a score that can be learned."""
 
+from dataclasses import replace
+
 import torch
 
 from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.session import Session
+from privrl_bench.text_rollout import public_answers
 
 WORDS = "the a film plot cast was is so very and but good great fine bad dull weak long short it".split()
 END, GOOD = "<|endoftext|>", "good"
-REVIEWS, WIDTH, NEW = 90, 3, 6
+REVIEWS, NEW = 200, 6
 
 SMALL = (
     *("env=sentiment_small", "env.text.prompt_tokens=[1,4]", f"env.text.new_tokens={NEW}"),
@@ -68,3 +71,19 @@ def session(texts, algo, *words, rounds=4, seeds=(0,)):
 def how_many_good(texts):
     """A score that a policy can learn to raise, whatever its weights are."""
     return torch.tensor([float(text.split().count(GOOD)) for text in texts])
+
+
+def learned(texts, algo, *words, rounds=7):
+    """Mean scores of the rounds where the word GOOD is what counts."""
+    few = ["algo.baseline_prompts=8"] if algo == "dppg" else []
+    more = ("privacy.users_per_round=24", "env.text.holdout=20", "algo.kl_coef=0.0", *few)
+    one = session(texts, algo, *more, *words, rounds=rounds)
+    task = replace(one.parts.task, score=how_many_good)
+    one.rollout.answers.task = task
+    if algo == "dppg":
+        one.parts.algo._ask = public_answers(task, one.parts.streams)(one.parts.algo.adapter, 8)
+    scores = []
+    while not one.over:
+        one.step()
+        scores.append(one.diagnostics[0]["train/return_mean"])
+    return scores
