@@ -234,7 +234,8 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     pool = config.privacy.users_per_round if task is not None else pool
     if minibatches > pool:
         raise ConfigError(
-            "algo.minibatches", f"must be at most the {pool} {'users' if task else 'steps'} it divides, got {minibatches}",
+            "algo.minibatches",
+            f"must be at most the {pool} {'users' if task else 'steps'} it divides, got {minibatches}",
         )
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
@@ -254,7 +255,9 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data, task)
 
 
-_TASKS: dict[str, TextTask] = {}  # the last one opened: worlds, plans and runs of a process share it
+_TASKS: dict[
+    str, TextTask
+] = {}  # the last one opened: worlds, plans and runs of a process share it
 
 
 def _task_of(config: RunConfig) -> TextTask:

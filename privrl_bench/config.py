@@ -208,7 +208,8 @@ def text_versions(words: Iterable[str]) -> list[str]:
         return found
     if set(envs) - text:
         raise ConfigError(
-            "env", f"sweep texts ({', '.join(sorted(text & set(envs)))}) apart from other environments"
+            "env",
+            f"sweep texts ({', '.join(sorted(text & set(envs)))}) apart from other environments",
         )
     if not any(word.startswith("algo=") for word in found):
         found.append("algo=dppg")

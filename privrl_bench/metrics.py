@@ -36,7 +36,9 @@ _DECLARED = (
     Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
     Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
     Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
-    Metric("eval/kl", "nats", "none", "released", "mean log ratio of an answer, policy to start model"),
+    Metric(
+        "eval/kl", "nats", "none", "released", "mean log ratio of an answer, policy to start model"
+    ),
     Metric(
         "eval/perplexity", "", "down", "released", "of the policy's answers under the start model"
     ),
@@ -61,7 +63,9 @@ _DECLARED = (
     Metric("train/invalid_users", "users", "down", "private", "users with NaN data, rows zeroed"),
     Metric("train/clipped_fraction", "", "none", "private", "share of users at the clip bound"),
     Metric("train/entropy", "nats", "none", "private", "mean policy entropy on users' data"),
-    Metric("train/kl", "nats", "none", "private", "mean log ratio of users' answers to the start model"),
+    Metric(
+        "train/kl", "nats", "none", "private", "mean log ratio of users' answers to the start model"
+    ),
     Metric("train/critic_error", "", "down", "private", "unexplained share of return variance"),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}

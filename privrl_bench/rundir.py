@@ -1,8 +1,8 @@
 """The run folder: everything a run leaves, written as it happens.
 
 `config.yaml` (resolved), `overrides.txt`, `provenance.json`, `plan.json`, `status.json`, `metrics.jsonl`,
-`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; of texts also
-`samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
+`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; of texts
+also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
 
 `metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.

@@ -595,11 +595,13 @@ class RunConfig:
             )
 
     def _check_texts(self) -> None:
-        """An algorithm for texts where there are texts, and nothing that means nothing there. Raises ConfigError."""
+        """An algorithm for texts where there are texts, and no setting without meaning. Raises ConfigError."""
         texts = self.env.kind == "text"
         if texts != self.algo.texts:
             ours = ", ".join(TEXT_VERSIONS)
-            what = f"users bring prompts, which algo={ours} answer" if texts else "nobody has a prompt"
+            what = (
+                f"users bring prompts, which algo={ours} answer" if texts else "nobody has a prompt"
+            )
             raise ConfigError("algo", f"with env={self.env.label} {what}; got {self.algo.name!r}")
         if not texts:
             return

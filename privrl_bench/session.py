@@ -92,7 +92,7 @@ class Session:
         parts.plan.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor, parts.plan.cohort(index))
-        users = self.collect(actor, index)
+        users: Any = self.collect(actor, index)  # as the algorithm takes them
         stats = users.stats
         contribution = parts.algo.local(self.state, users, parts.streams)
         del users  # raw data end here

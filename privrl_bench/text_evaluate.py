@@ -1,4 +1,4 @@
-"""Evaluation of a language model: answers to fixed public prompts, how good, how far from the start, how fluent."""
+"""Evaluation of a language model: answers to public prompts, how good, how far from the start, how fluent."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ class Answerer:
         uniforms = torch.rand(len(prompts), task.new_tokens, generator=source)
         with torch.no_grad():
             weights = self.adapter.weights(vector.to(task.model.device))
-        found = generate(
-            task.model, weights, list(prompts), task.new_tokens, uniforms, task.width
-        )
+        found = generate(task.model, weights, list(prompts), task.new_tokens, uniforms, task.width)
         return found, task.rewards(found)
 
     def batch(

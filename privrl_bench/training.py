@@ -324,7 +324,7 @@ class Training:
             summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
         torch.save(self._policy(r), rundir / "policy.pt")
-        self.parts.algo.export(self.session.state, r, rundir.path)
+        exported = self.parts.algo.export(self.session.state, r, rundir.path)
         if config.log.plot:
             from privrl_bench.report.plots import learning_curve
 
@@ -342,7 +342,8 @@ class Training:
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
             f"{summary['steps_per_second']:.0f} steps/s\n"
-            f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}",
+            f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}"
+            + "".join(f", {path.name}" for path in exported),
             flush=True,
         )
         self._leave(r, RunResult("done", "", rundir.path, summary))

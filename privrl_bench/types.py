@@ -67,8 +67,8 @@ class TextBatch:
     All answers begin in column L, the public width of prompts; T is the public length of an answer.
 
     `tokens` [R, U, L + T]: prompt and answer. `seen` [R, U, L + T] bool: the columns of `tokens` that are hers.
-    `mask` [R, U, T] bool: of these, the answer's. `scores` [R, U]: what the answer is worth. `valid` [R, U]: the
-    user takes part and her score is finite.
+    `mask` [R, U, T] bool: of these, the answer's. `scores` [R, U]: what the answer is worth. `valid` [R, U]:
+    the user takes part and her score is finite.
     """
 
     tokens: Tensor

@@ -113,8 +113,9 @@ class Algorithm(ABC):
         """Further work on released things and public simulators only. Default: none."""
         return state
 
-    def export(self, state: State, r: int, folder: Path) -> None:
-        """Write what others can load of replica r's released parameters into a run folder. Default: nothing."""
+    def export(self, state: State, r: int, folder: Path) -> list[Path]:
+        """Write replica r's released parameters as other tools load them; returns what. Default: nothing."""
+        return []
 
 
 def step_order(

@@ -5,11 +5,12 @@
         each user: E steps on her own tokens, the adapter's displacement kept in a ball of radius clip
         adapter <- adapter + (sum of displacements + N(0, (z clip)^2 I)) / U
 
-A token's advantage is what follows: the answer's score, less `kl_coef` times the log ratios to the frozen start from
-here on, less a baseline. There is no value head (it would share the policy's trunk), the coefficient is fixed and
-nothing is normalised across users: each of these would pass un-noised statistics of some users to others.
-Nothing is whitened within an answer either: the score is the same for all its tokens, so the mean takes
-it away. `algo.baseline=public` is the mean reward of the last released policy's answers to public prompts.
+A token's advantage is what follows: the answer's score, less `kl_coef` times the log ratios to the frozen
+start from here on, less a baseline. There is no value head (it would share the policy's trunk), the
+coefficient is fixed and nothing is normalised across users: each of these would pass un-noised statistics of
+some users to others. Nothing is whitened within an answer either: the score is the same for all its tokens,
+so the mean takes it away. `algo.baseline=public` is the mean reward of the last released policy's answers to
+public prompts.
 
 Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3 and section 6, which
 leaves clip, batch, adapter and steps unsaid; the KL penalty is that of TRL's sentiment example.

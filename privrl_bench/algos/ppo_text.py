@@ -1,8 +1,8 @@
 """PPO fine-tunes a language model on everybody's pooled answers: the non-private reference.
 
 Source: Schulman et al. 2017 with the reward of TRL's sentiment example (score of the answer, KL penalty per
-token). There is no value head: the baseline is the batch's mean reward at each place of an answer, and advantages are
-divided by their deviation over the batch. The KL coefficient is fixed, as in `dppg_text`, to compare.
+token). There is no value head: the baseline is the batch's mean reward at each place of an answer, and
+advantages are divided by their deviation over the batch. The KL coefficient is fixed, as in `dppg_text`.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ class TextAlgorithm(Algorithm):
     def notes(self) -> dict[str, str]:
         """What is there before training is public."""
         return {
-            "start model and classifier": "taken as public: what they, the tokenizer and the evaluation prompts "
-            "tell of the people whose texts they were made from is outside epsilon, which is for this "
-            "training alone (lvwerra/gpt2-imdb and distilbert-imdb learned from the IMDB reviews themselves)"
+            "start model and classifier": "taken as public: what they, the tokenizer and the evaluation "
+            "prompts tell of the people whose texts they were made from is outside epsilon, which is for "
+            "this training alone (lvwerra/gpt2-imdb and distilbert-imdb learned from IMDB's reviews themselves)"
         }
 
     def init(self, streams: list[Streams]) -> State:
@@ -122,10 +122,11 @@ class TextAlgorithm(Algorithm):
         fixed = actor.shape[-1] - change.shape[-1]
         return actor + torch.nn.functional.pad(change, (fixed, 0))
 
-    def export(self, state: State, r: int, folder: Path) -> None:
+    def export(self, state: State, r: int, folder: Path) -> list[Path]:
         """The adapter for peft, or the whole model, from released and public numbers."""
         vector = self.actor(state)[r]
         if isinstance(self.adapter, Lora):
             save_adapter(folder / "adapter", self.adapter, vector, self.task.model)
-        else:
-            save_model(folder / "model", self.adapter.weights, vector, self.task)
+            return [folder / "adapter"]
+        save_model(folder / "model", self.adapter.weights, vector, self.task)
+        return [folder / "model"]

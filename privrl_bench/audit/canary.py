@@ -210,9 +210,10 @@ class CanaryRun:
 
 
 def long_run(config: RunConfig) -> Parts:
-    """Parts of a run that is long enough for a round, whatever its sizes; of texts, which have an end, one round."""
-    enough = {"rounds": 1} if config.env.kind == "text" else {"total_steps": 2**62}
-    return assemble([replace(config, **enough)], [None])
+    """Parts of a run that is long enough for a round, whatever its sizes; of texts, which end, of one."""
+    if config.env.kind == "text":
+        return assemble([replace(config, rounds=1)], [None])
+    return assemble([replace(config, total_steps=2**62)], [None])
 
 
 def refuse_unauditable(config: RunConfig) -> None:

@@ -86,8 +86,10 @@ class WandbMirror:
         try:
             import wandb
 
-            columns = list(samples[0])
-            table = wandb.Table(columns=columns, data=[[s[c] for c in columns] for s in samples])
+            columns: list[str | int] = list(samples[0])
+            table = wandb.Table(
+                columns=columns, data=[[s[str(c)] for c in columns] for s in samples]
+            )
             self._run.log({f"samples/round_{round_index}": table})
         except Exception as error:
             self._give_up("stopped taking tables", error)

@@ -1,4 +1,4 @@
-"""Rewards of an answer, token by token, and the losses that learn from them; the last axis is the answer's tokens."""
+"""Rewards of an answer, token by token, and the loss that learns from them; the last axis is its tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def token_rewards(
 
     Args:
         scores: [...] of whole answers.
-        logprobs, reference: [..., T] log probabilities of the tokens under the policy that wrote them, and under
-            the frozen start.
+        logprobs, reference: [..., T] log probabilities of the tokens under the policy that wrote them, and
+            under the frozen start.
         mask: [..., T] bool, the answer has this token; its tokens come first.
         kl_coef: weight of the penalty, fixed.
 

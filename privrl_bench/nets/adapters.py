@@ -1,7 +1,7 @@
 """Adapters: a flat vector that changes the weights of a frozen language model.
 
-A module's own weights stay as they are; `weights` gives those that differ, by name, for `torch.func.functional_call`.
-Only the last numbers of a vector are trained (`trained`), the others are public and drawn once.
+A module's own weights stay as they are; `weights` gives those that differ, by name, for
+`torch.func.functional_call`. Only the last numbers of a vector are trained, the others are public, drawn once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGETS = {
 
 
 class Adapter(Protocol):
-    """What trains a language model. `size`: numbers of a vector; `trained`: how many of them, the last, learn."""
+    """What trains a language model. `size`: numbers of a vector; `trained`: how many of them, the last, do."""
 
     size: int
     trained: int
@@ -46,8 +46,8 @@ class Factor(NamedTuple):
 class Lora:
     """Low-rank changes of a GPT-2's attention weights, or of all its linear layers.
 
-    A vector is all A, then all B. B starts at zero, so nothing changes. With `train="b"` the A stay as drawn: the
-    change is then linear in what is trained, and half as many numbers are noised (Sun et al. 2024).
+    A vector is all A, then all B. B starts at zero, so nothing changes. With `train="b"` the A stay as drawn:
+    the change is then linear in what is trained, and fewer numbers are noised (Sun et al. 2024).
 
     Args:
         model: has the weights.
@@ -64,8 +64,7 @@ class Lora:
         self._frozen = {
             name: p.detach()
             for name, p in model.named_parameters()
-            if name.removesuffix(".weight").endswith(TARGETS[targets])
-            and name.endswith(".weight")
+            if name.removesuffix(".weight").endswith(TARGETS[targets]) and name.endswith(".weight")
         }
         if not self._frozen:
             raise ValueError(f"the model has no weights called {', '.join(TARGETS[targets])}")
@@ -80,7 +79,8 @@ class Lora:
     def init(self, generator: torch.Generator) -> Tensor:
         """See `Adapter.init`."""
         first = [
-            (2.0 * torch.rand(f.inputs * self.rank, generator=generator) - 1.0) / math.sqrt(f.inputs)
+            (2.0 * torch.rand(f.inputs * self.rank, generator=generator) - 1.0)
+            / math.sqrt(f.inputs)
             for f in self.factors
         ]
         second = torch.zeros(sum(f.outputs for f in self.factors) * self.rank)

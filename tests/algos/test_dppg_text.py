@@ -74,7 +74,9 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
     assert rows.norm(dim=-1).min() > 1e-3
     for u in range(5):
-        alone = one_user(task.model, algo.adapter, vector, Lessons(*(x[u] for x in lessons)), descent)
+        alone = one_user(
+            task.model, algo.adapter, vector, Lessons(*(x[u] for x in lessons)), descent
+        )
         torch.testing.assert_close(rows[u], alone, atol=1e-5, rtol=1e-4)
 
 

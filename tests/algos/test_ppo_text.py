@@ -30,7 +30,9 @@ def test_a_round_is_torchs_adam_on_the_clipped_loss(texts):
         weights, losses = algo.adapter.weights(point), []
         for u in range(5):
             row, size = users.tokens[0, u][users.seen[0, u]], int(users.mask[0, u].sum())
-            logits = torch.func.functional_call(one.parts.task.model, weights, (row[None],)).logits[0]
+            logits = torch.func.functional_call(one.parts.task.model, weights, (row[None],)).logits[
+                0
+            ]
             said = torch.log_softmax(logits, -1)[:-1].gather(-1, row[1:, None])[-size:, 0]
             ratio, gain = (said - lessons.old[u, :size]).exp(), advantages[u, :size]
             losses.append(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())

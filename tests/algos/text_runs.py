@@ -9,7 +9,10 @@ from privrl_bench.config import compose
 from privrl_bench.session import Session
 from privrl_bench.text_rollout import public_answers
 
-WORDS = "the a film plot cast was is so very and but good great fine bad dull weak long short it".split()
+WORDS = [
+    *("the", "a", "film", "plot", "cast", "was", "is", "so", "very", "and", "but"),
+    *("good", "great", "fine", "bad", "dull", "weak", "long", "short", "it"),
+]
 END, GOOD = "<|endoftext|>", "good"
 REVIEWS, NEW = 200, 6
 
@@ -39,13 +42,19 @@ def make(folder):
     with torch.random.fork_rng():
         torch.manual_seed(3)
         GPT2LMHeadModel(GPT2Config(**sizes, **ends)).save_pretrained(folder / "policy")
-        labels = {"id2label": {0: "NEGATIVE", 1: "POSITIVE"}, "label2id": {"NEGATIVE": 0, "POSITIVE": 1}}
+        labels = {
+            "id2label": {0: "NEGATIVE", 1: "POSITIVE"},
+            "label2id": {"NEGATIVE": 0, "POSITIVE": 1},
+        }
         judge = GPT2ForSequenceClassification(GPT2Config(**sizes, **ends, **labels))
         judge.save_pretrained(folder / "classifier")
     for name in ("policy", "classifier"):
         tokenizer.save_pretrained(folder / name)
     g = torch.Generator().manual_seed(4)
-    lines = [" ".join(WORDS[i] for i in torch.randint(len(WORDS), (5,), generator=g)) for _ in range(REVIEWS)]
+    lines = [
+        " ".join(WORDS[i] for i in torch.randint(len(WORDS), (5,), generator=g))
+        for _ in range(REVIEWS)
+    ]
     (folder / "reviews.txt").write_text("\n".join(lines) + "\n")
     names = ("policy", "classifier", "prompts")
     places = (folder / "policy", folder / "classifier", folder / "reviews.txt")

@@ -1,8 +1,8 @@
 """Rewards token by token, and losses of answers: known answers and the definition by hand."""
 
 import torch
-
 from helpers import policy_loss
+
 from privrl_bench.maths.answers import reward_to_go, surrogate_loss, token_rewards
 
 
@@ -10,7 +10,9 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-MASK = torch.tensor([[True] * 5, [True, True, True, False, False], [True] + [False] * 4, [False] * 5])
+MASK = torch.tensor(
+    [[True] * 5, [True, True, True, False, False], [True] + [False] * 4, [False] * 5]
+)
 
 
 def test_the_score_comes_on_the_last_token_and_the_penalty_on_all():
