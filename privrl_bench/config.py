@@ -202,15 +202,13 @@ def text_versions(words: Iterable[str]) -> list[str]:
     >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
     (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
     """
-    found, text = list(words), _text_envs()
+    found = list(words)
     envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
-    if not envs or not text & set(envs):
+    texts = [name for name in envs if has_texts(name)]
+    if not texts:
         return found
-    if set(envs) - text:
-        raise ConfigError(
-            "env",
-            f"sweep texts ({', '.join(sorted(text & set(envs)))}) apart from other environments",
-        )
+    if len(texts) < len(envs):
+        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
     if not any(word.startswith("algo=") for word in found):
         found.append("algo=dppg")
     return [
@@ -222,10 +220,10 @@ def text_versions(words: Iterable[str]) -> list[str]:
 
 
 @cache
-def _text_envs() -> set[str]:
-    """Our environments whose users bring prompts."""
-    files = {path.stem: path.read_text() for path in (conf_dir() / "env").glob("*.yaml")}
-    return {name for name, text in files.items() if re.search(r"^kind: text\b", text, re.M)}
+def has_texts(env: str) -> bool:
+    """Whether the users of one of our environments bring prompts."""
+    path = conf_dir() / "env" / f"{env}.yaml"
+    return path.is_file() and bool(re.search(r"^kind: text\b", path.read_text(), re.M))
 
 
 def to_run_config(cfg: DictConfig) -> RunConfig:
