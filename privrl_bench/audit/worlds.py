@@ -304,7 +304,7 @@ class World:
 
     def on_users(self, users: UserBatch | TextBatch) -> UserBatch | TextBatch:
         """The data of a round; a null user's are blank."""
-        names = [f.name for f in fields(users) if f.name != "stats"]
+        names = [f.name for f in fields(users) if isinstance(getattr(users, f.name), Tensor)]
         u = self._slot or 0
         if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
