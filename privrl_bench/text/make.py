@@ -198,6 +198,7 @@ def _language_model(recipe: Recipe) -> Any:
         n_embd=recipe.width,
         n_layer=recipe.layers,
         n_head=recipe.heads,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one operation
         bos_token_id=0,
         eos_token_id=0,
         **{f"{where}_pdrop": 0.0 for where in ("resid", "embd", "attn")},
@@ -233,10 +234,10 @@ def train_language_model(
     """Next-token prediction from each text's first token on, as prompts have it, up to its end."""
 
     def loss(ids: Tensor, mask: Tensor, _: list[int]) -> Tensor:
-        logits = model(input_ids=ids, attention_mask=mask.long()).logits[:, :-1]
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # causal: padding is behind
         each = torch.nn.functional.cross_entropy(
-            logits.transpose(1, 2), ids[:, 1:], reduction="none"
-        )
+            logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none"
+        ).view(ids.shape[0], -1)
         return (each * mask[:, 1:]).sum() / mask[:, 1:].sum()
 
     stream = (recipe.seed, _LANGUAGE)

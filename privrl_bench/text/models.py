@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -200,27 +199,39 @@ def _config(key: str, name: str) -> Any:
     return _from_disk(key, name, "AutoConfig")
 
 
+def _folder(key: str, name: str) -> Path:
+    """The folder of that name, or the copy that the hub's own tools keep of a repository; no network.
+
+    Loaders get folders only: given a name, some of transformers' ask the network even for local files.
+
+    Raises:
+        ConfigError: neither is on this machine, or it has no config.json.
+    """
+    found = Path(name).expanduser()
+    if not found.is_dir():
+        hub = need("huggingface_hub")
+        try:
+            found = Path(hub.snapshot_download(name, local_files_only=True))
+        except (OSError, ValueError):
+            raise ConfigError(
+                key, f"{name!r} is not on this machine; get it with: hf download {name}"
+            ) from None
+    if not (found / "config.json").is_file():
+        raise ConfigError(key, f"{found} has no config.json; it must be in the hub's layout")
+    return found
+
+
 def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
-    """`transformers.<kind>.from_pretrained` without network. Raises ConfigError, one line."""
-    transformers = need("transformers")
-    local = Path(name).expanduser()
-    if local.is_dir() and not (local / "config.json").is_file():
-        raise ConfigError(
-            key, f"the folder {name} has no config.json; it must be in the hub's layout"
-        )
+    """`transformers.<kind>.from_pretrained` of what is on this machine. Raises ConfigError, one line."""
+    folder = _folder(key, name)
+    loader = getattr(need("transformers"), kind)
     loud = logging.getLogger("transformers")
     level = loud.level
     loud.setLevel(logging.ERROR)  # what it warns of is checked by `_model`
     try:
-        return getattr(transformers, kind).from_pretrained(
-            str(local) if local.is_dir() else name, local_files_only=True, **more
-        )
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-        if local.is_dir():
-            first = str(error).strip().splitlines()[0]
-            raise ConfigError(key, f"cannot load {name}: {first}") from None
-        raise ConfigError(
-            key, f"{name!r} is not on this machine; get it with: hf download {name}"
-        ) from None
+        return loader.from_pretrained(str(folder), local_files_only=True, **more)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(key, f"cannot load {name}: {first}") from None
     finally:
         loud.setLevel(level)

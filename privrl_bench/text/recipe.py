@@ -36,8 +36,8 @@ class Recipe:
     epochs: int
     judge_epochs: int
     vocabulary: int = 1000
-    positions: int = 128
-    width: int = 96
+    positions: int = 64
+    width: int = 64
     layers: int = 3
     heads: int = 4
     judge_width: int = 64
@@ -59,7 +59,7 @@ def recipe_of(config: TextConfig) -> Recipe:
             judge_layers=1,
             batch=32,
         )
-    return Recipe("small", config.seed, 12_000, 1_000, 4, 4)
+    return Recipe("small", config.seed, 8_000, 1_000, 3, 3)
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,152 @@
+"""The grammar, pieces of its reviews, and whose prompt is which."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from text_folders import text_env, tokenizer_of
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.schema import TextConfig
+from privrl_bench.text.corpus import FORMS, KIND_ENDS, OPENINGS, PLAIN, UNKIND_ENDS, WORDS, Corpus
+from privrl_bench.text.pieces import SURE, pieces
+from privrl_bench.text.prompts import prompts_of, reviews_of
+
+MADE = TextConfig(reviews=200, min_characters=100)
+
+
+def test_every_slot_has_words_and_every_word_a_slot():
+    forms = [*OPENINGS, *PLAIN, *KIND_ENDS, *UNKIND_ENDS, *FORMS[1.0], *FORMS[0.0], *FORMS[0.5]]
+    used = {slot.lower() for form in forms for slot in re.findall(r"{(\w+)}", form)}
+    assert used == set(WORDS)
+    assert not set(WORDS["good"]) & set(WORDS["bad"])
+    assert all(len(set(words)) == len(words) for words in WORDS.values())
+
+
+def test_reviews_are_whole_and_their_opinions_are_said():
+    corpus = Corpus(5)
+    reviews = [corpus.review(i) for i in range(600)]
+    for review in reviews:
+        assert not re.search(r"[{}_|]", review.text)
+        assert all(re.fullmatch(r"[A-Z].*[a-z]\.", s) for s in review.sentences), review
+        assert not re.search(r"\ba [aeio]", review.text, re.IGNORECASE), review.text
+        assert {x for x in review.opinions if x is not None} == {review.opinion}
+        assert len(review.opinions) == len(review.sentences)
+    shares = [sum(r.opinion == o for r in reviews) / 600 for o in (1.0, 0.0, 0.5)]
+    assert shares == pytest.approx([0.42, 0.42, 0.16], abs=0.06)
+    assert sum(r.opinions[0] is None for r in reviews) / 600 == pytest.approx(0.75, abs=0.06)
+    words = {w.strip(".,").lower() for r in reviews for w in r.text.split()}
+    assert 300 < len(words) < 500
+
+
+def test_a_review_depends_on_seed_and_number_alone():
+    assert Corpus(5).review(77) == Corpus(5).review(77)
+    assert Corpus(5).review(77) != Corpus(6).review(77)
+    assert Corpus(5).review(77) != Corpus(5).review(78)
+
+
+def test_pieces_know_what_is_said_in_them():
+    found = pieces(Corpus(0), range(800), 0)
+    assert found == pieces(Corpus(0), range(800), 0) != pieces(Corpus(0), range(800), 1)
+    targets = {target for _, target in found}
+    assert {SURE, 0.5, 1 - SURE} <= targets
+    assert all(SURE <= t <= 1 - SURE for t in targets)
+    ends = {"recommend it to everyone": 1 - SURE, "Stay away from it.": SURE}
+    for words, target in ends.items():
+        whole = [t for text, t in found if text.endswith(words + "." * (words[-1] != "."))]
+        assert whole
+        assert sum(t == target for t in whole) > len(whole) / 2  # the others are of two reviews
+    assert all(t == 0.5 for text, t in found if text in ("I", "The", "A", "Even the", "The music"))
+
+
+def test_prompts_are_beginnings_of_reviews_each_users_own():
+    tokenizer = tokenizer_of()
+    users, aside = prompts_of(MADE, tokenizer)
+    texts = [text for _, text in reviews_of(MADE)]
+    long_enough = sum(len(text) > 100 for text in texts)
+    assert len(users) + len(aside) == long_enough < 200
+    assert {len(p) for p in users} == {2, 3, 4, 5, 6, 7}
+    whole = {tuple(tokenizer(text)["input_ids"][:7]) for text in texts}
+    assert all(any(row[: len(p)] == tuple(p) for row in whole) for p in users[:20])
+    # By number: review 0 is for evaluation, 1 to 19 are users.
+    assert aside[0] == list(tokenizer(texts[0])["input_ids"][: len(aside[0])])
+    assert users[0] == list(tokenizer(texts[1])["input_ids"][: len(users[0])])
+    assert prompts_of(MADE, tokenizer) == (users, aside)
+    assert prompts_of(replace(MADE, seed=1), tokenizer)[0] != users
+    # More reviews: more users, and the first ones stay who they are.
+    assert prompts_of(replace(MADE, reviews=220), tokenizer)[0][: len(users)] == users
+    fixed = replace(MADE, prompt_tokens=[3, 4])
+    assert {len(p) for p in prompts_of(fixed, tokenizer)[0]} == {3}
+
+
+def test_the_reviews_of_prompts_are_not_those_that_models_learned():
+    learned = {Corpus(0).review(i).text for i in range(300)}
+    assert not learned & {text for _, text in reviews_of(MADE)}
+
+
+TEXTS = [f"review number {i} " + "so good " * 20 for i in range(60)]
+
+
+@pytest.mark.parametrize("form", ["txt", "jsonl", "folder", "parquet"])
+def test_reviews_from_files(tmp_path, form):
+    path = tmp_path / f"reviews.{form}"
+    if form == "txt":
+        path.write_text("\n".join(TEXTS) + "\n")
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps({"text": t, "label": 1}) + "\n\n" for t in TEXTS))
+    elif form == "folder":
+        for i, text in enumerate(TEXTS):
+            (path / ("pos" if i % 2 else "neg")).mkdir(parents=True, exist_ok=True)
+            (path / ("pos" if i % 2 else "neg") / f"{i}.txt").write_text(text)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": TEXTS, "label": [1] * 60}), path)
+    config = TextConfig(prompts=str(path), reviews=None)
+    found = list(reviews_of(config))
+    assert sorted(text for _, text in found) == sorted(TEXTS)
+    assert [i for i, _ in found] != sorted(i for i, _ in found)  # files are sorted by label
+    assert found == list(reviews_of(config))
+    assert list(reviews_of(replace(config, reviews=7))) == found[:7]
+    assert list(reviews_of(replace(config, seed=1))) != found
+
+
+def test_wrong_reviews_are_one_line(tmp_path):
+    def problem(**changes) -> str:
+        with pytest.raises(ConfigError) as caught:
+            prompts_of(replace(MADE, **changes), tokenizer_of(5))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "hf download stanfordnlp/imdb" in problem(prompts=None)
+    assert "no such file or folder" in problem(prompts=str(tmp_path / "none.txt"))
+    (tmp_path / "a.csv").write_text("text\nhello\n")
+    assert "must be a .txt file" in problem(prompts=str(tmp_path / "a.csv"))
+    (tmp_path / "a.txt").write_text("")
+    assert "holds no reviews" in problem(prompts=str(tmp_path / "a.txt"))
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"review": "not fine"}\n')
+    assert "line 2: not an object with `text`" in problem(prompts=str(tmp_path / "a.jsonl"))
+    assert problem(min_characters=10_000).startswith("env.text.min_characters: 0 reviews")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"prompt_tokens": [8, 2]}, "env.text.prompt_tokens: must be two whole numbers"),
+        ({"prompt_tokens": [0, 2]}, "env.text.prompt_tokens: must be"),
+        ({"new_tokens": 0}, "env.text.new_tokens: must be a whole number >= 1"),
+        ({"holdout": 1}, "env.text.holdout: must be"),
+        ({"reviews": None}, "env.text.reviews: must be a whole number for made prompts"),
+        ({"size": "big"}, "env.text.size: must be one of small, smoke"),
+        ({"seed": -1}, "env.text.seed: must be"),
+        ({"policy": ""}, "env.text.policy: must be a name or a folder"),
+    ],
+)
+def test_wrong_settings_name_their_key(changes, expected):
+    with pytest.raises(ConfigError) as caught:
+        text_env(**changes)
+    assert str(caught.value).startswith(expected)
