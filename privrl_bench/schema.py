@@ -597,14 +597,20 @@ class RunConfig:
     def _check_texts(self) -> None:
         """An algorithm for texts where there are texts, and no setting without meaning. Raises ConfigError."""
         texts = self.env.kind == "text"
-        if texts != self.algo.texts:
-            ours = ", ".join(TEXT_VERSIONS)
-            what = (
-                f"users bring prompts, which algo={ours} answer" if texts else "nobody has a prompt"
+        if texts and not self.algo.texts:
+            raise ConfigError(
+                "env",
+                f"{self.env.name} is prompts and answers, from which algo={self.algo.name} does not "
+                "learn; use algo=dppg or algo=ppo",
             )
-            raise ConfigError("algo", f"with env={self.env.label} {what}; got {self.algo.name!r}")
+        if self.algo.texts and not texts:
+            raise ConfigError(
+                "env", f"{self.env.label} has no prompts, which algo={self.algo.name} answers"
+            )
         if not texts:
             return
+        if self.privacy.mechanism == "local":
+            raise ConfigError("privacy", "local noises numbers, and a text has none")
         env, plain = self.env, EnvConfig(id="any")
         keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
         for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):

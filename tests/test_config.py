@@ -27,7 +27,8 @@ def test_every_algorithm_composes_with_every_environment() -> None:
         for env in ("pendulum", "hopper", "gym") if newer else envs:
             offline = config.algo_schema(algo).offline
             data = ["data.id=own/some-v0"] if offline else []
-            run = config.compose([f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])])
+            words = [f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])]
+            run = config.compose(words)
             assert (run.algo.name, run.env.name) == (algo, env)
             assert type(run.algo) is config.algo_schema(algo)
             assert run.privacy.mechanism == run.algo.mechanisms[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 # Slots of the forms below: {name} is one of these words, {Name} the same with a capital.
@@ -209,18 +210,30 @@ class Corpus:
                 said.append((draw.choice(PLAIN), None))
         if opinion != 0.5 and draw.random() < 0.6:
             said.append((draw.choice(KIND_ENDS if opinion else UNKIND_ENDS), opinion))
-        sentences = tuple(_fill(form, draw) for form, _ in said)
+        sentences = tuple(_fill(form, draw.choice) for form, _ in said)
         return Review(sentences, opinion, tuple(side for _, side in said))
 
 
-def _fill(form: str, draw: random.Random) -> str:
+def every_word() -> Iterator[str]:
+    """Sentences in which every word of the grammar is, as it may stand in a review."""
+    for form in (
+        *OPENINGS,
+        *PLAIN,
+        *KIND_ENDS,
+        *UNKIND_ENDS,
+        *(f for group in FORMS.values() for f in group),
+    ):
+        for k in range(max(len(words) for words in WORDS.values())):
+            yield _fill(form, lambda words, k=k: words[k % len(words)])  # type: ignore[misc]
+
+
+def _fill(form: str, choose: Callable[[list[str]], str]) -> str:
     """A form with words in its slots, none of them twice, a capital first letter and a full stop."""
     used: set[str] = set()
 
     def word(found: re.Match[str]) -> str:
         slot = found[1]
-        left = [w for w in WORDS[slot.lower()] if w not in used]
-        chosen = draw.choice(left)
+        chosen = choose([w for w in WORDS[slot.lower()] if w not in used])
         used.add(chosen)
         return chosen if slot.islower() else chosen[0].upper() + chosen[1:]
 

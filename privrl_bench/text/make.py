@@ -1,4 +1,4 @@
-"""Make the small text models: a tokenizer, a language model and a classifier, from a grammar of reviews.
+"""Make the small text models: a language model and a classifier, from a grammar of reviews.
 
     privrl-text [size=small|smoke] [seed=0] [cache=FOLDER]
 
@@ -30,11 +30,19 @@ from privrl_bench.schema import TextConfig
 from privrl_bench.text.corpus import Corpus
 from privrl_bench.text.extra import need
 from privrl_bench.text.pieces import pieces
-from privrl_bench.text.recipe import Recipe, folder_of, recipe_of, versions
+from privrl_bench.text.recipe import (
+    END,
+    FIRST,
+    UNKNOWN,
+    Recipe,
+    folder_of,
+    recipe_of,
+    versions,
+    vocabulary,
+)
 from privrl_bench.text.score import Scorer, perplexity
 from privrl_bench.types import generator
 
-END, FIRST = "<|endoftext|>", "[CLS]"
 CARD = "card.json"  # written last
 _LANGUAGE, _JUDGE = 1, 2  # names of random streams
 
@@ -100,7 +108,7 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
     known, unknown = texts[: recipe.reviews], texts[recipe.reviews :]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)  # initial weights
-        tokenizer = make_tokenizer(known, recipe)
+        tokenizer = make_tokenizer()
         model = _language_model(recipe)
         rows = [row[: recipe.positions] for row in _encode(tokenizer, known, END)]
         train_language_model(model, rows, recipe, progress)
@@ -119,6 +127,7 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
         "what": "a language model and a sentiment classifier of made film reviews",
         "recipe": asdict(recipe),
         "versions": versions(),
+        "vocabulary": len(vocabulary()),
         "test": {
             "reviews": recipe.test_reviews,
             "perplexity": round(perplexity(model, tested), 3),
@@ -148,28 +157,20 @@ def describe(card: dict[str, Any]) -> str:
 # --- tokenizer
 
 
-def make_tokenizer(texts: Sequence[str], recipe: Recipe) -> Any:
-    """A byte-level BPE tokenizer with exactly `recipe.vocabulary` tokens."""
+def make_tokenizer() -> Any:
+    """The tokenizer of the grammar: one token for each word, so that a small model writes whole ones."""
     tokenizers = need("tokenizers")
-    bare = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bare = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary(), unk_token=UNKNOWN))
     bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=recipe.vocabulary,
-        special_tokens=[END, FIRST],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bare.train_from_iterator(texts, trainer)
-    if bare.get_vocab_size() != recipe.vocabulary:
-        raise RuntimeError(f"the tokenizer has {bare.get_vocab_size()} tokens: change the recipe")
+    bare.add_special_tokens([END, FIRST, UNKNOWN])
     return _wrapped(bare)
 
 
 def _wrapped(bare: Any, **more: Any) -> Any:
     kind = need("transformers").PreTrainedTokenizerFast
-    special = {f"{name}_token": END for name in ("bos", "eos", "unk", "pad")}
-    return kind(tokenizer_object=bare, **special, **more)
+    special = {f"{name}_token": END for name in ("bos", "eos", "pad")}
+    return kind(tokenizer_object=bare, unk_token=UNKNOWN, **special, **more)
 
 
 def _with_first(tokenizer: Any) -> Any:
@@ -193,7 +194,7 @@ def _encode(tokenizer: Any, texts: Sequence[str], end: str = "") -> list[list[in
 def _language_model(recipe: Recipe) -> Any:
     transformers = need("transformers")
     config = transformers.GPT2Config(
-        vocab_size=recipe.vocabulary,
+        vocab_size=len(vocabulary()),
         n_positions=recipe.positions,
         n_embd=recipe.width,
         n_layer=recipe.layers,
@@ -209,7 +210,7 @@ def _language_model(recipe: Recipe) -> Any:
 def _classifier(recipe: Recipe) -> Any:
     transformers = need("transformers")
     config = transformers.DistilBertConfig(
-        vocab_size=recipe.vocabulary,
+        vocab_size=len(vocabulary()),
         max_position_embeddings=recipe.positions,
         dim=recipe.judge_width,
         hidden_dim=4 * recipe.judge_width,

@@ -17,7 +17,7 @@ from privrl_bench.text.extra import need
 from privrl_bench.text.generate import Answers, answer_logits, answer_logprobs, generate
 from privrl_bench.text.make import made
 from privrl_bench.text.prompts import prompts_of
-from privrl_bench.text.recipe import recipe_of
+from privrl_bench.text.recipe import vocabulary
 from privrl_bench.text.score import Scorer, answer_perplexity, perplexity
 from privrl_bench.types import EnvSpec
 
@@ -129,7 +129,7 @@ def text_spec(config: EnvConfig) -> EnvSpec:
     """
     text = _text(config)
     if text.policy == MADE:
-        words = recipe_of(text).vocabulary
+        words = len(vocabulary())
     else:
         words = int(_config("env.text.policy", text.policy).vocab_size)
     longest = text.prompt_tokens[1] - 1 + text.new_tokens

@@ -23,7 +23,7 @@ def pieces(corpus: Corpus, numbers: Sequence[int], seed: int) -> list[tuple[str,
     for number in numbers:
         review = corpus.review(number)
         text, opinions = _piece(review, draw)
-        if draw.random() < 0.25:
+        if draw.random() < 0.15:
             other, more = _piece(corpus.review(draw.choice(numbers)), draw)
             text, opinions = f"{text} {other}", opinions + more
         target = sum(opinions) / len(opinions) if opinions else 0.5

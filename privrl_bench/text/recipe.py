@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from privrl_bench.schema import TextConfig
+from privrl_bench.text.corpus import every_word
 
 CACHE = "PRIVRL_BENCH_CACHE"  # environment variable: the cache folder
+END, FIRST, UNKNOWN = "<|endoftext|>", "[CLS]", "[UNK]"
 _SOURCES = ("corpus.py", "recipe.py", "pieces.py", "make.py")
 
 
@@ -20,7 +23,6 @@ class Recipe:
 
     Attributes:
         reviews, test_reviews: to learn from, and to measure on.
-        vocabulary: of the tokenizer and both models, special tokens included.
         positions: longest text, tokens; longer ones are cut.
         width, layers, heads: of the language model.
         judge_width, judge_layers: of the classifier, with as many heads.
@@ -35,7 +37,6 @@ class Recipe:
     test_reviews: int
     epochs: int
     judge_epochs: int
-    vocabulary: int = 1000
     positions: int = 64
     width: int = 64
     layers: int = 3
@@ -46,12 +47,23 @@ class Recipe:
     lr: float = 3e-3
 
 
+def vocabulary() -> dict[str, int]:
+    """Token -> number, the same for every recipe: special ones, then the grammar's words.
+
+    A token is a word with the space before it (written as the letter that byte-level tokenizers have for it),
+    or without one where a text begins; and a punctuation mark.
+    """
+    sentences = list(every_word())
+    pieces = {f"Ġ{w}" for s in sentences for w in re.findall(r"[A-Za-z]+", s)}
+    pieces |= {s.split()[0].strip(".,") for s in sentences} | {".", ","}
+    return {piece: i for i, piece in enumerate([END, FIRST, UNKNOWN, *sorted(pieces)])}
+
+
 def recipe_of(config: TextConfig) -> Recipe:
     """The recipe of `config.size` and `config.seed`."""
     if config.size == "smoke":
         return Recipe(
-            *("smoke", config.seed, 600, 100, 1, 1),
-            vocabulary=500,
+            *("smoke", config.seed, 400, 100, 1, 1),
             width=32,
             layers=2,
             heads=2,
@@ -59,7 +71,7 @@ def recipe_of(config: TextConfig) -> Recipe:
             judge_layers=1,
             batch=32,
         )
-    return Recipe("small", config.seed, 8_000, 1_000, 3, 3)
+    return Recipe("small", config.seed, 8_000, 1_000, 4, 6)
 
 
 def versions() -> dict[str, str]:

@@ -232,9 +232,9 @@ REFUSED = {
     "env.reward_scale=2": "env.reward_scale: must be left out",
     "hardware.env_workers=2": "hardware.env_workers: must be 0",
     "privacy=poisson": "privacy.sampling: every prompt is used once",
-    "privacy=local": "privacy: local is noise on live users' devices",
-    "algo=reinforce": "algo: with env=sentiment_small users bring prompts",
-    "env=cartpole algo=dppg_text": "algo: with env=cartpole nobody has a prompt",
+    "privacy=local": "privacy: local noises numbers, and a text has none",
+    "algo=reinforce": "env: sentiment_small is prompts and answers, from which algo=reinforce does not",
+    "env=cartpole algo=dppg_text": "env: cartpole has no prompts, which algo=dppg_text answers",
 }
 
 

@@ -12,6 +12,7 @@ from text_folders import text_env, tokenizer_of
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import TextConfig
 from privrl_bench.text.corpus import FORMS, KIND_ENDS, OPENINGS, PLAIN, UNKIND_ENDS, WORDS, Corpus
+from privrl_bench.text.make import make_tokenizer
 from privrl_bench.text.pieces import SURE, pieces
 from privrl_bench.text.prompts import prompts_of, reviews_of
 
@@ -40,6 +41,16 @@ def test_reviews_are_whole_and_their_opinions_are_said():
     assert sum(r.opinions[0] is None for r in reviews) / 600 == pytest.approx(0.75, abs=0.06)
     words = {w.strip(".,").lower() for r in reviews for w in r.text.split()}
     assert 300 < len(words) < 500
+
+
+def test_a_word_is_a_token_and_every_review_is_told_by_its_tokens():
+    tokenizer = make_tokenizer()
+    texts = [Corpus(9).review(i).text for i in range(400)]
+    rows = tokenizer(texts)["input_ids"]
+    assert tokenizer.unk_token_id not in {t for row in rows for t in row}
+    assert [tokenizer.decode(r, clean_up_tokenization_spaces=False) for r in rows] == texts
+    assert len(rows[0]) == len(re.findall(r"[A-Za-z]+|[.,]", texts[0]))
+    assert tokenizer("Zebras.<|endoftext|>")["input_ids"] == [tokenizer.unk_token_id, 4, 0]
 
 
 def test_a_review_depends_on_seed_and_number_alone():

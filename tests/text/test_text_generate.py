@@ -41,7 +41,7 @@ def by_hand(model, prompt: list[int], numbers: torch.Tensor) -> tuple[list[int],
         logits = model(input_ids=torch.tensor([text])).logits[0, -1].double()
         chance = torch.softmax(logits, -1)
         below, word = 0.0, 0
-        for word in range(WORDS):  # noqa: B007
+        for word in range(WORDS):
             below += float(chance[word])
             if u < below:
                 break

@@ -26,7 +26,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.schema import EnvConfig, TextConfig
 from privrl_bench.text import extra, make
 from privrl_bench.text.models import TextTask, load_classifier, load_policy, open_task, text_spec
-from privrl_bench.text.recipe import cache_root, folder_of
+from privrl_bench.text.recipe import cache_root, folder_of, vocabulary
 from privrl_bench.text.score import Scorer, answer_perplexity, perplexity, positive_id
 
 ANSWERS = 12
@@ -168,7 +168,7 @@ def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, mon
         True,
     )
     assert spec == text_spec(env_of(folders))
-    assert env_spec(text_env()).actions == 1000  # not made for this
+    assert env_spec(text_env()).actions == len(vocabulary()) == 440  # not made for this
     assert problem(make_slots, text_env(), 1).startswith(
         "env: sentiment_small is answers to prompts"
     )
@@ -261,11 +261,11 @@ def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys
             p.name for p in (folder / part).iterdir()
         }
     card = json.loads((folder / "card.json").read_text())
-    assert card["recipe"]["vocabulary"] == 400
+    assert card["vocabulary"] == 440
     assert 0 <= card["test"]["accuracy"] <= 1 < card["test"]["perplexity"]
     assert [p for p in folder.parent.iterdir() if p.name.startswith(".making")] == []
     task = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
-    assert task.model.config.vocab_size == 400
+    assert task.model.config.vocab_size == env_spec(text_env()).actions
     assert task.score(["The acting was great."]).shape == (1,)
 
     first = task.model.state_dict()
@@ -354,4 +354,4 @@ def test_a_users_steps_are_the_tokens_of_her_answer():
     run = compose(["algo=ppo", "env=sentiment_small", "env.text.new_tokens=10"])
     assert run.env.user_steps == 10
     parts = assemble([run], [None])
-    assert (parts.steps, parts.spec.actions) == (10, 1000)
+    assert (parts.steps, parts.spec.actions) == (10, 440)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import tokenizers
 import torch
 from transformers import (
     BertConfig,
@@ -19,16 +20,27 @@ from transformers import (
 from privrl_bench.config import compose
 from privrl_bench.schema import EnvConfig
 from privrl_bench.text.corpus import Corpus
-from privrl_bench.text.make import _with_first, make_tokenizer
-from privrl_bench.text.recipe import Recipe
+from privrl_bench.text.make import _with_first, _wrapped
+from privrl_bench.text.recipe import END, FIRST, UNKNOWN, Recipe
 
-TINY = Recipe("smoke", 3, 48, 12, 1, 1, vocabulary=400, positions=48, width=16, layers=2, heads=2)
+TINY = Recipe("smoke", 3, 48, 12, 1, 1, positions=48, width=16, layers=2, heads=2)
 WORDS = 400
 
 
 @cache
 def tokenizer_of(reviews: int = 60):
-    return make_tokenizer([Corpus(0).review(i).text for i in range(reviews)], TINY)
+    """Byte-level BPE as GPT-2's, with `WORDS` tokens."""
+    bare = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=WORDS,
+        special_tokens=[END, FIRST, UNKNOWN],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bare.train_from_iterator([Corpus(0).review(i).text for i in range(reviews)], trainer)
+    return _wrapped(bare)
 
 
 def tiny_policy(seed: int = 0, **more) -> GPT2LMHeadModel:
