@@ -3,8 +3,8 @@
     python scripts/bench_rlhf.py [--users 32] [--device cpu] [--shape small|gpt2] [--repeats 3] [key=value ...]
 
 Weights are random: time does not depend on them. `small` is about the size of env=sentiment_small, `gpt2`
-that of GPT-2 (124 million parameters). Overrides are settings of algo=dppg_text. Prints seconds of a round's local
-updates, how far the two are apart, and on a GPU the peak of its memory.
+that of GPT-2 (124 million parameters). Overrides are settings of algo=dppg_text. Prints seconds of a
+round's local updates, how far the two are apart, and on a GPU the peak of its memory.
 """
 
 from __future__ import annotations
