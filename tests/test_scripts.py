@@ -92,5 +92,5 @@ def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", words)
     load("bench_rlhf").main()
     said = capsys.readouterr().out
-    assert "small, 2 users, 576 of 768 numbers trained" in said
+    assert "small, 2 users, 1728 of 3072 numbers trained" in said
     assert float(said.rpartition(" ")[2]) < 1e-5
