@@ -15,7 +15,7 @@ from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.errors import ConfigError, PrivacyError, require
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
@@ -27,6 +27,8 @@ from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
 from privrl_bench.streams import Streams
+from privrl_bench.text.models import TextTask, open_task
+from privrl_bench.text_rollout import public_answers
 from privrl_bench.types import EnvSpec, UserBatch
 
 CARRIED_OVER = "carried-over environment"
@@ -43,6 +45,7 @@ class Parts:
         rounds: number of releases.
         turns: of the loop: the releases, and what the algorithm does after the last.
         data: the dataset of an offline run.
+        task: models and prompts of a text environment.
     """
 
     configs: list[RunConfig]
@@ -55,6 +58,7 @@ class Parts:
     rounds: int
     turns: int
     data: Dataset | None = None
+    task: TextTask | None = None
 
     @property
     def config(self) -> RunConfig:
@@ -213,6 +217,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     if config.algo.everybody:
         configs = [replace(c, rounds=1) for c in configs]
         config = configs[0]
+    task = _task_of(config) if config.env.kind == "text" else None
     if config.data.id is None:
         spec, data = env_spec(config.env), None
     else:
@@ -232,24 +237,58 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         config = configs[0]
     minibatches = getattr(config.algo, "minibatches", 1)
     pool = round_steps if _pooled(config) else steps
+    pool = config.privacy.users_per_round if task is not None else pool
     if minibatches > pool:
         raise ConfigError(
-            "algo.minibatches", f"must be at most the {pool} steps it divides, got {minibatches}"
+            "algo.minibatches",
+            f"must be at most the {pool} {'users' if task else 'steps'} it divides, got {minibatches}",
         )
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
-    made = (configs, spec, steps, streams, ledgers, data)
+    made = (configs, spec, steps, streams, ledgers, data, task)
     algo, plan = _build(rounds, *made)
     allowed = min(_allowed(plan, r) for r in range(len(configs)))
     if allowed < rounds:
         rounds = allowed
         algo, plan = _build(rounds, *made)
+    if task is not None:
+        _check_prompts(config, task, rounds)
     for name in (RUNNING_OBS, RUNNING_REWARD):
         mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
         if mode == "running":
             plan.permit(name)
     turns = rounds + algo.turns_after
-    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data)
+    return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data, task)
+
+
+_TASKS: dict[
+    str, TextTask
+] = {}  # the last one opened: worlds, plans and runs of a process share it
+
+
+def _task_of(config: RunConfig) -> TextTask:
+    """Models and prompts of a text environment. Raises ConfigError."""
+    key = repr((config.env, config.env.text))
+    if key not in _TASKS:
+        _TASKS.clear()
+        _TASKS[key] = open_task(config.env)
+    task = _TASKS[key].to(config.hardware.device)
+    ok = config.eval.episodes <= len(task.prompts_eval)
+    rule = f"at most the {len(task.prompts_eval)} prompts for evaluation of {config.env.label}"
+    require("eval.episodes", ok, rule, config.eval.episodes)
+    return task
+
+
+def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:
+    """Every user is a prompt of her own. Raises ConfigError: there are not enough."""
+    users, there = config.privacy.users_per_round, len(task.prompts_train)
+    if rounds * users > there:
+        raise ConfigError(
+            "rounds" if config.rounds else "total_steps",
+            f"{rounds} rounds of {users} users need {rounds * users} prompts, and each is used once; "
+            f"{config.env.label} has {there}: at most {there // users} rounds, "
+            f"total_steps={there // users * users * task.new_tokens}",
+        )
 
 
 def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfig]]:
@@ -314,6 +353,7 @@ def _build(
     streams: list[Streams],
     ledgers: list[Ledger],
     data: Dataset | None,
+    task: TextTask | None,
 ) -> tuple[Algorithm, PrivacyPlan]:
     """Algorithm and plan of a run of so many rounds."""
     config = configs[0]
@@ -335,6 +375,8 @@ def _build(
         config.privacy.population or 0,
         config.privacy.epsilon,
         config.privacy.delta,
+        task,
+        None if task is None else public_answers(task, streams),
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)

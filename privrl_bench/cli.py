@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
     words = config.plain_groups(_overrides_last(list(sys.argv[1:] if argv is None else argv)))
     try:
-        sys.exit(_main(words))
+        sys.exit(_main(config.text_versions(words)))
     except ConfigError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         sys.exit(2)

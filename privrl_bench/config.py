@@ -34,7 +34,7 @@ from privrl_bench.mistakes import (
     parse,
     sections,
 )
-from privrl_bench.schema import ALGO_CONFIGS, AlgoConfig, EnvConfig, RunConfig
+from privrl_bench.schema import ALGO_CONFIGS, TEXT_VERSIONS, AlgoConfig, EnvConfig, RunConfig
 
 VERSION_BASE = "1.3"
 LEAF_LENGTH = 120  # characters
@@ -166,7 +166,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    words = plain_groups(overrides)
+    words = text_versions(plain_groups(overrides))
     register_algo(words)
     if config_dir is not None:
         folder = Path(config_dir).resolve()
@@ -192,6 +192,38 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     ['env=hopper', 'paper=dppg']
     """
     return [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
+
+
+def text_versions(words: Iterable[str]) -> list[str]:
+    """The same words, with the algorithms' versions for texts where the environment has texts.
+
+    Raises `ConfigError`: a sweep over environments of which some have texts.
+
+    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
+    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
+    """
+    found = list(words)
+    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
+    texts = [name for name in envs if has_texts(name)]
+    if not texts:
+        return found
+    if len(texts) < len(envs):
+        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
+    if not any(word.startswith("algo=") for word in found):
+        found.append("algo=dppg")
+    return [
+        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
+        if word.startswith("algo=")
+        else word
+        for word in found
+    ]
+
+
+@cache
+def has_texts(env: str) -> bool:
+    """Whether the users of one of our environments bring prompts."""
+    path = conf_dir() / "env" / f"{env}.yaml"
+    return path.is_file() and bool(re.search(r"^kind: text\b", path.read_text(), re.M))
 
 
 def to_run_config(cfg: DictConfig) -> RunConfig:

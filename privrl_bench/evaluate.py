@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,15 +29,37 @@ _BLOCK = 64  # steps whose noise is drawn at once
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns and lengths of one replica's evaluation episodes, [E] each."""
+    """One replica's evaluation episodes.
+
+    Attributes:
+        returns, lengths: [E].
+        more: further metrics of the released policy, by their declared names.
+        samples: what some of the episodes look like, where that can be read.
+    """
 
     returns: np.ndarray
     lengths: np.ndarray
+    more: dict[str, float] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def value(self) -> float:
         """What a run is judged by."""
         return float(self.returns.mean())
+
+
+class Evaluates(Protocol):
+    """What `Evaluations` needs of an evaluator."""
+
+    def run(
+        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
+    ) -> list[Evaluation]:
+        """One evaluation of every replica's policy `actor` [R, P]; nothing of the replicas `over`."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
 
 
 class Evaluator:
@@ -133,15 +155,19 @@ class Evaluations:
     What they find does not depend on where they run.
 
     Args:
-        arguments: of `Evaluator`.
+        kind: the evaluator's class.
+        arguments: of `kind`.
         aside: in a process of its own; None: from when evaluations have taken longer than a process
             takes to start, if this program leaves a core idle.
         busy: how many cores training uses.
     """
 
-    def __init__(self, *arguments: Any, aside: bool | None, busy: int):
+    def __init__(
+        self, kind: Callable[..., Evaluates], *arguments: Any, aside: bool | None, busy: int
+    ):
+        self._kind = kind
         self._arguments = arguments
-        self._evaluator: Evaluator | None = None
+        self._evaluator: Evaluates | None = None
         self._remote: Remote | None = None
         self._aside, self._busy = aside, busy
         self._spent = 0.0
@@ -156,12 +182,12 @@ class Evaluations:
             raise RuntimeError("an evaluation was begun before the last one was taken")
         if self._leaves():
             if self._remote is None:
-                self._remote = Remote(Evaluator, *self._arguments)
+                self._remote = Remote(self._kind, *self._arguments)
             self._remote.send("run", actor.clone(), round_index, scaling, over)
         else:
             start = time.perf_counter()
             if self._evaluator is None:
-                self._evaluator = Evaluator(*self._arguments)
+                self._evaluator = self._kind(*self._arguments)
             self._found = self._evaluator.run(actor, round_index, scaling, over)
             self._spent += time.perf_counter() - start
         self._begun = True

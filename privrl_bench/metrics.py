@@ -44,6 +44,12 @@ _DECLARED = (
         "released",
         "the same over the average reward of the evaluated policy",
     ),
+    Metric(
+        "eval/kl", "nats", "none", "released", "mean log ratio of an answer, policy to start model"
+    ),
+    Metric(
+        "eval/perplexity", "", "down", "released", "of the policy's answers under the start model"
+    ),
     Metric("exact/return", "return", "up", "released", "expected return, by dynamic programming"),
     Metric(
         "exact/regret", "return", "down", "released", "sum over episodes of best minus expected"
@@ -65,6 +71,9 @@ _DECLARED = (
     Metric("train/invalid_users", "users", "down", "private", "users with NaN data, rows zeroed"),
     Metric("train/clipped_fraction", "", "none", "private", "share of users at the clip bound"),
     Metric("train/entropy", "nats", "none", "private", "mean policy entropy on users' data"),
+    Metric(
+        "train/kl", "nats", "none", "private", "mean log ratio of users' answers to the start model"
+    ),
     Metric("train/critic_error", "", "down", "private", "unexplained share of return variance"),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}

@@ -16,20 +16,20 @@ TIMING = ("wall_seconds", "steps_per_second")
 class Rows:
     """Rows of all replicas. Those from an evaluation under way on wait for it.
 
-    `evaluations` are the last that came, of the policies after round `evaluated` (0: none yet).
+    `evaluations` are the last that came, of the policies after round `evaluated` (-1: none yet).
     """
 
     def __init__(self, session: Session, dirs: list[RunDir], mirrors: list[WandbMirror]):
         self.evaluations: list[Evaluation] | list[ValueEvaluation] = []
-        self.evaluated = 0
+        self.evaluated = -1
         self._session, self._dirs, self._mirrors = session, dirs, mirrors
-        self._evaluating = 0  # the round whose evaluation is under way; 0: none
+        self._evaluating: int | None = None  # the round whose evaluation is under way
         self._waiting: list[dict[int, dict[str, float]]] = []
 
     @property
     def waiting(self) -> bool:
         """Whether anything is not on the disk yet."""
-        return bool(self._evaluating or self._waiting)
+        return self._evaluating is not None or bool(self._waiting)
 
     def begin_evaluation(self) -> None:
         """Evaluate the present policies. Raises EnvironmentFailure, also of the evaluation before."""
@@ -47,18 +47,28 @@ class Rows:
         Args:
             wait: for the evaluation under way; else the rows from it on stay.
         """
-        if self._evaluating:
+        if self._evaluating is not None:
             found = self._session.take_evaluation(wait)
             if found is None:
                 return
             self.evaluations, self.evaluated = found, self._evaluating
-            self._evaluating = 0
+            self._evaluating = None
         waiting, self._waiting = self._waiting, []
         for rows in waiting:
             for r, row in rows.items():
                 if row["round"] == self.evaluated:
                     row |= eval_row(self.evaluations[r])
+                    self._show(r, row)
                 self._write(r, row)
+
+    def _show(self, r: int, row: dict[str, float]) -> None:
+        """Texts of the evaluation, where there are any: nobody's, from public prompts."""
+        found = self.evaluations[r]
+        samples = found.samples if isinstance(found, Evaluation) else []
+        for sample in samples:
+            line = {"round": row["round"], "steps": row["steps"], **sample}
+            self._dirs[r].append("samples.jsonl", line)
+        self._mirrors[r].show(samples, int(row["round"]))
 
     def _write(self, r: int, row: dict[str, float]) -> None:
         timing = {name: row.pop(name) for name in TIMING}
@@ -79,4 +89,5 @@ def eval_row(evaluation: Evaluation | ValueEvaluation) -> dict[str, float]:
         "eval/return_ci95": half,
         "eval/length_mean": float(evaluation.lengths.mean()),
         "eval/episodes": len(evaluation.returns),
+        **evaluation.more,
     }

@@ -1,7 +1,8 @@
 """The run folder: everything a run leaves, written as it happens.
 
 `config.yaml` (resolved), `overrides.txt`, `provenance.json`, `plan.json`, `status.json`, `metrics.jsonl`,
-`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`.
+`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; of texts
+also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
 
 `metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -185,7 +186,7 @@ class RunDir:
 
     def cut_metrics(self, rounds: int) -> None:
         """Drop metric lines of rounds after `rounds`: they will be written again."""
-        for name in ("metrics.jsonl", "timing.jsonl"):
+        for name in ("metrics.jsonl", "timing.jsonl", "samples.jsonl"):
             path = self / name
             if not path.exists():
                 continue

@@ -369,7 +369,7 @@ class AlgoConfig:
     `evaluates`: the value of a policy, from trajectories of data.policy: of a dataset (data.id), or played by
     privacy.population people, who then keep what they did. Released are the weights of the value.
     `everybody`: takes all people at once, in one round.
-    `texts`: can fine-tune a language model (env.kind=text).
+    `texts`: trains a language model, whose users bring prompts (env.kind=text).
     """
 
     private: ClassVar[bool] = True
@@ -428,7 +428,6 @@ class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
     learns_scaling: ClassVar[bool] = True
-    texts: ClassVar[bool] = True
 
     name: str = "dppg"
     epochs: int = 8  # E, local passes over one user's data
@@ -472,7 +471,6 @@ class PpoConfig(NetConfig):
 
     private: ClassVar[bool] = False
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    texts: ClassVar[bool] = True
 
     name: str = "ppo"
     epochs: int = 10
@@ -597,8 +595,7 @@ class RunConfig:
 
     def cross_check(self) -> None:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
-        if self.env.kind == "text":
-            self._check_text()
+        self._check_texts()
         pooled = not self.algo.private
         local = self.privacy.mechanism == "local"
         mechanisms = ("local",) if local else self.algo.mechanisms
@@ -700,16 +697,37 @@ class RunConfig:
         if algo.everybody and self.rounds not in (None, 1):
             raise ConfigError("rounds", f"algo={algo.name} has one release, got {self.rounds}")
 
-    def _check_text(self) -> None:
-        """What can be done with prompts and answers. Raises `ConfigError`."""
-        if not self.algo.texts:
+    def _check_texts(self) -> None:
+        """An algorithm for texts where there are texts, and no setting without meaning. Raises ConfigError."""
+        texts = self.env.kind == "text"
+        if texts and not self.algo.texts:
             raise ConfigError(
                 "env",
                 f"{self.env.name} is prompts and answers, from which algo={self.algo.name} does not "
                 "learn; use algo=dppg or algo=ppo",
             )
+        if self.algo.texts and not texts:
+            raise ConfigError(
+                "env", f"{self.env.label} has no prompts, which algo={self.algo.name} answers"
+            )
+        if not texts:
+            return
         if self.privacy.mechanism == "local":
             raise ConfigError("privacy", "local noises numbers, and a text has none")
+        env, plain = self.env, EnvConfig(id="any")
+        keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
+        for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
+            value = getattr(env, key)
+            require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
+        if self.privacy.sampling != "fixed":
+            raise ConfigError(
+                "privacy.sampling",
+                f"every prompt is used once, in cohorts: fixed, got {self.privacy.sampling!r}",
+            )
+        require_choice("eval.policy", self.eval.policy, ("stochastic",))
+        aside, workers = self.hardware.eval_process, self.hardware.env_workers
+        require("hardware.eval_process", not aside, "null or false for texts", aside)
+        require("hardware.env_workers", workers == 0, "0 for texts", workers)
 
     def _check_data(self) -> None:
         """A dataset where one is needed, and nowhere else. Raises `ConfigError`."""
@@ -748,6 +766,9 @@ class RunConfig:
                 f"privacy.users_per_round={privacy.users_per_round}, got None",
             )
 
+
+# algo=<name> -> the algorithm that answers prompts under this name, where env.kind=text
+TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
 
 ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {
     "dppg": DppgConfig,

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from privrl_bench.algos.evaluation import EvaluationAlgorithm
 from privrl_bench.assemble import Parts
-from privrl_bench.evaluate import Evaluation, Evaluations
+from privrl_bench.evaluate import Evaluation, Evaluations, Evaluator
 from privrl_bench.exact import exact
 from privrl_bench.people import People
 from privrl_bench.played import Played, piece
 from privrl_bench.rollout import Rollout
 from privrl_bench.source import DatasetSource
-from privrl_bench.types import State, UserBatch
+from privrl_bench.text_evaluate import TextEvaluator
+from privrl_bench.text_rollout import TextRollout
+from privrl_bench.types import State, TextBatch, UserBatch
 from privrl_bench.values import ValueEvaluation, ValueEvaluations
 
 CHECKPOINT_VERSION = 2
@@ -39,9 +41,8 @@ class Session:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        hidden = parts.plan.local is not None or config.algo.evaluates
-        known = None if hidden else exact(config.env, parts.algo.policy)
-        self._exact = known
+        hidden = parts.plan.local is not None or config.algo.evaluates or parts.task is not None
+        self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         self._evaluations = _evaluations_of(parts)
 
@@ -102,7 +103,7 @@ class Session:
             pieces = self.everybody(actor, index)
             contribution = parts.algo.local_of_all(self.state, pieces, parts.streams)
         else:
-            users = self.collect(actor, index)
+            users: Any = self.collect(actor, index)  # as the algorithm takes them
             stats = users.stats
             contribution = parts.algo.local(self.state, users, parts.streams)
             del users  # raw data end here
@@ -121,7 +122,7 @@ class Session:
         ]
         return parts.algo.server(self.state, released), seen
 
-    def collect(self, actor: Tensor, index: int) -> UserBatch:
+    def collect(self, actor: Tensor, index: int) -> UserBatch | TextBatch:
         """The users of a round: those whom the policies meet, or who joins of a dataset's."""
         plan = self.parts.plan
         if isinstance(self.rollout, DatasetSource | Played):
@@ -208,28 +209,12 @@ class Session:
         self._evaluations.close()
 
 
-def _evaluations_of(parts: Parts) -> Evaluations | ValueEvaluations:
-    """How what is released is judged: in episodes of a policy, or by the error of values."""
-    config, hardware = parts.config, parts.config.hardware
-    if config.algo.evaluates:
-        algo = cast(EvaluationAlgorithm, parts.algo)
-        return ValueEvaluations(config.env, parts.spec, algo)
-    return Evaluations(
-        config.env,
-        parts.spec,
-        parts.algo.policy,
-        parts.streams,
-        config.eval.episodes,
-        config.eval.policy == "greedy",
-        hardware.env_workers,
-        aside=hardware.eval_process,
-        busy=hardware.threads + hardware.env_workers,
-    )
-
-
-def _users_of(parts: Parts) -> Rollout | DatasetSource | People | Played:
-    """Where a run's users come from: live environments, whether they keep what they did, or a dataset."""
+def _users_of(parts: Parts) -> Rollout | DatasetSource | People | Played | TextRollout:
+    """Where a run's users come from: live environments, whether they keep what they did, a dataset, prompts."""
     config, replicas = parts.config, len(parts.configs)
+    if parts.task is not None:
+        adapter = parts.algo.adapter
+        return TextRollout(config.env, parts.task, adapter, parts.streams, parts.plan.slots)
     keeps, slots = config.algo.keeps, parts.plan.slots
     if config.algo.everybody:
         slots = piece(parts.spec, parts.steps)
@@ -261,6 +246,29 @@ def _users_of(parts: Parts) -> Rollout | DatasetSource | People | Played:
         return rollout
     people = config.algo.people(parts.rounds)
     return People(rollout, parts.spec, people, slots, config.algo.arrivals)
+
+
+def _evaluations_of(parts: Parts) -> Evaluations | ValueEvaluations:
+    """How what is released is judged: episodes in simulators, answers to public prompts, errors of values."""
+    config, hardware = parts.config, parts.config.hardware
+    if config.algo.evaluates:
+        algo = cast(EvaluationAlgorithm, parts.algo)
+        return ValueEvaluations(config.env, parts.spec, algo)
+    if parts.task is not None:
+        asked = (parts.task, parts.algo.adapter, parts.streams, config.eval.episodes)
+        return Evaluations(TextEvaluator, *asked, aside=False, busy=hardware.threads)
+    return Evaluations(
+        Evaluator,
+        config.env,
+        parts.spec,
+        parts.algo.policy,
+        parts.streams,
+        config.eval.episodes,
+        config.eval.policy == "greedy",
+        hardware.env_workers,
+        aside=hardware.eval_process,
+        busy=hardware.threads + hardware.env_workers,
+    )
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:

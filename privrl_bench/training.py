@@ -19,6 +19,7 @@ import torch
 from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.log.progress import Progress
+from privrl_bench.log.samples import before_and_after
 from privrl_bench.log.wandb_mirror import WandbMirror
 from privrl_bench.measure import MSPBE, RETURN
 from privrl_bench.metrics import shown_epsilon
@@ -92,6 +93,8 @@ class Training:
             result=self.measure.name,
         )
         try:
+            if parts.task is not None and session.round == 0:
+                self._before()
             while not session.over and self.alive and stop.signal is None:
                 snapshot = session.snapshot()
                 session.step()
@@ -146,12 +149,21 @@ class Training:
                 )
             print(f"  resume  at round {self.session.round} of {self.parts.turns}", flush=True)
         for rundir, recent in zip(self.dirs, self._recent, strict=True):
-            rundir.cut_metrics(self.session.round)
+            rundir.cut_metrics(self.session.round or -1)
             recent.extend(values_of(rundir, self.measure.metric))
         self._earlier = [rundir.seconds_so_far() for rundir in self.dirs]
         self._started = time.perf_counter()
         self._start_round = self.session.round
         return self.session.round
+
+    def _before(self) -> None:
+        """What the start model does by itself, as round 0: the gain of training is counted from there."""
+        self.rows.begin_evaluation()
+        self.rows.add({
+            r: {"round": 0, "steps": 0, "privacy/epsilon": 0.0, **self._timing(r, 0)}
+            for r in self.alive
+        })  # fmt: skip
+        self.rows.write()
 
     def _drop_diverged(self, snapshot: dict[str, Any]) -> None:
         """End replicas with non-finite parameters as failed, at their last good state."""
@@ -328,10 +340,13 @@ class Training:
             summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
         torch.save(self._policy(r), rundir / "policy.pt")
+        exported = self.parts.algo.export(self.session.state, r, rundir.path)
         if config.log.plot:
             from privrl_bench.report.plots import learning_curve
 
             learning_curve(rundir.path, rundir / "curve.png")
+        for line in before_and_after(read_lines(rundir / "samples.jsonl")):
+            print(line, flush=True)
         rundir.set_status("done")
         self.mirrors[r].finish(summary, exit_code=0)
         shown, guarantee = summary[self.measure.name], summary["guarantee"]
@@ -344,7 +359,8 @@ class Training:
             f"({guarantee['status']}, unit: {guarantee['unit']})\n"
             f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
             f"{summary['steps_per_second']:.0f} steps/s\n"
-            f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}",
+            f"      look at {rundir.path}{' (curve.png)' if config.log.plot else ''}"
+            + "".join(f", {path.name}" for path in exported),
             flush=True,
         )
         self._leave(r, RunResult("done", "", rundir.path, summary))

@@ -60,6 +60,25 @@ class UserBatch:
     chances: Tensor | None = None
 
 
+@dataclass
+class TextBatch:
+    """One round of users who each brought a prompt and got an answer: private, and gone after `local`.
+
+    All answers begin in column L, the public width of prompts; T is the public length of an answer.
+
+    `tokens` [R, U, L + T]: prompt and answer. `seen` [R, U, L + T] bool: the columns of `tokens` that are hers.
+    `mask` [R, U, T] bool: of these, the answer's. `scores` [R, U]: what the answer is worth. `valid` [R, U]:
+    the user takes part and her score is finite.
+    """
+
+    tokens: Tensor
+    seen: Tensor
+    mask: Tensor
+    scores: Tensor
+    valid: Tensor
+    stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
+
+
 class Transitions(NamedTuple):
     """Steps that are public: obs and next_obs [n, D] scaled, actions [n, A] (or [n] choices) as the
     environment takes them, rewards [n] scaled."""

@@ -52,6 +52,8 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "evaluate": (4, 2, "nobody's episodes"),
     "data": (0, 3, "Minari, split"),
     "text": (-0.85, 2.5, "prompts, answers"),
+    "text_rollout": (-0.85, 1.6, "users with\nprompts"),
+    "text_evaluate": (-0.85, 0.7, "answers to\npublic prompts"),
     "source": (0.85, 3, "rounds of\na dataset"),
     "nets": (1.75, 3, "policies"),
     "maths": (2.65, 3, "pure functions"),

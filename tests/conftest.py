@@ -47,3 +47,15 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         write_minari("pendulum/random-v0", episodes, "Pendulum-v1", *spaces, {"description": "d"})
         env.close()
         yield "pendulum/random-v0"
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Words that choose a tiny language model, a classifier and reviews, all random, on disk."""
+    import sys
+    from pathlib import Path
+
+    sys.path.append(str(Path(__file__).parent / "algos"))
+    from text_runs import make
+
+    return make(tmp_path_factory.mktemp("texts"))

@@ -85,3 +85,12 @@ def test_collected_results_hold_no_ledger_policy_or_checkpoint(tmp_path, monkeyp
     found = {p.name for p in target.rglob("*") if p.is_file()}
     assert found == set(module.KEPT)
     assert not (target / "dppg" / "cartpole" / "seed=1").exists()
+
+
+def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
+    words = ["bench_rlhf", "--users", "2", "--repeats", "1", "algo.rank=1"]
+    monkeypatch.setattr(sys, "argv", words)
+    load("bench_rlhf").main()
+    said = capsys.readouterr().out
+    assert "small, 2 users, 1728 of 3072 numbers trained" in said
+    assert float(said.rpartition(" ")[2]) < 1e-5

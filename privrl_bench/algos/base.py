@@ -5,17 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from privrl_bench.nets.adapters import Adapter
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.schema import EnvConfig
 from privrl_bench.streams import Streams
-from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
+from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
+
+if TYPE_CHECKING:
+    from privrl_bench.text.models import TextTask
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,9 @@ class Setup:
     people: int = 0  # exactly, where everybody is known
     epsilon: float | None = None  # and delta: of an output perturbation
     delta: float = 0.0
+    task: TextTask | None = None  # of a text environment
+    # (adapter, how many) -> (actor [R, size], round) -> answers to public prompts, which are nobody's
+    ask: Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]] | None = None
 
 
 class Algorithm(ABC):
@@ -50,6 +58,7 @@ class Algorithm(ABC):
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
     turns_after: int = 0  # of the loop after the last release, for `improve` alone
     policy: Policy
+    adapter: Adapter  # in place of a policy, of algorithms for texts
 
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
@@ -115,6 +124,10 @@ class Algorithm(ABC):
     def improve(self, state: State, streams: list[Streams]) -> State:
         """Further work on released things and public simulators only. Default: none."""
         return state
+
+    def export(self, state: State, r: int, folder: Path) -> list[Path]:
+        """Write replica r's released parameters as other tools load them; returns what. Default: nothing."""
+        return []
 
 
 def step_order(

@@ -209,6 +209,13 @@ class CanaryRun:
         return self.scores[self.coins], self.scores[~self.coins]
 
 
+def long_run(config: RunConfig) -> Parts:
+    """Parts of a run that is long enough for a round, whatever its sizes; of texts, which end, of one."""
+    if config.env.kind == "text":
+        return assemble([replace(config, rounds=1)], [None])
+    return assemble([replace(config, total_steps=2**62)], [None])
+
+
 def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` when epsilon is infinite: every lower bound is below it."""
     if config.privacy.mechanism == "none":
@@ -241,7 +248,7 @@ def run_canaries(
         name: of the attack, for these lines.
     """
     refuse_unauditable(config)
-    probe = assemble([replace(config, total_steps=2**62)], [None])
+    probe = long_run(config)
     repeat = rounds_of_one_unit(probe)
     room = min(probe.plan.slots, *(block.size for block in probe.plan.blocks))
     per_round = max(1, min(per_round, room))

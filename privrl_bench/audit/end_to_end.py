@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
-from privrl_bench.types import State, UserBatch
+from privrl_bench.types import State
 
 _SHADOWS = 200
 _REPLAYED_USERS = 16  # simulated users of one replay
@@ -115,9 +116,7 @@ def scores_of_later_rounds(
     return score, size
 
 
-def _whitened_rows(
-    parts: Parts, state: State, users: UserBatch, scale: dict[str, float]
-) -> np.ndarray:
+def _whitened_rows(parts: Parts, state: State, users: Any, scale: dict[str, float]) -> np.ndarray:
     """[R, users, P] clipped rows of simulated users, where the noise of a sum of rows is N(0, I)."""
     rows, valid, _ = parts.algo.local(state, users, parts.streams).take()
     found = []
@@ -165,6 +164,10 @@ def attack(
     refuse_unauditable(config)
     if config.privacy.sampling == "poisson":
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
+    if config.env.kind == "text":
+        raise ConfigError(
+            "--attack", "end-to-end crafts steps of simulators; use canary or one-run"
+        )
     if config.privacy.users_per_round < 2:
         raise ConfigError("privacy.users_per_round", "the end-to-end attack needs 2 at least")
     replicas += replicas % 2

@@ -172,10 +172,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
-    """The attacks to run; `all` leaves out what Poisson sampling does not allow."""
+    """The attacks to run; `all` leaves out what Poisson sampling or texts do not allow."""
     if name != "all":
         return (name,)
-    return ("canary",) if config.privacy.sampling == "poisson" else ATTACKS
+    if config.privacy.sampling == "poisson":
+        return ("canary",)
+    return tuple(a for a in ATTACKS if config.env.kind != "text" or a != "end-to-end")
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -206,12 +208,16 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         changes.append(f"{full}={value}")
         return replace(target, **{key: value})
 
+    # Every prompt is used once: the canaries of a round are all its users.
+    users = min(small.users, 4) if env.kind == "text" and attack == "canary" else small.users
     if privacy.sampling == "fixed":
-        privacy = change(privacy, "users_per_round", small.users, "privacy")
-    if env.user == "episode":
+        privacy = change(privacy, "users_per_round", users, "privacy")
+    if env.kind == "text":
+        algo = change(algo, "baseline_prompts", small.users, "algo")
+    elif env.user == "episode":
         env = change(env, "max_episode_steps", small.user_steps, "env")
     else:
-        before = assemble([replace(config, total_steps=2**62)], [None])
+        before = canary.long_run(config)
         env = change(env, "user_steps", small.user_steps, "env")
         if env.user == "segment" and "env.user_steps" not in given:
             # As many segments of the shorter kind as before of the longer.

@@ -269,6 +269,13 @@ def shrink(
         config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
     if config.algo.offline or config.data.id is not None:
         return config, cuts
+    if config.env.kind == "text":
+        config = cut(config, "algo", baseline_prompts=users)
+        need = rounds * config.privacy.users_per_round * config.env.text.new_tokens
+        if config.total_steps > need and not {"total_steps", "rounds"} & given:
+            cuts.append(f"total_steps {config.total_steps} -> {need}")
+            config = replace(config, total_steps=need)
+        return config, cuts
     if config.algo.keeps:  # few people, so that she joins soon
         config = cut(config, "algo", act_every=1)
         coming = config.algo.people(config.rounds or rounds)

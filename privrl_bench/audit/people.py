@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from privrl_bench.types import UserBatch
+from privrl_bench.types import TextBatch, UserBatch
 
 NULL, CRAFTED = "null", "crafted"
 _BURST = 3  # steps of a crafted person's episodes, in the first half of her steps
@@ -120,3 +121,35 @@ class OtherTrajectory:
             if chances is not None:
                 chances[place] = 0.5 * chances[place]
         return replace(users, obs=obs, next_obs=after, rewards=rewards, chances=chances)
+
+
+class OtherAnswer:
+    """Somebody else's prompt, answer and score in one place of a round while `present`.
+
+    Args:
+        slot: her place.
+        person: null | crafted. A null person's score is no number; a crafted one has other words, a shorter
+            answer and an extreme score.
+    """
+
+    def __init__(self, slot: int, person: str):
+        self.present = False
+        self._slot, self._person = slot, person
+
+    def __call__(self, users: TextBatch) -> TextBatch:
+        """The round with her in it."""
+        if not self.present:
+            return users
+        tokens, seen, mask = (x.clone() for x in (users.tokens, users.seen, users.mask))
+        scores, valid = users.scores.clone(), users.valid.clone()
+        place = (0, self._slot)
+        if self._person == NULL:
+            scores[place], valid[place] = torch.nan, False
+        else:
+            words = users.tokens.max() + 1
+            tokens[place] = torch.where(seen[place], words - 1 - tokens[place], tokens[place])
+            half = (mask.shape[-1] + 1) // 2
+            mask[place][half:] = False
+            seen[place][seen.shape[-1] - mask.shape[-1] + half :] = False
+            scores[place] = 50.0 - scores[place]
+        return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)

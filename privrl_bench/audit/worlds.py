@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD, assemble
-from privrl_bench.audit.people import NULL, OtherPerson, OtherTrajectory
+from privrl_bench.audit.people import NULL, OtherAnswer, OtherPerson, OtherTrajectory
 from privrl_bench.errors import ConfigError
 from privrl_bench.people import People
 from privrl_bench.played import Played
@@ -33,7 +33,8 @@ from privrl_bench.rollout import Rollout
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.source import DatasetSource
-from privrl_bench.types import UserBatch
+from privrl_bench.text_rollout import TextRollout
+from privrl_bench.types import TextBatch, UserBatch
 from privrl_bench.values import ValueEvaluation
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
@@ -147,7 +148,7 @@ class _WatchedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algo, name)
 
-    def local(self, state: Any, users: UserBatch, streams: Any) -> Contribution:
+    def local(self, state: Any, users: UserBatch | TextBatch, streams: Any) -> Contribution:
         """See `Algorithm.local`."""
         return cast(Contribution, self._algo.local(state, self._world.on_users(users), streams))
 
@@ -195,11 +196,11 @@ class World:
         # What this round's stages made; worlds that have this one as their model go on from it.
         self._cohort: list[int] = []
         self._members: list[np.ndarray] = []
-        self._users: UserBatch
+        self._users: UserBatch | TextBatch
         self._rows: dict[str, Tensor]
         self._released: Released
         self._seen: dict[str, dict[str, Tensor]] = {}
-        self._stranger: OtherPerson | OtherTrajectory | None = None
+        self._stranger: OtherPerson | OtherTrajectory | OtherAnswer | None = None
         self._shown: list[
             np.ndarray
         ] = []  # by devices in this round, before anything is put in place
@@ -210,7 +211,9 @@ class World:
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
         if person is not None and isinstance(rollout, DatasetSource | Played):
             self._stranger = rollout.instead = OtherTrajectory(place.user, person)
-        elif not isinstance(rollout, DatasetSource):
+        elif person is not None and isinstance(rollout, TextRollout):
+            self._stranger = rollout.instead = OtherAnswer(place.user, person)
+        elif isinstance(rollout, Rollout | People):
             played = rollout.rollout if isinstance(rollout, People) else rollout
             # A model's, too, never present there: all worlds are then stepped alike, none in compiled code,
             # whose rounding is its own.
@@ -322,13 +325,9 @@ class World:
             told[0, self._place.user] = there[0, self._place.user]
         return told
 
-    def on_users(self, users: UserBatch) -> UserBatch:
+    def on_users(self, users: UserBatch | TextBatch) -> UserBatch | TextBatch:
         """The data of a round; a null user's are blank."""
-        names = [
-            f.name
-            for f in fields(users)
-            if f.name != "stats" and getattr(users, f.name) is not None
-        ]
+        names = [f.name for f in fields(users) if isinstance(getattr(users, f.name), Tensor)]
         u = self._slot or 0
         if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}

@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,21 @@ class WandbMirror:
             self._run.log({name: float(value) for name, value in seen.items()})
         except Exception as error:
             self._give_up("stopped taking metrics", error)
+
+    def show(self, samples: Sequence[Mapping[str, Any]], round_index: int) -> None:
+        """A table of texts that released parameters wrote to public prompts."""
+        if self._run is None or not samples:
+            return
+        try:
+            import wandb
+
+            columns: list[str | int] = list(samples[0])
+            table = wandb.Table(
+                columns=columns, data=[[s[str(c)] for c in columns] for s in samples]
+            )
+            self._run.log({f"samples/round_{round_index}": table})
+        except Exception as error:
+            self._give_up("stopped taking tables", error)
 
     def finish(self, summary: Mapping[str, Any], exit_code: int = 0) -> None:
         """Record the final summary and close the run. A second call does nothing."""

@@ -18,7 +18,7 @@ from privrl_bench.audit import cli
 from privrl_bench.audit.leaks import find_leaks, main, shrink
 from privrl_bench.audit.people import CRAFTED, NULL, OtherPerson
 from privrl_bench.audit.worlds import distance
-from privrl_bench.config import algo_schema, choices, compose
+from privrl_bench.config import algo_schema, choices, compose, has_texts
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 
@@ -29,7 +29,7 @@ SMALL = (
     *("env.user_steps=16", "env.max_episode_steps=40"),
 )
 # Without values of their own; and balance is swingup from another start.
-GENERIC = {"gym", "dmc", "cartpole_balance", "sentiment", "sentiment_small"}  # texts: no simulator
+GENERIC = {"gym", "dmc", "cartpole_balance"}
 POISSON = ("privacy=poisson", "privacy.population=40")
 
 
@@ -197,11 +197,16 @@ def test_counts_that_stay_behind_are_found(monkeypatch):
 
 
 @pytest.mark.parametrize("algo", choices("algo"))
-def test_every_algorithm_as_it_is_shipped(sets, algo):
+def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     if algo in TABULAR:
         config = swim(f"algo={algo}")
     elif algo_schema(algo).evaluates:
         config = chained(f"algo={algo}")
+    elif algo_schema(algo).texts:
+        few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.new_tokens=6")
+        few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
+        one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
+        config = shrink(compose([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))[0]
     elif algo_schema(algo).offline:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
@@ -363,7 +368,9 @@ def test_a_run_of_too_few_rounds_on_a_dataset_names_its_key(sets):
         find_leaks(config)
 
 
-@pytest.mark.parametrize("env", sorted(set(choices("env")) - GENERIC))
+@pytest.mark.parametrize(
+    "env", sorted(e for e in set(choices("env")) - GENERIC if not has_texts(e))
+)
 def test_environments(env):
     """Continuous actions, simulators with a state of their own, fixed episode lengths."""
     few = {"users_per_round": 2}  # some are slow to make

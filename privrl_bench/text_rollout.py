@@ -1,0 +1,151 @@
+"""Users who bring a prompt, and the answers that a released policy gives them.
+
+Stands where `rollout.py` stands for simulators. A user is one prompt of the training part; she comes once in a
+run, in the order of the task, which everybody knows. What she leaves is a `TextBatch`.
+
+A user's answer and score depend on her prompt, her own random numbers and the policy: prompts are padded to a
+public width, and nobody is grouped with anybody by length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.nets.adapters import Adapter
+from privrl_bench.schema import EnvConfig
+from privrl_bench.streams import Streams
+from privrl_bench.text.generate import Answers, generate
+from privrl_bench.text.models import TextTask
+from privrl_bench.types import TextBatch
+
+
+class Answerer:
+    """One policy's answers to prompts, and their scores. Args as `TextRollout`."""
+
+    def __init__(self, task: TextTask, adapter: Adapter):
+        self.task, self.adapter = task, adapter
+
+    def __call__(
+        self, vector: Tensor, prompts: Sequence[list[int]], source: torch.Generator
+    ) -> tuple[Answers, Tensor]:
+        """Answers to B prompts under a vector [size], and their scores [B] (float32, on the CPU)."""
+        task = self.task
+        uniforms = torch.rand(len(prompts), task.new_tokens, generator=source)
+        with torch.no_grad():
+            weights = self.adapter.weights(vector.to(task.model.device))
+        found = generate(task.model, weights, list(prompts), task.new_tokens, uniforms, task.width)
+        return found, task.rewards(found)
+
+    def batch(
+        self,
+        actor: Tensor,
+        prompts: Sequence[Sequence[list[int]]],
+        sources: list[torch.Generator],
+        users: int,
+    ) -> TextBatch:
+        """Answers of R policies `actor` [R, size], each to U = `users` prompts, or to none."""
+        task, replicas, steps = self.task, len(actor), self.task.new_tokens
+        first = (replicas, users)
+        batch = TextBatch(
+            tokens=torch.zeros(*first, task.width + steps, dtype=torch.long),
+            seen=torch.zeros(*first, task.width + steps, dtype=torch.bool),
+            mask=torch.zeros(*first, steps, dtype=torch.bool),
+            scores=torch.zeros(first),
+            valid=torch.zeros(first, dtype=torch.bool),
+        )
+        for r in range(replicas):  # one by one, so that nothing depends on how many there are
+            if not prompts[r]:
+                continue
+            found, scores = self(actor[r], prompts[r], sources[r])
+            batch.tokens[r], batch.seen[r] = found.tokens.cpu(), found.mask.cpu()
+            batch.mask[r], batch.scores[r] = found.answer_mask.cpu(), scores
+            batch.valid[r] = torch.isfinite(scores)
+        return batch
+
+
+class TextRollout:
+    """Rounds of users with prompts, by the interface of `rollout.Rollout`.
+
+    Args:
+        config: the environment.
+        task: models and prompts.
+        adapter: from an actor's vector to weights.
+        streams: random streams of each replica (R of them).
+        users: U of a round.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        task: TextTask,
+        adapter: Adapter,
+        streams: list[Streams],
+        users: int,
+    ):
+        self.shape = (len(streams), users, task.new_tokens)
+        self.scaler = SignalScaler(config, len(streams), 1, 1, 1.0)  # scales nothing: a check
+        self.answers = Answerer(task, adapter)
+        self._streams = streams
+        # The leak test's: whether somebody else is in a place, and what she wrote.
+        self.instead: Callable[[TextBatch], TextBatch] = lambda users: users
+
+    def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> TextBatch:
+        """One round of users.
+
+        Args:
+            actor: [R, size] adapters.
+            round_index: from 0; says whose turn it is.
+            cohort: number of users of each replica: U, or 0 for one that has ended.
+        """
+        users, everyone = self.shape[1], self.answers.task.prompts_train
+        here = everyone[round_index * users : (round_index + 1) * users]
+        prompts = [here if size else [] for size in cohort]
+        sources = [s.torch("policy", round_index) for s in self._streams]
+        batch = self.answers.batch(actor, prompts, sources, users)
+        for r, size in enumerate(cohort):
+            scores = batch.scores[r][batch.valid[r]]
+            batch.stats.append(
+                {
+                    "train/return_mean": float(scores.mean()) if len(scores) else math.nan,
+                    "train/episodes": float(len(scores)),
+                    "train/invalid_users": float(size - len(scores)),
+                }
+            )
+        return self.instead(batch)
+
+    def get_state(self) -> dict[str, Tensor]:
+        """Nothing: a round is a function of its number and the policy."""
+        return {}
+
+    def set_state(self, state: dict[str, Tensor]) -> bool:
+        """Nothing to restore."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def public_answers(
+    task: TextTask, streams: list[Streams]
+) -> Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]]:
+    """(adapter, how many) -> (actor [R, size], round) -> answers to the first evaluation prompts.
+
+    They are nobody's: public prompts, on streams that no user has.
+    """
+
+    def of(adapter: Adapter, count: int) -> Callable[[Tensor, int], TextBatch]:
+        answers = Answerer(task, adapter)
+        prompts = [task.prompts_eval[:count]] * len(streams)
+
+        def ask(actor: Tensor, round_index: int) -> TextBatch:
+            sources = [s.public.torch("policy", round_index) for s in streams]
+            return answers.batch(actor, prompts, sources, count)
+
+        return ask
+
+    return of
