@@ -85,3 +85,8 @@ def test_collected_results_hold_no_ledger_policy_or_checkpoint(tmp_path, monkeyp
     found = {p.name for p in target.rglob("*") if p.is_file()}
     assert found == set(module.KEPT)
     assert not (target / "dppg" / "cartpole" / "seed=1").exists()
+
+
+def test_bench_episodes_prints_a_ratio(monkeypatch, capsys):
+    call(monkeypatch, "bench_episodes", "--replicas", 1, "--rounds", 1, "--repeats", 1)
+    assert "ratio" in capsys.readouterr().out

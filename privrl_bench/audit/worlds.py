@@ -303,6 +303,7 @@ class World:
     def on_users(self, users: UserBatch) -> UserBatch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if f.name != "stats"]
+        names = [name for name in names if getattr(users, name) is not None]
         u = self._slot or 0
         if self._apart and self._person == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
