@@ -1,4 +1,4 @@
-"""Whole episodes in compiled code against the same episodes stepped with tensors: CartPole, one user in a round.
+"""Whole episodes in compiled code against the same stepped with tensors: CartPole, one user in a round.
 
     python scripts/bench_episodes.py [--replicas 20] [--rounds 5] [--repeats 5]
 
@@ -58,8 +58,8 @@ def main() -> None:
     for _ in range(options.repeats):  # side by side: machines are noisy
         compiled.append(rounds())
         with (
-            mock.patch.object(rollout, "player", lambda *_: None),
-            mock.patch.object(evaluate, "player", lambda *_: None),
+            mock.patch.object(rollout, "player", return_value=None),
+            mock.patch.object(evaluate, "player", return_value=None),
         ):
             stepped.append(rounds())
     fast, slow = median(compiled), median(stepped)
