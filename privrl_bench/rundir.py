@@ -21,6 +21,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -234,18 +235,12 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def provenance(config: RunConfig) -> dict[str, Any]:
     """Commit, versions and hardware that produced a run."""
-    versions: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
     device = "cpu"
     if config.hardware.device == "cuda":
         device = torch.cuda.get_device_name()
     return {
         **_commit(),
-        "versions": versions,
+        "versions": dict(_versions()),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
@@ -253,6 +248,18 @@ def provenance(config: RunConfig) -> dict[str, Any]:
         "device": device,
         "threads": config.hardware.threads,
     }
+
+
+@cache
+def _versions() -> dict[str, str | None]:
+    """Of installed packages, which do not change while this program runs."""
+    versions: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions
 
 
 def _commit() -> dict[str, Any]:

@@ -94,3 +94,8 @@ def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "small, 2 users, 1728 of 3072 numbers trained" in said
     assert float(said.rpartition(" ")[2]) < 1e-5
+
+
+def test_bench_episodes_prints_a_ratio(monkeypatch, capsys):
+    call(monkeypatch, "bench_episodes", "--replicas", 1, "--rounds", 1, "--repeats", 1)
+    assert "ratio" in capsys.readouterr().out

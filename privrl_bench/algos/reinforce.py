@@ -122,8 +122,10 @@ class Reinforce(Algorithm):
 
     def _signal(self, users: UserBatch) -> Tensor:
         """[R, U, T] G_t; what `to_go` normalises is 0 for an episode of one step or of equal returns."""
-        zeros = torch.zeros_like(users.rewards)
-        to_go = gae(users.rewards, zeros, zeros, users.ended, users.ended, self.config.gamma, 1.0)
+        longest = int(users.mask.sum(-1).max())  # after it every number is 0
+        rewards, ended = (x[..., :longest] for x in (users.rewards, users.ended))
+        zeros, to_go = torch.zeros_like(rewards), torch.zeros_like(users.rewards)
+        to_go[..., :longest] = gae(rewards, zeros, zeros, ended, ended, self.config.gamma, 1.0)
         if self.config.signal == "to_go":
             return standardize(to_go, users.mask)
         return to_go[..., :1] * users.mask

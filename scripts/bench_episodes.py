@@ -1,0 +1,74 @@
+"""Whole episodes in compiled code against the same stepped with tensors: CartPole, one user in a round.
+
+    python scripts/bench_episodes.py [--replicas 20] [--rounds 5] [--repeats 5]
+
+A round is what +paper=reinforce does of it: one episode with dropout for learning, one greedy episode. Policies
+are as they begin (--gain 1), or those times a number. Both ways in one process, by turns; processor time. The
+ratio of medians is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import median
+from unittest import mock
+
+import torch
+
+from privrl_bench import evaluate, rollout
+from privrl_bench.config import compose
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluate import Evaluator
+from privrl_bench.nets.dropout import DropoutPolicy
+from privrl_bench.rollout import Rollout
+from privrl_bench.streams import Streams
+
+
+def main() -> None:
+    """Print milliseconds of a round of one replica, both ways, and their ratio."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--replicas", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gain", type=float, default=1.0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    config = compose(["algo=reinforce", "env=cartpole", "+paper=reinforce"]).env
+    spec = env_spec(config)
+    policy = DropoutPolicy(spec, (128,), 0.5)
+    streams = [Streams(seed) for seed in range(options.replicas)]
+    actor = options.gain * torch.stack([policy.init(s.torch("init", 0)) for s in streams])
+    users = Rollout(config, spec, policy, streams, 1, spec.limit, 0.99)
+    nobody = Evaluator(config, spec, policy, streams, 1, True)
+    played: list[int] = []
+
+    def rounds() -> float:
+        begin = time.process_time()
+        for index in range(options.rounds):
+            met = users.collect(actor, index, [1] * options.replicas)
+            found = nobody.run(actor, index, FrozenScaling(None, None, 0.0))
+            played.append(int(met.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
+        return (time.process_time() - begin) / options.rounds / options.replicas * 1e3
+
+    rounds()  # compiles
+    played.clear()
+    compiled, stepped = [], []
+    for _ in range(options.repeats):  # side by side: machines are noisy
+        compiled.append(rounds())
+        with (
+            mock.patch.object(rollout, "player", return_value=None),
+            mock.patch.object(evaluate, "player", return_value=None),
+        ):
+            stepped.append(rounds())
+    fast, slow = median(compiled), median(stepped)
+    steps = sum(played) / len(played) / options.replicas
+    print(
+        f"{steps:.0f} steps in a round of one replica: compiled {fast:.2f} ms, stepped {slow:.2f} ms, "
+        f"ratio {slow / fast:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
