@@ -233,7 +233,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     for want in wants:
         key = (want.env, *[w for w in want.words if not w.startswith("privacy.z=")])
         raw = config.compose_raw(
-            [*want.overrides(0), "log=none", f"hardware.max_replicas={_TOGETHER}"]
+            [*want.overrides(0), *_QUIET, f"hardware.max_replicas={_TOGETHER}"]
         )
         for seed in range(want.seeds):
             folder, words = want.folder(root, seed), want.overrides(seed)
@@ -253,6 +253,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     return parts
 
 
+_QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and items draw their own
 _TOGETHER = 40  # runs that are trained in one program at most; these are small
 _SMALL = 1_000_000  # steps of runs that are handed out together
 

@@ -92,6 +92,7 @@ def loss_distribution(z: float, n: int, cell: float) -> Any:
     )
 
 
+@lru_cache(maxsize=256)
 def epsilon_of(rounds: tuple[tuple[float, int, int], ...], delta: float) -> float:
     """Epsilon at `delta` of (z, n, count) rounds: one of n people in each of `count` rounds of every kind.
 
