@@ -21,7 +21,7 @@ class EnvSpec:
         actions: number of choices, or number of action coordinates A.
         action_low, action_high: [A] bounds of the environment's box (continuous only).
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
-        one_hot: observations are one-hot: one of `obs_dim` states.
+        one_hot: observations are one-hot: one of `obs_dim` states; zeros are the end, if it is observed.
         limit: public upper bound on the steps of one episode.
     """
 

@@ -54,7 +54,7 @@ class UcbVi(Algorithm):
     policy: TablePolicy
 
     def __init__(self, config: UcbViConfig, setup: Setup):
-        if not (setup.spec.discrete and setup.spec.one_hot):
+        if not (setup.spec.discrete and setup.spec.one_hot and setup.spec.actions > 1):
             raise ConfigError(
                 "env",
                 "algo=ucbvi needs a choice of actions and finitely many states (a Discrete observation "

@@ -18,7 +18,7 @@ def test_public_facts() -> None:
     spec = env_spec(CHAIN)
     assert (spec.obs_dim, spec.actions, spec.limit) == (39, 1, 200)
     assert spec.discrete
-    assert not spec.one_hot  # the end is observed as zeros
+    assert spec.one_hot  # zeros after the end
     assert tables_of(CHAIN) is None
     assert process_of(shipped("riverswim")) is None
     small = changed(CHAIN, kwargs={"n": 5, "stay": 0.25})

@@ -1,0 +1,65 @@
+"""DP-LSW: what is released, of whom."""
+
+import pytest
+import torch
+from evaluation_runs import CHAIN, check_neighbours, check_pieces, everybody, parts_of
+
+from privrl_bench.assemble import assemble
+from privrl_bench.config import compose
+from privrl_bench.errors import ConfigError
+from privrl_bench.maths.evaluation import first_visits
+from privrl_bench.session import Session
+
+
+def test_pieces_do_not_matter(monkeypatch):
+    check_pieces("dp_lsw", monkeypatch)
+
+
+def test_a_replica_does_not_depend_on_its_neighbours():
+    check_neighbours("dp_lsw")
+
+
+def test_dp_lsw_answers_with_mean_first_visit_returns():
+    parts = parts_of("algo=dp_lsw", "algo.return_high=1")
+    users = everybody(parts)
+    algo = parts.algo
+    seen = algo.everybodys([users], 1)
+    found, there = first_visits(
+        users.obs.argmax(-1), users.rewards, users.ended, users.mask, 0.99, 4
+    )
+    mean = found.sum(1) / there.sum(1)
+    torch.testing.assert_close(algo.answer(seen).theta, mean)
+    assert (mean > 0.9).all()
+    (block,) = algo.blocks()
+    assert float(algo.answer(seen).bound) >= block.clip
+
+
+def test_a_person_without_numbers_is_nobody():
+    parts = parts_of("algo=dp_lsw")
+    users = everybody(parts)
+    whole = parts.algo.everybodys([users], 1)
+    users.rewards[0, 3] = torch.nan
+    users.obs[0, 5] = torch.inf
+    users.rewards[0, 7] = 1e9
+    less = parts.algo.everybodys([users], 1)
+    assert torch.isfinite(less.total).all()
+    assert float(less.total.max()) <= 40 * 100.0
+    assert 0 < float((whole.visits - less.visits).max()) <= 2
+
+
+@pytest.mark.parametrize("words", [(), ("algo.features=fourier", "algo.order=2", "algo.grid=5")])
+def test_dp_lsw_on_real_observations(words):
+    """States are cells of a public grid."""
+    base = ("env=mountain_car", "env.obs_scaling=none", "env.reward_scaling=none")
+    steps = ("env.max_episode_steps=20", "algo.return_low=-20", "algo.return_high=0")
+    if not words:
+        with pytest.raises(ConfigError, match=r"^algo.features: tabular needs"):
+            parts_of("algo=dp_lsw", *base, *steps)
+        return
+    parts = assemble(
+        [compose(["algo=dp_lsw", *base, *CHAIN[2:], *steps, *words, "log=none"])], [None]
+    )
+    session = Session(parts)
+    session.step()
+    assert torch.isfinite(parts.algo.actor(session.state)).all()
+    assert parts.plan.guarantee(0).status == "formal"

@@ -1,0 +1,139 @@
+"""GPOPE on small chains: convergence, the loop, canaries."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from evaluation_runs import (
+    SWIM,
+    check_neighbours,
+    config_of,
+    everybody,
+    parts_of,
+    theta_of,
+)
+from helpers import open_gate
+
+from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
+from privrl_bench.data.minari_io import write_minari
+from privrl_bench.data.trajectories import Episode
+from privrl_bench.envs.registry import make_env
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.played import Played
+from privrl_bench.run import run
+from privrl_bench.session import Session
+
+
+def test_gpope_without_noise_converges_to_lstd():
+    """Everybody's mean gradient in every round; within 1 % of LSTD with the same weights of steps."""
+    parts = parts_of("algo=gpope", "algo.lr=3.0")
+    users = everybody(parts)
+    state = parts.algo.init(parts.streams)
+    for _ in range(1000):
+        values, bypass = open_gate(parts.algo.local(state, users, parts.streams))
+        state = parts.algo.server(state, SimpleNamespace(values=values, bypass=bypass))
+    lstd = theta_of("algo=lstd", "algo.weighting=trajectory")
+    found = parts.algo.actor(state)
+    assert float((found - lstd).norm() / lstd.norm()) < 0.01
+
+
+def test_one_person_a_round_without_noise_comes_near():
+    """The real loop, with the real gate at z = 0."""
+    words = ("privacy.z=0", "privacy.clip=100", "rounds=600", "algo.lr=1.0")
+    found = theta_of("algo=gpope", *words, "algo.step=diminishing", "algo.halving=200")
+    lstd = theta_of("algo=lstd", "algo.weighting=trajectory")
+    start = float(lstd.norm())
+    assert float((found - lstd).norm()) < 0.35 * start
+
+
+def test_a_replica_does_not_depend_on_its_neighbours():
+    check_neighbours("gpope", "rounds=3")
+
+
+def test_people_keep_what_they_did():
+    parts = parts_of("algo=gpope", *SWIM[:2])
+    session = Session(parts)
+    played = session.rollout
+    assert isinstance(played, Played)
+    (piece,) = played.pieces()
+    one = played.collect(5, [np.array([17])])
+    for name in ("obs", "next_obs", "actions", "rewards", "terminated", "ended", "mask"):
+        assert torch.equal(getattr(one, name)[0, 0], getattr(piece, name)[0, 17]), name
+    assert torch.equal(one.chances, torch.full_like(one.chances, 0.5))
+    again = Session(parts_of("algo=gpope", *SWIM[:2])).rollout.collect(9, [np.array([17])])
+    assert torch.equal(again.obs, one.obs)
+    assert session.snapshot()["rollout"] == {}  # no checkpoint holds it
+
+
+def test_a_run_from_end_to_end(tmp_path, capsys):
+    words = ("algo=gpope", "rounds=6", "eval.every=400", "log.plot=true")
+    config = config_of(*words)
+    (result,) = run([config], [tmp_path / "a"], [[]])
+    assert result.status == "done"
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert summary["measure"] == "mspbe"
+    assert "return" not in summary
+    assert summary["mspbe"]["mean"] > 0
+    assert summary["guarantee"]["status"] == "formal"
+    assert summary["guarantee"]["adjacency"] == "replace-one"
+    lines = [json.loads(x) for x in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert {"eval/mspbe", "eval/relative_mspbe"} <= set(lines[-1])
+    assert lines[-1]["eval/mspbe"] == summary["mspbe"]["mean"]
+    assert "done  mspbe " in capsys.readouterr().out
+    from privrl_bench.report.cli import write_report
+    from privrl_bench.report.runs import load_runs
+
+    runs = load_runs(tmp_path / "a")
+    assert runs[0].final_value == summary["mspbe"]["mean"]
+    page = write_report(runs, tmp_path / "report", "x")
+    assert "mspbe (mean" in page.read_text()
+    (again,) = run([config], [tmp_path / "a"], [[]])
+    assert again.status == "skipped"
+
+
+def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
+    """Recorded people: n is exactly the private ones, whose own chances count."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    parts = parts_of("algo=lstd", *SWIM[:2])
+    users = everybody(parts)
+    episodes = []
+    for p in range(40):
+        obs = torch.cat([users.obs[0, p], users.next_obs[0, p, -1:]]).numpy()
+        cut = np.arange(20) == 19
+        arrays = users.actions[0, p].numpy(), users.rewards[0, p].numpy()
+        chances = np.full(20, 0.5, np.float32)
+        episodes.append(Episode(obs, *arrays, cut & False, cut, chances=chances))
+    env = make_env(parts.config.env)
+    write_minari(
+        "swim/uniform-v0",
+        iter(episodes),
+        parts.config.env.id,
+        env.observation_space,
+        env.action_space,
+        {"description": "x", "algorithm_name": "uniform"},
+    )
+    more = ("data.id=swim/uniform-v0", "data.public=0.1", "privacy.population=null")
+    there = parts_of("algo=gpope", *SWIM[:2], *more, "rounds=3")
+    assert there.config.privacy.population == 36
+    session = Session(there)
+    session.step()
+    assert there.plan.members(1, 36)[0].shape == (1,)
+    with pytest.raises(PrivacyError, match="is public"):
+        there.plan.members(2, 35)
+    with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
+        parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
+    assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
+
+
+def test_canaries_stand_where_the_drawn_person_would():
+    config = config_of("algo=gpope", "privacy.z=2", "env.max_episode_steps=8")
+    found = run_canaries(config, 120, 4, True, lambda line: None)
+    assert found.rounds == 120
+    assert found.mu == 1.0
+    inside, outside = found.split()
+    assert 0.4 < inside.mean() - outside.mean() < 1.6
+    assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)
+    with pytest.raises(ConfigError, match="privacy=smooth noises one answer"):
+        refuse_unauditable(config_of("algo=dp_lsw"))
