@@ -20,7 +20,7 @@ NEEDED = {  # what a user has to say besides the choice itself
 
 
 def pairs(every: bool) -> list[tuple[str, str]]:
-    """(algorithm, environment): all that fit, or for each algorithm a few, so that all environments are there."""
+    """(algorithm, environment): all that fit, or a few for each algorithm, with every environment once."""
     found = []
     algos = [a for a in config.choices("algo") if not config.algo_schema(a).evaluates]
     for at, algo in enumerate(algos):
