@@ -161,7 +161,7 @@ def _preset(name: str, rest: Sequence[str]) -> dict[str, Any]:
 def configs_of(order: Order) -> list[RunConfig]:
     """One configuration for each run; they differ in the seed. Raises ConfigError."""
     raw = words_to_config.compose_raw(
-        [*order.words, f"total_steps={order.steps}", "log=none", "eval.every=0"]
+        [*order.words, f"total_steps={order.steps}", "rounds=null", "log=none", "eval.every=0"]
     )
     first = words_to_config.to_run_config(raw)
     if first.privacy.mechanism != "none" or first.algo.offline:
