@@ -7,6 +7,7 @@ have in common.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,8 @@ from privrl_bench import cli, config, jobs
 from privrl_bench.collect import collect, parse
 from privrl_bench.data.minari_io import open_dataset
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.privacy.accountant import ReleaseEvent
+from privrl_bench.privacy.calibrate import z_for
 from privrl_bench.report.paper import Cell, Line, Panel, Picture, Table, write_item
 from privrl_bench.report.runs import load_run
 from privrl_bench.sweep import run_jobs
@@ -29,11 +32,15 @@ from privrl_bench.trivial import trivial_returns
 
 @dataclass(frozen=True)
 class Want:
-    """Runs of one setting over seeds. `words` hold neither the seed nor the environment."""
+    """Runs of one setting over seeds. `words` hold neither the seed nor the environment.
+
+    `target`: epsilon that all rounds together may cost, for which `calibrated` finds the z.
+    """
 
     env: str
     words: tuple[str, ...]
     seeds: int
+    target: float | None = None
 
     def overrides(self, seed: int) -> list[str]:
         """The command line of one run."""
@@ -115,18 +122,66 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
             panels.append(Panel(env, lines))
         return Picture(item["title"], kind, panels)
     panels = []
+    most = paper.content["scales"][scale].get("points")
     for panel in item.get("panels", []):
         count, more = paper.scale(scale, panel["env"], seeds)
         count = seeds or panel.get("seeds", {}).get(scale, count)
         lines = []
         for line in panel.get("lines", item.get("lines", [])):
-            base = (*line["words"], *panel["words"], *more)
+            sized = line.get("scaled", {}).get(scale, [])
+            base = (*line["words"], *panel["words"], *more, *sized)
             key = line.get("key", "privacy.z")
             sweep = [[f"{key}={value}"] for value in line.get("sweep", [])] or [[]]
-            wants = [Want(panel["env"], (*base, *extra), count) for extra in sweep]
+            points = line.get("points", sweep)[:most]
+            target = line.get("target")
+            wants = [Want(panel["env"], (*base, *extra), count, target) for extra in points]
             lines.append(Line(line["label"], bool(line.get("formal")), wants))
         panels.append(Panel(panel["label"], lines))
     return Picture(item["title"], kind, panels, item.get("facts", {}))
+
+
+def calibrated(want: Want) -> Want:
+    """With the z, in its words, that makes all rounds of one of n cost at most `target`; as it is without one.
+
+    Raises ConfigError: its people are not drawn one of n, whose number it says.
+    """
+    if want.target is None:
+        return want
+    run = config.compose(want.overrides(0))
+    privacy = run.privacy
+    if privacy.sampling != "one_of_n" or privacy.population is None or run.rounds is None:
+        raise ConfigError("target", "needs privacy=one_of_n, privacy.population and rounds")
+    z = _z_of_one_of_n(
+        want.target, privacy.population, run.rounds, privacy.delta, privacy.accountant
+    )
+    return replace(want, words=(*want.words, f"privacy.z={z:g}"), target=None)
+
+
+@functools.cache
+def _z_of_one_of_n(target: float, people: int, rounds: int, delta: float, kind: str) -> float:
+    """To 3 digits, rounded up: seconds each."""
+
+    def event(z: float) -> ReleaseEvent:
+        return ReleaseEvent("gaussian", z, "replace_one", 1.0 / people, people, 1)
+
+    return z_for(target, event, rounds, delta, kind, digits=3)
+
+
+def with_noise(item: Table | Picture) -> Table | Picture:
+    """The item with every setting `calibrated`. Raises ConfigError."""
+    if isinstance(item, Table):
+        return item
+    panels = [
+        replace(
+            panel,
+            lines=[
+                replace(line, wants=[calibrated(want) for want in line.wants])
+                for line in panel.lines
+            ],
+        )
+        for panel in item.panels
+    ]
+    return replace(item, panels=panels)
 
 
 def wants_of(item: Table | Picture) -> list[Want]:
@@ -161,7 +216,7 @@ def reproduce(
     items: dict[str, Table | Picture] = {}
     for name in chosen:
         kind = table_of if "rows" in paper.content["items"][name] else picture_of
-        items[name] = kind(paper, name, scale, seeds)
+        items[name] = with_noise(kind(paper, name, scale, seeds))
     root = out / paper.name / scale
     code = 0
     if not only_report:
@@ -201,7 +256,7 @@ def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:
 def drive(wants: Sequence[Want], root: Path) -> int:
     """Train what is not done yet, with the time left for the whole. Returns the exit code."""
     parts = _parts(wants, root)
-    total = sum(job.config.total_steps for part in parts for job in part)
+    total = sum(_size(job) for part in parts for job in part)
     done, failed, started = 0, 0, time.perf_counter()
     for number, part in enumerate(parts, start=1):
         passed = time.perf_counter() - started
@@ -221,7 +276,7 @@ def drive(wants: Sequence[Want], root: Path) -> int:
         failed += len(bad)
         for one in bad:
             print(f"failed  {one.folder}: {one.reason}", flush=True)
-        done += sum(job.config.total_steps for job in part)
+        done += sum(map(_size, part))
     return int(failed > 0)
 
 
@@ -229,7 +284,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     """Jobs in parts that are trained one after the other: small ones together, large ones alone."""
     parts: list[list[jobs.Job]] = []
     by_setting: dict[tuple[str, ...], list[jobs.Job]] = {}
-    number = itertools.count()
+    number, taken = itertools.count(), set()
     for want in wants:
         key = (want.env, *[w for w in want.words if not w.startswith("privacy.z=")])
         raw = config.compose_raw(
@@ -237,13 +292,16 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
         )
         for seed in range(want.seeds):
             folder, words = want.folder(root, seed), want.overrides(seed)
-            if load_run(folder).state == "done":
+            if folder in taken or load_run(folder).state == "done":
                 continue
+            taken.add(
+                folder
+            )  # settings of several lines may differ in the order of their words only
             run = config.replace(raw, f"seed={seed}")  # composing takes a tenth of a second
             by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
     room = 0
     for group in by_setting.values():
-        steps = sum(job.config.total_steps for job in group)
+        steps = sum(map(_size, group))
         if parts and room + steps <= _SMALL:
             parts[-1] += group
             room += steps
@@ -253,8 +311,15 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     return parts
 
 
+def _size(job: jobs.Job) -> int:
+    """About how many environment steps it counts."""
+    run = job.config
+    return run.rounds * _STEPS if run.rounds and run.algo.evaluates else run.total_steps
+
+
 _QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and items draw their own
 _TOGETHER = 40  # runs that are trained in one program at most; these are small
+_STEPS = 200  # of one trajectory, where values are evaluated and `total_steps` means nothing
 _SMALL = 1_000_000  # steps of runs that are handed out together
 
 

@@ -63,6 +63,7 @@ ALLOWED = {
         "data",
         "errors",
         "jobs",
+        "privacy",  # the z of a target epsilon
         "report",
         "sweep",
         "trivial",

@@ -7,12 +7,18 @@ import pytest
 import yaml
 
 from privrl_bench import config, reproduce
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.report.paper import Cell, Table, judged, verdict
 from privrl_bench.report.runs import Run
 from privrl_bench.reproduce import Paper, Want, picture_of, table_of, wants_of
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
+
+
+# Words with a number in them, of which a figure has many: one of each is composed.
+NUMBERS = ("privacy.z=", "privacy.epsilon=", "privacy.population=", "algo.lr=", "algo.dual_lr=")
 
 
 def script():
@@ -34,7 +40,7 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
     seen = {}
     for name in paper.items():
         for want in wants_of(item_of(paper, name, scale)):
-            key = tuple(w for w in want.words if not w.startswith("privacy.z="))
+            key = tuple(w for w in want.words if not w.startswith(NUMBERS))
             if (want.env, key) not in seen:
                 seen[want.env, key] = config.compose(want.overrides(0))
     assert len(seen) > 4
@@ -117,6 +123,49 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
 
     monkeypatch.setattr(reproduce, "run_jobs", never)
     assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
+
+
+def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
+    words = ("algo=gpope", "data.policy=uniform", "privacy.population=50", "rounds=4")
+    found = reproduce.calibrated(Want("chain", words, 2, 1.0))
+    *kept, last = found.words
+    assert (tuple(kept), found.target) == (words, None)
+    z = float(last.removeprefix("privacy.z="))
+
+    def cost(z):
+        event = ReleaseEvent("gaussian", z, "replace_one", 1 / 50, 50, 1)
+        return epsilon({event: 4}, 1e-5)
+
+    assert cost(z) <= 1.0 < cost(z - 0.01)
+    assert reproduce.calibrated(Want("chain", words, 2)).words == words
+    with pytest.raises(ConfigError, match="target: needs privacy=one_of_n"):
+        reproduce.calibrated(Want("chain", ("algo=lstd", *words[1:3]), 2, 1.0))
+
+
+def test_points_and_words_of_a_scale(tmp_path) -> None:
+    line = {
+        "label": "GPOPE",
+        "words": ["algo=gpope"],
+        "target": 1.0,
+        "scaled": {"smoke": ["rounds=5"], "paper": ["rounds=9"]},
+        "points": [["privacy.population=10"], ["privacy.population=100"]],
+    }
+    panel = {"env": "chain", "words": ["data.policy=uniform"], "label": "chain", "lines": [line]}
+    content = {
+        "paper": "A paper",
+        "scales": {
+            "smoke": {"seeds": 2, "points": 1, "words": []},
+            "paper": {"seeds": 3, "words": []},
+        },
+        "items": {"fig1": {"title": "T", "picture": "datasize", "panels": [panel]}},
+    }
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
+    paper = Paper(tmp_path / "tiny.yaml")
+    (one,) = wants_of(picture_of(paper, "fig1", "smoke", None))
+    many = wants_of(picture_of(paper, "fig1", "paper", None))
+    base = ("algo=gpope", "data.policy=uniform")
+    assert (one.words, one.target) == ((*base, "rounds=5", "privacy.population=10"), 1.0)
+    assert [want.words[-1] for want in many] == ["privacy.population=10", "privacy.population=100"]
 
 
 def test_words_that_do_not_exist_are_answered(capsys) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.report import convergence, page, states
+from privrl_bench.report import convergence, datasize, page, states
 from privrl_bench.report.plots import figure, legend_below, steps_axis
 from privrl_bench.report.runs import Run, number
 from privrl_bench.report.stats import mean_ci
@@ -99,7 +99,8 @@ def write_item(
     else:
         picture = out / "figure.png"
         _DRAW[item.kind](item, runs, picture)
-        parts = [page.Picture(item.title, picture, _caption(item, runs))]
+        caption = item.facts.get("caption") or _caption(item, runs)
+        parts = [page.Picture(item.title, picture, caption)]
         head, lines = _NUMBERS.get(item.kind, points)(item, runs)
         if lines:
             parts.append(page.Table("Numbers", head, lines))
@@ -456,9 +457,11 @@ _DRAW = {
     "held": convergence.draw_held,
     "boxes": convergence.draw_boxes,
     "states": states.draw_states,
+    "datasize": datasize.draw_errors,
 }
 _NUMBERS = {
     "held": convergence.table,
     "boxes": convergence.table,
     "states": states.state_table,
+    "datasize": datasize.error_table,
 }
