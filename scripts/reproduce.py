@@ -17,7 +17,7 @@ from pathlib import Path
 from privrl_bench.errors import ConfigError
 from privrl_bench.reproduce import Paper, reproduce
 
-PAPERS = {path.stem: path for path in (Path(__file__).parent / "papers").glob("*.yaml")}
+PAPERS = {path.stem: path for path in sorted((Path(__file__).parent / "papers").glob("*.yaml"))}
 SCALES = ("smoke", "short", "paper")
 
 

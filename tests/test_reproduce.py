@@ -173,7 +173,7 @@ def test_words_that_do_not_exist_are_answered(capsys) -> None:
     assert main(["dppg-tabel1"]) == 2
     assert "did you mean dppg-table1?" in capsys.readouterr().err
     assert main(["nobody-table1"]) == 2
-    assert "allowed: dppg-table1" in capsys.readouterr().err
+    assert "allowed: dp-rl-fig2, " in capsys.readouterr().err
 
 
 def test_verdicts() -> None:
