@@ -32,6 +32,7 @@ from privrl_bench.assemble import Parts, assemble
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
 from privrl_bench.errors import ConfigError
+from privrl_bench.people import People
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.rows import Contribution, block_multipliers
 from privrl_bench.schema import RunConfig
@@ -266,6 +267,8 @@ def run_canaries(
     try:
         for index in range(rounds):
             session.step()
+            if isinstance(session.rollout, People):  # drawn are those, too, who have not come yet
+                planted.cohorts[-1] = len(session.rollout.members[0])
             now = time.perf_counter()
             if now - told > 10.0:
                 told = now

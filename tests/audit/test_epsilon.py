@@ -249,3 +249,12 @@ def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
     assert finding.claim == pytest.approx(truth, abs=1e-5)
     assert 0.8 * truth <= finding.best.epsilon <= truth
     assert bounds.epsilon_of_mu(finding.best.mu, 1e-5) == finding.best.epsilon
+
+
+def test_people_who_have_not_come_are_drawn_too() -> None:
+    """DQN's people come one after the other; the size of a draw does not depend on who is here."""
+    words = ["algo=dqn", "env=cartpole", "env.max_episode_steps=8", "algo.hidden=[4]"]
+    run = canary.run_canaries(compose([*words, "privacy.z=1"]), 240, 4, True, silent)
+    assert canary.contradictions(run) == []
+    people = run.parts.config.privacy
+    assert abs(np.mean(run.cohorts) - people.users_per_round) < 4.0
