@@ -219,7 +219,7 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
     if parts.plan.local is not None:
         print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
-    elif config.plan_only and config.privacy.mechanism not in ("none", "imitated_tree"):
+    elif config.plan_only and config.privacy.mechanism in ("gaussian", "tree"):
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from privrl_bench import evaluate, training
+from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.run import run, run_each
 from privrl_bench.rundir import read_lines
@@ -311,6 +312,22 @@ def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
     assert plan["rounds"] == plan["releases"] == 12
     done = train(cartpole(), tmp_path / "run")
     assert done.summary["epsilon"] == plan["epsilon"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "algo=dqn_replay env=cartpole +paper=dqn privacy.z=0.6",
+        "algo=dp_lsl env=chain data.policy=uniform privacy.population=10 privacy.epsilon=0.1",
+    ],
+)
+def test_a_plan_has_no_targets_where_z_alone_says_nothing(words, tmp_path, capsys):
+    planned = compose([*words.split(), "plan_only=true"])
+    (result,) = run([planned], [tmp_path / "run"], [[]])
+    assert result.status == "planned"
+    shown = capsys.readouterr().out
+    assert "epsilon" in shown
+    assert "  targets " not in shown
 
 
 def test_the_number_of_rounds_is_fixed_by_the_budget(tmp_path):

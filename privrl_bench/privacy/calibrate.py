@@ -93,7 +93,7 @@ def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
         return z_for(
             budget, lambda z: replace(event, z=z), count, config.delta, config.accountant, 3
         )
-    if plan.participation is None:
+    if config.sampling == "poisson":
         uncut = replace(event, population=None, cap=None)
         z = z_for(budget, lambda z: replace(uncut, z=z), count, config.delta, digits=2)
         while epsilon(Counter({replace(event, z=z): count}), config.delta) > budget:
