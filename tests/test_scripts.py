@@ -22,6 +22,7 @@ def call(monkeypatch, name, *arguments):
     load(name).main()
 
 
+@pytest.mark.slow
 def test_bench_speed_measures_speeds_shares_growth_and_a_sweep(tmp_path, monkeypatch, capsys):
     words = ("--envs", "cartpole", "--repeats", 1, "--seconds", 0.05, "--out", tmp_path / "speed")
     words += ("--replicas", 1, 2, "--users", 2)
