@@ -3,7 +3,7 @@
     repeat for every round, their number fixed in advance:
         U prompts are answered by the released policy, every answer is scored
         each user: E steps on her own tokens, the adapter's displacement kept in a ball of radius clip
-        adapter <- adapter + (sum of displacements + N(0, (z clip)^2 I)) / U
+        adapter <- adapter + (sum of displacements + N(0, (z clip)^2 I)) / U, or Adam along that mean
 
 A token's advantage is what follows: the answer's score, less `kl_coef` times the log ratios to the frozen
 start from here on, less a baseline. There is no value head (it would share the policy's trunk), the
@@ -28,6 +28,7 @@ from privrl_bench.algos.base import Setup, annealed
 from privrl_bench.algos.text_base import TextAlgoConfig, TextAlgorithm
 from privrl_bench.algos.text_local import Descent
 from privrl_bench.errors import require, require_choice
+from privrl_bench.maths.optim import Adam, adam_step
 from privrl_bench.privacy.rows import Contribution, Released
 from privrl_bench.streams import Streams
 from privrl_bench.types import State, TextBatch
@@ -43,12 +44,17 @@ class DppgTextConfig(TextAlgoConfig):
     baseline: str = "public"  # public: mean reward on public prompts | constant
     baseline_prompts: int = 64  # of baseline=public
     baseline_value: float = 0.0  # of baseline=constant
-    anneal_server: bool = True  # step of the released change: linearly from 1 to 0, or 1
+    server: str = "average"  # average: add the released change | adam: its direction
+    server_lr: float = 0.01  # step size of server=adam
+    anneal_server: bool = True  # step at the server: linearly from all of it to 0, or constant
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("algo.optimizer", self.optimizer, ("sgd", "adam"))
         require_choice("algo.baseline", self.baseline, ("public", "constant"))
+        require_choice("algo.server", self.server, ("average", "adam"))
+        ok = math.isfinite(self.server_lr) and self.server_lr > 0
+        require("algo.server_lr", ok, "> 0", self.server_lr)
         ok = self.ratio_clip is None or self.ratio_clip > 0
         require("algo.ratio_clip", ok, "null or > 0", self.ratio_clip)
         prompts = self.baseline_prompts
@@ -77,8 +83,12 @@ class DppgText(TextAlgorithm):
             self._ask = setup.ask(self.adapter, config.baseline_prompts)
 
     def init(self, streams: list[Streams]) -> State:
-        """See `Algorithm.init`."""
-        return self._with_baseline(super().init(streams))
+        """See `Algorithm.init`; with Adam at the server, its moments."""
+        state = super().init(streams)
+        if self.config.server == "adam":
+            zeros = torch.zeros(len(streams), self.adapter.trained)
+            state.tensors.update(m=zeros, v=zeros.clone())
+        return self._with_baseline(state)
 
     def local(  # type: ignore[override]  # its users have texts
         self, state: State, users: TextBatch, streams: list[Streams]
@@ -107,10 +117,16 @@ class DppgText(TextAlgorithm):
         return Contribution({"actor": torch.stack(rows)}, users.valid, diagnostics=seen)
 
     def server(self, state: State, released: Released) -> State:
-        """Add the noised mean displacement; step 1, or annealed, which averages the noise out."""
+        """Go along the noised mean displacement; whole steps, or annealed, which averages the noise out."""
         step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
-        actor = self.moved(state.tensors["actor"], step * released.values["actor"])
-        return State(state.round + 1, dict(state.tensors) | {"actor": actor})
+        tensors, change = dict(state.tensors), released.values["actor"]
+        if self.config.server == "adam":  # releases alone are in its moments
+            before = Adam(tensors["m"], tensors["v"], state.round)
+            size = self.config.server_lr
+            change, after = adam_step(torch.zeros_like(change), -change, before, size, eps=1e-8)
+            tensors |= {"m": after.m, "v": after.v}
+        tensors["actor"] = self.moved(tensors["actor"], step * change)
+        return State(state.round + 1, tensors)
 
     def improve(self, state: State, streams: list[Streams]) -> State:
         """The baseline for the next round: the released policy answers public prompts."""

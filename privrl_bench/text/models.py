@@ -224,10 +224,12 @@ def _folder(key: str, name: str) -> Path:
 def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
     """`transformers.<kind>.from_pretrained` of what is on this machine. Raises ConfigError, one line."""
     folder = _folder(key, name)
-    loader = getattr(need("transformers"), kind)
-    loud = logging.getLogger("transformers")
+    transformers = need("transformers")
+    loader, bars = getattr(transformers, kind), transformers.utils.logging
+    loud, barred = logging.getLogger("transformers"), bars.is_progress_bar_enabled()
     level = loud.level
     loud.setLevel(logging.ERROR)  # what it warns of is checked by `_model`
+    bars.disable_progress_bar()  # a bar for a second's work, in the middle of a run's lines
     try:
         return loader.from_pretrained(str(folder), local_files_only=True, **more)
     except (OSError, ValueError, KeyError) as error:
@@ -235,3 +237,5 @@ def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
         raise ConfigError(key, f"cannot load {name}: {first}") from None
     finally:
         loud.setLevel(level)
+        if barred:
+            bars.enable_progress_bar()

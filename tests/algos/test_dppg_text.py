@@ -107,6 +107,22 @@ def test_an_advantage_is_what_follows_less_the_baseline(texts):
     assert nothing.abs().max() < 1e-5  # the policy is the start: no penalty
 
 
+def test_adam_at_the_server_sees_releases_only(texts, monkeypatch):
+    words = ("algo.server=adam", "algo.server_lr=0.02", "algo.anneal_server=false")
+    one = session(texts, "dppg", *words)
+    algo = one.parts.algo
+    released, real = [], algo.server
+    monkeypatch.setattr(algo, "server", lambda state, r: (released.append(r), real(state, r))[1])
+    point = torch.nn.Parameter(one.state.tensors["actor"][:, -algo.adapter.trained :].clone())
+    known = torch.optim.Adam([point], lr=0.02, eps=1e-8)
+    for _ in range(3):
+        one.step()
+        point.grad = -released[-1].values["actor"]
+        known.step()
+    moved = one.state.tensors["actor"][:, -algo.adapter.trained :]
+    torch.testing.assert_close(moved, point.detach(), atol=1e-6, rtol=1e-5)
+
+
 def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
     words = ("algo.baseline_prompts=7", "algo.kl_coef=0.0")
     one = session(texts, "dppg", *words)
@@ -221,6 +237,8 @@ def test_all_weights_leave_a_whole_model(texts, tmp_path):
 
 
 REFUSED = {
+    ("algo", "server", "sgd"): "algo.server: must be one of average, adam, got 'sgd'",
+    ("algo", "server_lr", 0.0): "algo.server_lr: must be > 0, got 0",
     (
         "",
         "total_steps",
