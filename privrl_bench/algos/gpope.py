@@ -95,7 +95,7 @@ class Gpope(EvaluationAlgorithm):
         theta, w = (state.tensors[name][owner] for name in ("theta", "w"))
         steps = self.steps_of(taken(users), share)
         parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
-        rows = torch.stack([part.sum(0) for part in parts]).unflatten(0, (replicas, count))
+        rows = torch.stack([part.sum(0) for part in parts]).reshape(replicas, count, -1)
         return Contribution({"gradient": rows}, users.valid)
 
     def server(self, state: State, released: Released) -> State:
