@@ -91,8 +91,8 @@ class Gpope(EvaluationAlgorithm):
         share = shares(users.mask, self.config.weighting, whole)[users.mask]
         lengths = users.mask.sum(-1).flatten()
         # Steps of one person after the other's: padding to T would be most of the work.
-        owner = torch.arange(replicas * count).repeat_interleave(lengths) // count
-        theta, w = (state.tensors[name][owner] for name in ("theta", "w"))
+        place = torch.arange(replicas * count).repeat_interleave(lengths) // count  # of [R]
+        theta, w = (state.tensors[name][place] for name in ("theta", "w"))
         steps = self.steps_of(taken(users), share)
         parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
         rows = torch.stack([part.sum(0) for part in parts]).reshape(replicas, count, -1)
