@@ -129,15 +129,29 @@ def picture_of(paper: Paper, name: str, scale: str, seeds: int | None) -> Pictur
         lines = []
         for line in panel.get("lines", item.get("lines", [])):
             sized = line.get("scaled", {}).get(scale, [])
-            base = (*line["words"], *panel["words"], *more, *sized)
+            base = (*line["words"], *panel["words"], *more)
             key = line.get("key", "privacy.z")
             sweep = [[f"{key}={value}"] for value in line.get("sweep", [])] or [[]]
             points = line.get("points", sweep)[:most]
             target = line.get("target")
-            wants = [Want(panel["env"], (*base, *extra), count, target) for extra in points]
+            wants = [
+                Want(panel["env"], (*base, *own, *extra), count, target)
+                for own, extra in zip(_for_each(sized, points), points, strict=True)
+            ]
             lines.append(Line(line["label"], bool(line.get("formal")), wants))
         panels.append(Panel(panel["label"], lines))
     return Picture(item["title"], kind, panels, item.get("facts", {}))
+
+
+def _for_each(sized: Sequence[Any], points: Sequence[Any]) -> list[list[str]]:
+    """A scale's words for every point of a line: a list for each (more are left out), or one for all."""
+    if sized and isinstance(sized[0], list):
+        if len(sized) < len(points):
+            raise ConfigError(
+                "scaled", f"has words for {len(sized)} points, the line has {len(points)}"
+            )
+        return [list(words) for words in sized[: len(points)]]
+    return [list(sized)] * len(points)
 
 
 def calibrated(want: Want) -> Want:

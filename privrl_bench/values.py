@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.evaluation import EvaluationAlgorithm
+from privrl_bench.algos.evaluation import EvaluationAlgorithm, shares, unpadded
 from privrl_bench.envs.registry import process_of, tables_of
 from privrl_bench.maths.evaluation import Moments, exact_moments, moments, mspbe, visits_within
 from privrl_bench.measure import MSPBE
@@ -94,8 +94,9 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     d = algo.features.size
     total = Moments(*(torch.zeros(*s, dtype=torch.float64) for s in ((d, d), (d,), (d, d))))
     steps = reward = 0.0
-    for users in played.pieces():
-        told = algo.steps_of(users, "step")
+    for piece in played.pieces():
+        users = unpadded(piece, 0)
+        told = algo.steps_of(users, shares(users.mask, "step", spec.limit))
         weights = told.weights * users.valid[..., None]
         one = moments(told._replace(weights=weights), algo.settings.gamma)
         total = Moments(*(a + b.double().sum((0, 1)) for a, b in zip(total, one, strict=True)))

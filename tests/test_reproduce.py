@@ -169,6 +169,14 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
     base = ("algo=gpope", "data.policy=uniform")
     assert (one.words, one.target) == ((*base, "rounds=5", "privacy.population=10"), 1.0)
     assert [want.words[-1] for want in many] == ["privacy.population=10", "privacy.population=100"]
+    line["scaled"]["paper"] = [["rounds=9"], ["rounds=99", "algo.lr=2"]]
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
+    each = wants_of(picture_of(Paper(tmp_path / "tiny.yaml"), "fig1", "paper", None))
+    assert [want.words[2:-1] for want in each] == [("rounds=9",), ("rounds=99", "algo.lr=2")]
+    line["scaled"]["paper"].pop()
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="scaled: has words for 1 points, the line has 2"):
+        picture_of(Paper(tmp_path / "tiny.yaml"), "fig1", "paper", None)
 
 
 def test_words_that_do_not_exist_are_answered(capsys) -> None:

@@ -5,7 +5,7 @@ The released thing is theta, `actor` in the files of a run: weights of a value, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,26 +105,77 @@ class EvaluationAlgorithm(Algorithm):
             behaviour = chances_of(self.policy.known, users.obs, users.actions)
         return chances_of(self.target, users.obs, users.actions) / behaviour
 
-    def steps_of(self, users: UserBatch, weighting: str) -> Steps:
+    def steps_of(self, users: UserBatch, share: Tensor) -> Steps:
         """What everybody did as `maths.evaluation` takes it.
 
         Args:
-            users: of a round.
-            weighting: trajectory: c_t = 1 / her number of steps | step: 1 / T, public.
+            users: of a round, as they are, `unpadded` or `taken`.
+            share: [..., T] weight c_t of every step (`shares`).
         """
-        mask = users.mask.to(users.rewards.dtype)
-        own = mask.sum(-1, keepdim=True).clamp_min(1.0)
-        share = mask / (own if weighting == "trajectory" else mask.shape[-1])
-        after = self.features.phi(users.next_obs)
-        after = torch.where((users.terminated | ~users.mask)[..., None], 0.0, after)
+        phi = self.features.phi(users.obs)
+        # What comes after a step mostly comes before the next one; where it does not, it has its own features.
+        after = phi.roll(-1, -2)
+        apart = (users.next_obs != users.obs.roll(-1, -2)).any(-1)
+        after[apart] = self.features.phi(users.next_obs[apart])
+        after[users.terminated | ~users.mask] = 0.0
         return Steps(
-            torch.where(users.mask[..., None], self.features.phi(users.obs), 0.0),
+            torch.where(users.mask[..., None], phi, 0.0),
             after,
             users.rewards,
             torch.where(users.mask, self.ratios(users), 1.0),
             share,
             users.ended,
         )
+
+
+def shares(mask: Tensor, weighting: str, whole: int) -> Tensor:
+    """[..., T] weights of everybody's steps, zeros where none happened.
+
+    Args:
+        mask: [..., T].
+        weighting: trajectory: c_t = 1 / her number of steps | step: 1 / T.
+        whole: T, public, which padding may have left out.
+    """
+    happened = mask.to(torch.get_default_dtype())
+    own = happened.sum(-1, keepdim=True).clamp_min(1.0)
+    return happened / (own if weighting == "trajectory" else whole)
+
+
+def taken(users: UserBatch) -> UserBatch:
+    """[N, ...]: the steps that happened, one user's after the other's; `valid` stays [R, U]."""
+
+    def part(x: Tensor) -> Tensor:
+        return x[users.mask]
+
+    return _each(users, part, users.valid)
+
+
+def unpadded(users: UserBatch, r: int) -> UserBatch:
+    """[1, U, L, ...]: the users of replica r, without the steps that none of them took.
+
+    For each replica by itself: no sum over steps depends on other replicas, not even in its rounding.
+    """
+    length = int(users.mask[r].sum(-1).max())
+
+    def part(x: Tensor) -> Tensor:
+        return x[r : r + 1, :, :length]
+
+    return _each(users, part, users.valid[r : r + 1])
+
+
+def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> UserBatch:
+    """`part` of everything that has a time axis."""
+    return UserBatch(
+        obs=part(users.obs),
+        next_obs=part(users.next_obs),
+        actions=part(users.actions),
+        rewards=part(users.rewards),
+        terminated=part(users.terminated),
+        ended=part(users.ended),
+        mask=part(users.mask),
+        valid=valid,
+        chances=None if users.chances is None else part(users.chances),
+    )
 
 
 class PooledSums(EvaluationAlgorithm):
@@ -135,8 +186,8 @@ class PooledSums(EvaluationAlgorithm):
         d = self.features.size
         return (Block("sums", d * d + d, self._setup.clip),)
 
-    def sums(self, users: UserBatch) -> Tensor:
-        """[R, U, d d + d] of everybody in a piece."""
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
+        """[1, U, d d + d] of everybody in a piece of one replica; `whole` is T."""
         raise TypeError("PooledSums is a frame; use Lstd or WisLstd")
 
     def local_of_all(
@@ -146,7 +197,9 @@ class PooledSums(EvaluationAlgorithm):
         (block,) = self.blocks()
         total = torch.zeros(len(streams), block.size, dtype=torch.float64)
         for users in pieces:
-            found = self.sums(users).double()
+            whole = users.mask.shape[-1]
+            each = [self.sums(unpadded(users, r), whole) for r in range(len(streams))]
+            found = torch.cat(each).double()
             usable = users.valid & torch.isfinite(found).all(-1)
             total += torch.where(usable[..., None], found, 0.0).sum(1)
         rows = total[:, None] / self._setup.people
@@ -230,8 +283,9 @@ class OutputPerturbation(EvaluationAlgorithm):
         total = torch.zeros(replicas, len(self._weights), dtype=torch.float64)
         visits = torch.zeros_like(total)
         for users in pieces:
-            one = self.visits_of(users)
-            total, visits = total + one.total, visits + one.visits
+            each = [self.visits_of(unpadded(users, r)) for r in range(replicas)]
+            total += torch.cat([one.total for one in each])
+            visits += torch.cat([one.visits for one in each])
         return Visits(total, visits)
 
     def answer(self, seen: Visits) -> Smooth:

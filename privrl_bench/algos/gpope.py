@@ -22,9 +22,15 @@ from typing import ClassVar
 import torch
 
 from privrl_bench.algos.base import Setup
-from privrl_bench.algos.evaluation import WEIGHTINGS, EvaluationAlgorithm, EvaluationConfig
+from privrl_bench.algos.evaluation import (
+    WEIGHTINGS,
+    EvaluationAlgorithm,
+    EvaluationConfig,
+    shares,
+    taken,
+)
 from privrl_bench.errors import require, require_choice
-from privrl_bench.maths.evaluation import primal_dual_gradient
+from privrl_bench.maths.evaluation import primal_dual_terms
 from privrl_bench.privacy.rows import Block, Contribution, Released
 from privrl_bench.streams import Streams
 from privrl_bench.types import State, UserBatch
@@ -81,9 +87,15 @@ class Gpope(EvaluationAlgorithm):
 
         Guarantee: row u is a function of user u's trajectory, of theta and w, and of known policies.
         """
-        steps = self.steps_of(users, self.config.weighting)
-        theta, w = (state.tensors[name][:, None] for name in ("theta", "w"))
-        rows = primal_dual_gradient(steps, self.config.gamma, theta, w)
+        replicas, count, whole = users.mask.shape
+        share = shares(users.mask, self.config.weighting, whole)[users.mask]
+        lengths = users.mask.sum(-1).flatten()
+        # Steps of one person after the other's: padding to T would be most of the work.
+        place = torch.arange(replicas * count).repeat_interleave(lengths) // count  # of [R]
+        theta, w = (state.tensors[name][place] for name in ("theta", "w"))
+        steps = self.steps_of(taken(users), share)
+        parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
+        rows = torch.stack([part.sum(0) for part in parts]).reshape(replicas, count, -1)
         return Contribution({"gradient": rows}, users.valid)
 
     def server(self, state: State, released: Released) -> State:

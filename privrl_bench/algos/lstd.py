@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup
-from privrl_bench.algos.evaluation import WEIGHTINGS, EvaluationConfig, PooledSums
+from privrl_bench.algos.evaluation import WEIGHTINGS, EvaluationConfig, PooledSums, shares
 from privrl_bench.errors import require_choice
 from privrl_bench.maths.evaluation import moments, solve
 from privrl_bench.types import UserBatch
@@ -42,9 +42,10 @@ class Lstd(PooledSums):
         super().__init__(config, setup)
         self.config = config
 
-    def sums(self, users: UserBatch) -> Tensor:
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
         """See `PooledSums.sums`."""
-        found = moments(self.steps_of(users, self.config.weighting), self.config.gamma)
+        share = shares(users.mask, self.config.weighting, whole)
+        found = moments(self.steps_of(users, share), self.config.gamma)
         return torch.cat([found.A.flatten(-2), found.b], dim=-1)
 
     def solved(self, A: Tensor, b: Tensor) -> Tensor:

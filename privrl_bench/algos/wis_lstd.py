@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup
-from privrl_bench.algos.evaluation import EvaluationConfig, PooledSums
+from privrl_bench.algos.evaluation import EvaluationConfig, PooledSums, shares
 from privrl_bench.errors import require
 from privrl_bench.maths.evaluation import solve, wis_lstd
 from privrl_bench.types import UserBatch
@@ -44,9 +44,9 @@ class WisLstd(PooledSums):
         super().__init__(config, setup)
         self.config = config
 
-    def sums(self, users: UserBatch) -> Tensor:
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
         """See `PooledSums.sums`."""
-        steps = self.steps_of(users, "step")
+        steps = self.steps_of(users, shares(users.mask, "step", whole))
         a, b = wis_lstd(steps, self.config.gamma, self.config.trace)
         return torch.cat([a.flatten(-2), b], dim=-1)
 

@@ -57,22 +57,24 @@ def moments(steps: Steps, gamma: float) -> Moments:
     )
 
 
-def primal_dual_gradient(steps: Steps, gamma: float, theta: Tensor, w: Tensor) -> Tensor:
-    """[..., 2 d] stacked (-A^T w, A theta - b + C w): gradient in theta, and minus that in w.
+def primal_dual_terms(steps: Steps, gamma: float, theta: Tensor, w: Tensor) -> Tensor:
+    """[..., T, 2 d] what every step adds to (-A^T w, A theta - b + C w).
+
+    The sum over a person's steps is the gradient in theta, and minus that in w.
 
     Args:
         steps: of each person.
         gamma: discount.
-        theta, w: [..., d], to broadcast against people.
+        theta, w: [..., T, d], to broadcast against steps.
 
     Source: Xie, Thomas and Miklau 2019, equation 4.1.
     """
     change = steps.phi - gamma * steps.after
     ratio = steps.weights * steps.rho
-    dual = (steps.phi @ w.unsqueeze(-1)).squeeze(-1)  # [..., T] phi . w
-    error = (change @ theta.unsqueeze(-1)).squeeze(-1) - steps.rewards
-    primal = -((ratio * dual).unsqueeze(-1) * change).sum(-2)
-    negative = ((ratio * error + steps.weights * dual).unsqueeze(-1) * steps.phi).sum(-2)
+    dual = (steps.phi * w).sum(-1)  # [..., T] phi . w
+    error = (change * theta).sum(-1) - steps.rewards
+    primal = -(ratio * dual).unsqueeze(-1) * change
+    negative = (ratio * error + steps.weights * dual).unsqueeze(-1) * steps.phi
     return torch.cat([primal, negative], dim=-1)
 
 

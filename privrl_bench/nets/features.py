@@ -60,7 +60,7 @@ def fourier_features(obs: Tensor, low: Tensor, high: Tensor, waves: Tensor) -> T
     Outside the box it is what it is at the border. The first feature, of c = 0, is constantly 1.
     """
     s = ((obs - low) / (high - low)).clamp(0.0, 1.0)
-    return torch.cos(math.pi * (s @ waves.to(s).T))
+    return (s @ waves.to(s).T).mul_(math.pi).cos_()
 
 
 def fourier_steps(waves: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ public, and nobody's. A name is one of
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -70,11 +71,15 @@ class LinearValues:
     weights: Tensor
     about: dict[str, Any]
 
+    @functools.cached_property
+    def waves(self) -> Tensor:
+        """[F, D] of `fourier_waves`."""
+        return fourier_waves(len(self.low), self.order, self.joint)
+
     def __call__(self, obs: Tensor) -> Tensor:
         """[..., D] in double precision -> [..., A]."""
-        waves = fourier_waves(len(self.low), self.order, self.joint)
         low, high = obs.new_tensor(self.low), obs.new_tensor(self.high)
-        return fourier_features(obs, low, high, waves) @ self.weights.to(obs)
+        return fourier_features(obs, low, high, self.waves) @ self.weights.to(obs)
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -119,8 +124,11 @@ def load_values(name: str) -> LinearValues:
             weights,
             dict(found["about"]),
         )
-        waves = fourier_waves(len(values.low), values.order, values.joint)
-        ok = weights.ndim == 2 and len(weights) == len(waves) and bool(weights.isfinite().all())
+        ok = (
+            weights.ndim == 2
+            and len(weights) == len(values.waves)
+            and bool(weights.isfinite().all())
+        )
         ok = ok and len(values.high) == len(values.low)
         ok = ok and all(a < b for a, b in zip(values.low, values.high, strict=True))
         if not ok:

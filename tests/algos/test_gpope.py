@@ -24,6 +24,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.played import Played
 from privrl_bench.run import run
 from privrl_bench.session import Session
+from privrl_bench.types import State, UserBatch
 
 
 def test_gpope_without_noise_converges_to_lstd():
@@ -37,6 +38,93 @@ def test_gpope_without_noise_converges_to_lstd():
     lstd = theta_of("algo=lstd", "algo.weighting=trajectory")
     found = parts.algo.actor(state)
     assert float((found - lstd).norm() / lstd.norm()) < 0.01
+
+
+CAR = (
+    "env=mountain_car",
+    "env.obs_scaling=none",
+    "env.max_episode_steps=60",
+    "algo.features=fourier",
+    "algo.order=2",
+    "algo.target=uniform",
+    "data.policy=mountain_car:epsilon:0.5",
+)
+
+
+def some_people(lengths, T, dims=2, seed=0):
+    """[1, U, T] steps of two episodes each, the first one cut: what comes after it comes before nothing."""
+    g = torch.Generator().manual_seed(seed)
+    low, wide = torch.tensor([-1.2, -0.07]), torch.tensor([1.8, 0.14])
+    U = len(lengths)
+    obs = low + wide * torch.rand(1, U, T, dims, generator=g)
+    after = torch.cat([obs[:, :, 1:], obs[:, :, :1]], dim=2)
+    ended, over = torch.zeros(1, U, T, dtype=torch.bool), torch.zeros(1, U, T, dtype=torch.bool)
+    for u, length in enumerate(lengths):
+        if length:
+            last = length - 1
+            for t in (length // 2, last):
+                ended[0, u, t] = True
+                after[0, u, t] = low + wide * torch.rand(dims, generator=g)
+            over[0, u, last] = u % 2 == 0
+    mask = (torch.arange(T) < torch.tensor(lengths)[:, None])[None]
+    return UserBatch(
+        obs=torch.where(mask[..., None], obs, 0.0),
+        next_obs=torch.where(mask[..., None], after, 0.0),
+        actions=torch.randint(0, 3, (1, U, T), generator=g),
+        rewards=-torch.rand(1, U, T, generator=g),
+        terminated=over,
+        ended=ended,
+        mask=mask,
+        valid=mask.any(-1),
+    )
+
+
+@pytest.mark.parametrize("weighting", ["trajectory", "step"])
+def test_rows_are_those_of_one_person_after_the_other(weighting):
+    """Against A, b and C of each, step by step in double precision."""
+    parts = parts_of("algo=gpope", *CAR, f"algo.weighting={weighting}")
+    algo, T, lengths = parts.algo, 30, [30, 7, 0, 1, 18]
+    users = some_people(lengths, T)
+    d = algo.features.size
+    g = torch.Generator().manual_seed(1)
+    theta, w = torch.randn(1, d, generator=g), torch.randn(1, d, generator=g)
+    found, _, _ = algo.local(State(0, {"theta": theta, "w": w}), users, parts.streams).take()
+    ratios = algo.ratios(users)[0].double()
+    phi, after = (algo.features.phi(x)[0].double() for x in (users.obs, users.next_obs))
+    for u, length in enumerate(lengths):
+        row = torch.zeros(2 * d, dtype=torch.float64)
+        for t in range(length):
+            here = phi[u, t]
+            there = torch.zeros(d) if users.terminated[0, u, t] else after[u, t]
+            c = 1 / length if weighting == "trajectory" else 1 / T
+            A = c * ratios[u, t] * torch.outer(here, here - 0.99 * there)
+            b = c * ratios[u, t] * users.rewards[0, u, t] * here
+            C = c * torch.outer(here, here)
+            x, y = theta[0].double(), w[0].double()
+            row += torch.cat([-A.T @ y, A @ x - b + C @ y])
+        torch.testing.assert_close(found["gradient"][0, u].double(), row, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_has_nothing_of_others_nor_of_padding():
+    """Bit for bit: whoever else is there, however long they went on, and whatever T is."""
+    parts = parts_of("algo=gpope", *CAR)
+    zeros = torch.zeros(1, parts.algo.features.size)
+    state = State(0, {"theta": zeros + 0.3, "w": zeros - 0.7})
+
+    def rows(users):
+        return parts.algo.local(state, users, parts.streams).take()[0]["gradient"]
+
+    users = some_people([12, 5, 25], 25)
+    together = rows(users)
+    for u, length in enumerate([12, 5, 25]):
+        one = UserBatch(
+            **{
+                name: getattr(users, name)[:, u : u + 1, :length]
+                for name in ("obs", "next_obs", "actions", "rewards", "terminated", "ended", "mask")
+            },
+            valid=users.valid[:, u : u + 1],
+        )
+        assert torch.equal(rows(one)[0, 0], together[0, u])
 
 
 def test_one_person_a_round_without_noise_comes_near():
