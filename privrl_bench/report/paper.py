@@ -206,7 +206,8 @@ def _mean(runs: Sequence[Run]) -> str:
     if not runs:
         return "-"
     mean, half = mean_ci([run.final_value for run in runs])
-    return f"{mean:.1f}" if math.isnan(half) else f"{mean:.1f} ± {half:.1f}"
+    digits = 1 if abs(mean) >= 10 else 2  # mean logits of texts are small numbers
+    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def _epsilon(runs: Sequence[Run]) -> str:
