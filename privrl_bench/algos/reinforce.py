@@ -122,7 +122,7 @@ class Reinforce(Algorithm):
 
     def _signal(self, users: UserBatch) -> Tensor:
         """[R, U, T] G_t; what `to_go` normalises is 0 for an episode of one step or of equal returns."""
-        longest = int(users.mask.sum(-1).max())  # after it every number is 0
+        longest = max(int(users.mask.sum(-1).max()), 1)  # after it every number is 0
         rewards, ended = (x[..., :longest] for x in (users.rewards, users.ended))
         zeros, to_go = torch.zeros_like(rewards), torch.zeros_like(users.rewards)
         to_go[..., :longest] = gae(rewards, zeros, zeros, ended, ended, self.config.gamma, 1.0)

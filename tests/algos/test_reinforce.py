@@ -1,5 +1,6 @@
 """REINFORCE: a row by hand, masks drawn twice, every tensor within its clip, epsilons known, learning."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -157,6 +158,15 @@ def test_a_row_does_not_depend_on_who_else_is_there() -> None:
     alone_rollout, alone, first, one = cartpole([1], 2)
     users = alone_rollout.collect(alone.actor(first), 0, [2])
     assert torch.equal(alone.local(first, users, one).take()[0]["actor"][0], rows[0])
+
+
+def test_a_round_in_which_nobody_took_a_step_sends_zeros() -> None:
+    """Of everybody whose environment failed, or whom the leak test takes away."""
+    algo, state, users = made()
+    empty = replace(users, mask=torch.zeros_like(users.mask), valid=torch.zeros_like(users.valid))
+    rows, valid, _ = algo.local(state, empty, STREAMS).take()
+    assert not rows["actor"].any()
+    assert not valid.any()
 
 
 # --- the gate

@@ -241,8 +241,9 @@ def test_options_of_log_linear_policies(words, found):
         ("algo.clipping=tensor", "algo.signal=total", "algo.dropout=0.2"),
         ("+paper=reinforce",),
         POISSON,
+        ("privacy.users_per_round=1",),  # the only one is taken away
     ],
-    ids=["shipped", "options", "paper", "poisson"],
+    ids=["shipped", "options", "paper", "poisson", "alone"],
 )
 def test_reinforce_opens_no_path(words):
     report = assert_as_declared(base("algo=reinforce", "env=cartpole", *words, "env.user=episode"))
