@@ -155,7 +155,8 @@ def draw_boxes(picture: Any, runs: Mapping[Any, Sequence[Run]], path: Path) -> N
                     tick_labels=[label for label, _ in groups],
                     showmeans=True,
                 )
-                axes.tick_params(axis="x", rotation=20)
+                for name in axes.get_xticklabels():
+                    name.set(rotation=20, ha="right", rotation_mode="anchor")
             else:
                 _legend(axes)
             axes.set_title(panel.label)
