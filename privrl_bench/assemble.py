@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
+from privrl_bench.algos.evaluation import EvaluationConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
@@ -311,6 +312,14 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
             "privacy.population",
             f"is exact and public: the {data.users} private users of {data.name}, or unset; got {people}",
         )
+    if isinstance(config.algo, EvaluationConfig):
+        target, known = config.algo.target, data.trajectories.chances is not None
+        if target not in (None, config.data.policy) and not known:
+            raise ConfigError(
+                "data.id",
+                f"{data.name} has no behaviour probabilities, which importance ratios to algo.target={target} "
+                "need; privrl-collect policy=... writes data with them",
+            )
     for c in configs:
         privacy = c.privacy
         if privacy.drawn:

@@ -96,7 +96,7 @@ class EvaluationAlgorithm(Algorithm):
     def ratios(self, users: UserBatch) -> Tensor:
         """[R, U, T] chances of what was done, under the target over under the behaviour.
 
-        The latter are the dataset's own where it has them, else those of data.policy.
+        The latter are recorded; of people who are just being played they are computed.
         """
         if self.target is None:
             return torch.ones_like(users.rewards)

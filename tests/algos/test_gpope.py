@@ -213,6 +213,18 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
         parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
     assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
+    write_minari(
+        "swim/bare-v0",
+        (e._replace(chances=None) for e in episodes),
+        parts.config.env.id,
+        env.observation_space,
+        env.action_space,
+        {"description": "x", "algorithm_name": "uniform"},
+    )
+    more = ("data.id=swim/bare-v0", *more[1:], "rounds=3")
+    parts_of("algo=gpope", *SWIM[:2], *more)  # ratios of 1 need none
+    with pytest.raises(ConfigError, match=r"^data.id: .* has no behaviour probabilities, which"):
+        parts_of("algo=gpope", *SWIM[:2], *more, "algo.target=mountain_car")
 
 
 def test_canaries_stand_where_the_drawn_person_would():
