@@ -30,6 +30,7 @@ from privrl_bench.signals import Stop
 
 CHECKPOINT_SECONDS = 10.0
 CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
+CHECKPOINT_SHARE = 0.05  # of the time, at most: forty replicas with memories take half a second
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Training:
         self._told = False
         self._recent = [deque[float](maxlen=self.config.eval.window) for _ in dirs]
         self._saved_at = time.perf_counter()
+        self._save_seconds = 0.0
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -193,12 +195,12 @@ class Training:
         self.rows.write(wait=last or self.config.eval.solved is not None)
         mean = epsilon = None
         if self.rows.evaluated > seen:
-            if time.perf_counter() - self._saved_at > CHECKPOINT_PAUSE or last:
+            if self._unsaved(CHECKPOINT_PAUSE) or last:
                 self._checkpoint()
             mean = float(np.mean([self.rows.evaluations[r].value for r in self.alive]))
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
-        elif time.perf_counter() - self._saved_at > CHECKPOINT_SECONDS:
+        elif self._unsaved(CHECKPOINT_SECONDS):
             self._checkpoint()
         self._tell_of_broken_users(progress)
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
@@ -261,9 +263,16 @@ class Training:
     # -- files ------------------------------------------------------------------------------
 
     def _save(self, snapshot: dict[str, Any]) -> None:
+        started = time.perf_counter()
         for r in self.alive:
             self.dirs[r].save_checkpoint(one_replica(snapshot, r))
         self._saved_at = time.perf_counter()
+        self._save_seconds = self._saved_at - started
+
+    def _unsaved(self, seconds: float) -> bool:
+        """Whether the last checkpoint is so long ago, and so long that the next is a small part of the time."""
+        pause = max(seconds, self._save_seconds / CHECKPOINT_SHARE)
+        return time.perf_counter() - self._saved_at > pause
 
     def _checkpoint(self) -> None:
         """Rows first: what comes before a checkpoint is not computed again."""

@@ -13,11 +13,9 @@ guarantee then says so.)
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -61,8 +59,11 @@ class Ledger:
         self.lines: list[dict[str, Any]] = []  # intents, one for every attempt at a release
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
-        self._events: dict[int, list[ReleaseEvent]] = {}  # what the lines of a round say
-        self._costs: dict[int, float] = {}  # and what they cost together
+        self._events: dict[int, tuple[ReleaseEvent, ...]] = {}  # what the lines of a round say
+        self._alike: Counter[tuple[ReleaseEvent, ...]] = (
+            Counter()
+        )  # rounds whose lines say the same
+        self._end = 0  # the first round that has no line, nor any after it
         self._broken = False
         if path is not None and path.exists():
             for line in self._recover(path):
@@ -81,8 +82,12 @@ class Ledger:
                 )
             self.lines.append(line)
             self._by_round.setdefault(index, []).append(line)
-            self._events.setdefault(index, []).append(event)
-            self._costs[index] = self._costs.get(index, 0.0) + event.cost
+            known = self._events.get(index, ())
+            self._events[index] = (*known, event)
+            self._end = max(self._end, index + 1)
+            self._alike[self._events[index]] += 1
+            if known:
+                self._alike[known] -= 1
 
     @staticmethod
     def _recover(path: Path) -> list[dict[str, Any]]:
@@ -185,8 +190,10 @@ class Ledger:
         """Rounds below `rounds` that have no line: a ledger that was lost or cut."""
         return [index for index in range(rounds) if not self._by_round.get(index)]
 
-    def releases(self, participation: int | None, before: int | None = None) -> list[ReleaseEvent]:
-        """Every release that the data of one user can have entered, in the worst case.
+    def releases(
+        self, participation: int | None, before: int | None = None
+    ) -> Counter[ReleaseEvent]:
+        """Every release that the data of one user can have entered, in the worst case, and how often.
 
         Args:
             participation: in how many rounds at most one user takes part; None: in all of them.
@@ -196,20 +203,32 @@ class Ledger:
         and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
         z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
         """
-        rounds: Iterable[int] = self._events
-        if before is not None:
-            rounds = [index for index in rounds if index < before]
-        if participation is not None:
-            rounds = heapq.nlargest(participation, rounds, key=self._costs.__getitem__)
-        return [event for index in rounds for event in self._events[index]]
+        rounds = self._rounds_alike(before)
+        left = rounds.total() if participation is None else participation
+        found: Counter[ReleaseEvent] = Counter()
+        for events in sorted(rounds, key=lambda some: sum(e.cost for e in some), reverse=True):
+            taken = min(rounds[events], left)
+            left -= taken
+            for event in events:
+                found[event] += taken
+        return +found  # nothing that was taken no time
 
-    def releases_merged(self, before: int | None = None) -> list[ReleaseEvent]:
+    def releases_merged(self, before: int | None = None) -> Counter[ReleaseEvent]:
         """All releases, the attempts at one round as one release to the same people."""
-        rounds = [index for index in self._events if before is None or index < before]
-        return [event for index in rounds for event in merged(self._events[index])]
+        found: Counter[ReleaseEvent] = Counter()
+        for events, count in self._rounds_alike(before).items():
+            for event in merged(events):
+                found[event] += count
+        return +found
+
+    def _rounds_alike(self, before: int | None) -> Counter[tuple[ReleaseEvent, ...]]:
+        """How many rounds below `before` have what lines. A run asks after every round: nothing is searched
+        but by one that repeats rounds it knows."""
+        if before is None or before >= self._end:
+            return self._alike
+        return Counter(events for index, events in self._events.items() if index < before)
 
     def summary(self) -> dict[str, int]:
         """How many lines, rounds and repeated rounds the ledger holds."""
-        rounds = Counter(int(line["round"]) for line in self.lines)
-        repeated = sum(count > 1 for count in rounds.values())
-        return {"lines": len(self.lines), "rounds": len(rounds), "repeated": repeated}
+        repeated = sum(n for events, n in self._alike.items() if len(events) > 1)
+        return {"lines": len(self.lines), "rounds": len(self._events), "repeated": repeated}

@@ -1,13 +1,14 @@
 """The ledger over-counts at worst; it never loses a release."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, merged
 from privrl_bench.privacy.ledger import Ledger, digest
 
 EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
@@ -37,7 +38,7 @@ def test_a_repeated_seeded_release_counts_once_and_a_different_one_twice(tmp_pat
     assert not again.came_out(0, 0, "bb")
     assert again.again(0) == 1
     assert again.came_out(0, 1, "bb")
-    assert again.releases(participation=1) == [EVENT, EVENT]
+    assert again.releases(participation=1) == {EVENT: 2}
     third = Ledger(path)
     assert intend(third, 0) == 1  # the attempt that counted last
 
@@ -103,6 +104,34 @@ def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participatio
     )
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    attempts=st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.5, 1.0, 2.0])), max_size=20),
+    participation=st.none() | st.integers(1, 8),
+    before=st.none() | st.integers(0, 8),
+)
+def test_what_was_released_is_what_the_lines_say(attempts, participation, before):
+    """Against the definition, line by line: of the rounds below `before` the ones that cost most."""
+    ledger = Ledger(None)
+    rounds = {}
+    for index, z in attempts:
+        event = ReleaseEvent("gaussian", z, "add_or_remove", 0.1, 100, 20)
+        ledger.intend(index, event, {}, repeatable=False)
+        rounds.setdefault(index, []).append(event)
+    told = [events for index, events in rounds.items() if before is None or index < before]
+    told.sort(key=lambda events: sum(e.cost for e in events), reverse=True)
+    worst = told[: len(told) if participation is None else participation]
+    got = ledger.releases(participation, before)
+    assert sum(e.cost * n for e, n in got.items()) == pytest.approx(
+        sum(e.cost for events in worst for e in events)
+    )
+    if participation is None:
+        assert got == Counter(e for events in told for e in events)
+    assert ledger.releases_merged(before) == Counter(e for events in told for e in merged(events))
+    several = sum(len(events) > 1 for events in rounds.values())
+    assert ledger.summary() == {"lines": len(attempts), "rounds": len(rounds), "repeated": several}
+
+
 def test_digest_sees_every_bit():
     one = {"actor": torch.zeros(4)}
     other = {"actor": torch.zeros(4)}
@@ -140,7 +169,7 @@ def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
         for _ in range(attempts):
             ledger.intend(index, event, {}, repeatable=False)
     assert [round(one.z, 9) for one in ledger.releases_merged()] == [2.0, 1.0]
-    assert ledger.releases_merged(1) == [event]
+    assert ledger.releases_merged(1) == {event: 1}
 
 
 def test_a_lost_attempt_is_noticed(tmp_path):
