@@ -137,6 +137,23 @@ def test_wis_lstd_by_hand():
     assert a.item() == pytest.approx(1 + 4.5)
 
 
+@settings(max_examples=50, deadline=None)
+@given(length=st.integers(1, 30), padding=st.integers(1, 70), seed=st.integers(0, 2**31))
+def test_padding_changes_no_bit_of_a_persons_visits(length, padding, seed):
+    """DP-LSW and DP-LSL leave out the steps that nobody of a piece took: what one person's returns are must
+    not depend, even in rounding, on how long the others stayed."""
+    draw = torch.Generator().manual_seed(seed)
+    cells = torch.randint(0, 5, (3, length + padding), generator=draw)
+    rewards = torch.randn(3, length + padding, generator=draw)
+    own = torch.randint(1, length + 1, (3, 1), generator=draw)
+    mask = torch.arange(length + padding) < own
+    ended = torch.rand(3, length + padding, generator=draw) < 0.1
+    whole = first_visits(cells, rewards, ended, mask, 0.99, 5)
+    cut = first_visits(*(x[:, :length] for x in (cells, rewards, ended, mask)), 0.99, 5)
+    assert torch.equal(whole[0], cut[0])
+    assert torch.equal(whole[1], cut[1])
+
+
 def test_first_visits_by_hand():
     cells = torch.tensor([[0, 1, 0, 2], [2, 2, 0, 0]])
     rewards = torch.tensor([[1.0, 2.0, 4.0, 8.0], [1.0, 1.0, 9.0, 9.0]])
