@@ -93,18 +93,25 @@ def _groups(
     groups = [
         part
         for members in alike.values()
-        for part in _split(members, min(members[0].config.hardware.max_replicas, share))
+        for part in _split(members, _parts(members, share, processes))
     ]
     while len(groups) < min(processes, len(jobs)):  # shares do not always come out even
         largest = max(range(len(groups)), key=lambda i: len(groups[i]))
         whole = groups[largest]
-        groups[largest : largest + 1] = _split(whole, math.ceil(len(whole) / 2))
+        groups[largest : largest + 1] = _split(whole, 2)
     return groups
 
 
-def _split(members: Group, most: int) -> list[Group]:
-    """Parts of at most `most` jobs, as equal in size as can be, in order."""
-    count = math.ceil(len(members) / most)
+def _parts(members: Group, share: int, processes: int) -> int:
+    """In how many parts jobs are trained: what a process can hold, and its `share` of all. Three parts for two
+    processes would leave one of them without work in the end: such parts are made smaller."""
+    count = math.ceil(len(members) / min(members[0].config.hardware.max_replicas, share))
+    even = math.ceil(count / processes) * processes
+    return min(even, len(members)) if count > processes else count
+
+
+def _split(members: Group, count: int) -> list[Group]:
+    """`count` parts, as equal in size as can be, in order."""
     ends = [len(members) * i // count for i in range(count + 1)]
     return [members[a:b] for a, b in itertools.pairwise(ends)]
 

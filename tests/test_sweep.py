@@ -141,6 +141,8 @@ def test_groups_are_split_evenly() -> None:
     assert [len(group) for group in groups] == [2, 2, 2]
     (groups,) = sweep.schedule(work[:4], lambda _run: True, processes=3)
     assert [len(group) for group in groups] == [1, 1, 2]
+    (groups,) = sweep.schedule(work, lambda _run: True, processes=2)
+    assert [len(group) for group in groups] == [4, 4, 4, 5]
 
 
 # --- results
