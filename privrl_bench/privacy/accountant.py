@@ -97,7 +97,7 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
     """Smallest epsilon for which everything in `releases`, all about one user, is (epsilon, delta)-DP.
 
     Args:
-        releases: every release that this user's data can have entered.
+        releases: every release that this user's data can have entered; a Counter says how often each.
         delta: the guarantee's delta.
         accountant: pld | rdp | gaussian (exact; refuses anything but plain Gaussians).
 
