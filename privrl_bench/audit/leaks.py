@@ -277,7 +277,7 @@ def shrink(
             config = replace(config, total_steps=need)
         return config, cuts
     if config.algo.keeps:  # few people, so that she joins soon
-        config = cut(config, "algo", act_every=1)
+        config = cut(config, "algo", act_every=1, new_users=1)
         coming = config.algo.people(config.rounds or rounds)
         config = cut(config, "privacy", users_per_round=coming - 1, population=coming)
     # T, in the key that it comes from; a minibatch needs a step.

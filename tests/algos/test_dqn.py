@@ -20,7 +20,10 @@ HIDDEN = [7, 6]
 STREAMS = [Streams(3), Streams(8)]
 LENGTHS = [[9, 4, 1], [2, 9, 7]]
 WIDTHS = [CHOICE.obs_dim, *HIDDEN, CHOICE.actions]
-SMALL = ("algo.hidden=[8]", "env.max_episode_steps=40", "eval.episodes=2", "log=none")
+SMALL = (
+    *("algo.hidden=[8]", "env.max_episode_steps=40", "eval.episodes=2", "log=none"),
+    *("algo.new_users=1", "algo.act_every=4"),
+)
 
 
 class Means:
@@ -208,7 +211,10 @@ def test_all_rounds_are_accounted_whoever_has_come():
 )
 def test_bad_settings_name_their_key(words, said):
     with pytest.raises(ConfigError) as caught:
-        assemble([compose(["algo=dqn", "rounds=40", "privacy.users_per_round=3", *words])], [None])
+        assemble(
+            [compose(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3", *words])],
+            [None],
+        )
     assert str(caught.value).startswith(said)
     assert BOX.discrete is False
 
@@ -273,6 +279,7 @@ def test_it_learns_cartpole_without_noise():
         "algo.tau=0.05",
         "privacy.users_per_round=20",
         "algo.act_every=5",
+        "algo.new_users=1",
         "log=none",
     ]
     one = Session(assemble([compose([*words, *more, "algo.exploration_rounds=20"])], [None]))
