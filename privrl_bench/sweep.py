@@ -93,7 +93,7 @@ def _groups(
     groups = [
         part
         for members in alike.values()
-        for part in _split(members, _parts(members, share, processes))
+        for part in _split(members, _parts(members, share, processes if len(alike) == 1 else 1))
     ]
     while len(groups) < min(processes, len(jobs)):  # shares do not always come out even
         largest = max(range(len(groups)), key=lambda i: len(groups[i]))
@@ -104,7 +104,8 @@ def _groups(
 
 def _parts(members: Group, share: int, processes: int) -> int:
     """In how many parts jobs are trained: what a process can hold, and its `share` of all. Three parts for two
-    processes would leave one of them without work in the end: such parts are made smaller."""
+    `processes` would leave one of them without work in the end: such parts are made smaller. (Where there are
+    jobs of other kinds, these fill the gap: one process, so to say.)"""
     count = math.ceil(len(members) / min(members[0].config.hardware.max_replicas, share))
     even = math.ceil(count / processes) * processes
     return min(even, len(members)) if count > processes else count

@@ -30,7 +30,8 @@ from privrl_bench.signals import Stop
 
 CHECKPOINT_SECONDS = 10.0
 CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
-CHECKPOINT_SHARE = 0.05  # of the time, at most: forty replicas with memories take half a second
+CHECKPOINT_SHARE = 0.05  # of the time, at most: forty replicas with memories take a third of a second
+CHECKPOINT_LATE = 60.0  # seconds that one slow save may put off the next
 
 
 @dataclass
@@ -263,21 +264,21 @@ class Training:
     # -- files ------------------------------------------------------------------------------
 
     def _save(self, snapshot: dict[str, Any]) -> None:
-        started = time.perf_counter()
         for r in self.alive:
             self.dirs[r].save_checkpoint(one_replica(snapshot, r))
         self._saved_at = time.perf_counter()
-        self._save_seconds = self._saved_at - started
 
     def _unsaved(self, seconds: float) -> bool:
         """Whether the last checkpoint is so long ago, and so long that the next is a small part of the time."""
-        pause = max(seconds, self._save_seconds / CHECKPOINT_SHARE)
+        pause = max(seconds, min(self._save_seconds / CHECKPOINT_SHARE, CHECKPOINT_LATE))
         return time.perf_counter() - self._saved_at > pause
 
     def _checkpoint(self) -> None:
         """Rows first: what comes before a checkpoint is not computed again."""
         self.rows.write()
+        started = time.perf_counter()
         self._save(self.session.snapshot())
+        self._save_seconds = self._saved_at - started
 
     def _save_if_written(self, snapshot: dict[str, Any]) -> None:
         """With rows still waiting, the checkpoint before them stays, so that they are computed again."""

@@ -47,6 +47,11 @@ def seeds(base: RunConfig, count: int, root: str) -> list[Job]:
     return [Job(n, replace(base, seed=n), Path(root, str(n)).absolute(), []) for n in range(count)]
 
 
+def seeds_in(work: Sequence[Job], root: str) -> list[Job]:
+    """The same jobs with folders below `root`."""
+    return [replace(job, folder=Path(root, job.folder.name).absolute()) for job in work]
+
+
 def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
     """Exit code and outcomes."""
     Path("results.jsonl").write_text("")
@@ -143,6 +148,9 @@ def test_groups_are_split_evenly() -> None:
     assert [len(group) for group in groups] == [1, 1, 2]
     (groups,) = sweep.schedule(work, lambda _run: True, processes=2)
     assert [len(group) for group in groups] == [4, 4, 4, 5]
+    other = [replace(job, config=replace(job.config, total_steps=99)) for job in work[:8]]
+    (groups,) = sweep.schedule([*work, *seeds_in(other, "y")], lambda _run: True, processes=2)
+    assert [len(group) for group in groups] == [5, 6, 6, 8]
 
 
 # --- results

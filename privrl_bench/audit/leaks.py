@@ -234,6 +234,7 @@ def shrink(
     given: frozenset[str] = frozenset(),
     rounds: int = LATER + 2,
     users: int = _USERS,
+    user: int = 0,
 ) -> tuple[RunConfig, list[str]]:
     """The configuration with sizes at which the test takes seconds.
 
@@ -242,6 +243,7 @@ def shrink(
         given: keys that were asked for and stay as they are.
         rounds: rounds that have to fit.
         users: users of a round.
+        user: who is to be another, where people come one after the other.
 
     Returns: the configuration, and what was cut: `env.user_steps 2048 -> 64`.
     """
@@ -277,7 +279,7 @@ def shrink(
             config = replace(config, total_steps=need)
         return config, cuts
     if config.algo.keeps:  # few people, so that she joins soon
-        config = cut(config, "algo", act_every=1, new_users=1)
+        config = cut(config, "algo", act_every=1, new_users=user + 1)
         coming = config.algo.people(config.rounds or rounds)
         config = cut(config, "privacy", users_per_round=coming - 1, population=coming)
     # T, in the key that it comes from; a minibatch needs a step.
@@ -324,7 +326,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
     torch.set_num_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
-    config, cuts = shrink(config, given, args.round + LATER + 1, max(_USERS, args.user + 1))
+    config, cuts = shrink(config, given, args.round + LATER + 1, max(_USERS, args.user + 1), args.user)
     try:
         report = find_leaks(config, args.round, args.user)
     except EnvironmentFailure as error:

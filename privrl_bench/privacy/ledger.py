@@ -183,8 +183,7 @@ class Ledger:
 
     def repeats(self, before: int | None = None) -> int:
         """Attempts beyond the first, at rounds below `before`."""
-        counts = {k: len(v) for k, v in self._by_round.items() if before is None or k < before}
-        return sum(count - 1 for count in counts.values() if count)
+        return sum(n * (len(events) - 1) for events, n in self._rounds_alike(before).items())
 
     def missing(self, rounds: int) -> list[int]:
         """Rounds below `rounds` that have no line: a ledger that was lost or cut."""
@@ -225,10 +224,10 @@ class Ledger:
         """How many rounds below `before` have what lines. A run asks after every round: nothing is searched
         but by one that repeats rounds it knows."""
         if before is None or before >= self._end:
-            return self._alike
+            return self._alike.copy()  # the gate may be writing
         return Counter(events for index, events in self._events.items() if index < before)
 
     def summary(self) -> dict[str, int]:
         """How many lines, rounds and repeated rounds the ledger holds."""
-        repeated = sum(n for events, n in self._alike.items() if len(events) > 1)
+        repeated = sum(n for events, n in self._rounds_alike(None).items() if len(events) > 1)
         return {"lines": len(self.lines), "rounds": len(self._events), "repeated": repeated}
