@@ -33,6 +33,7 @@ from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.log.progress import Progress
+from privrl_bench.machine import use_threads
 from privrl_bench.nets.known import known_policy
 from privrl_bench.play import Playing
 from privrl_bench.report.plots import figure
@@ -249,7 +250,7 @@ def collect_play(order: PlayOrder, root: Path) -> int:
     folder = root / order.name.replace("/", "-")
     if _is_there(order.name):
         return 0
-    torch.set_num_threads(config.hardware.threads)
+    use_threads(config.hardware.threads)
     _check_same(folder / "order.json", order)
     playing = Playing(
         folder / "episodes", config.env, spec, policy, config.seed, order.episodes, order.together
@@ -305,7 +306,7 @@ def collect(order: Order, root: Path) -> int:
     folder = root / order.name.replace("/", "-")
     if _is_there(order.name):
         return 0
-    torch.set_num_threads(configs[0].hardware.threads)
+    use_threads(configs[0].hardware.threads)
     _check_same(folder / "order.json", order)
     groups = [configs[i : i + order.together] for i in range(0, order.runs, order.together)]
     parts = [Part(folder / f"part{k:03d}", group) for k, group in enumerate(groups)]

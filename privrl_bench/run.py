@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from privrl_bench.assemble import Parts, assemble, describe_plan, local_plan, supports_replicas
 from privrl_bench.errors import ConfigError
+from privrl_bench.machine import use_threads
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
@@ -56,7 +55,7 @@ def run_each(
     configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
 ) -> list[RunResult | ConfigError]:
     """`run`, where a refused run gives its error in its place and the others are trained."""
-    torch.set_num_threads(configs[0].hardware.threads)
+    use_threads(configs[0].hardware.threads)
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]

@@ -84,6 +84,7 @@ ALLOWED = {
     "run": {
         "assemble",
         "errors",
+        "machine",
         "measure",
         "metrics",
         "privacy",
@@ -98,6 +99,7 @@ ALLOWED = {
             "assemble",
             "config",
             "errors",
+            "machine",
             "metrics",
             "mistakes",
             "people",
@@ -115,7 +117,7 @@ ALLOWED = {
         ),
     },
     "collect": {
-        *("assemble", "config", "data", "envs", "errors", "log", "nets", "play"),
+        *("assemble", "config", "data", "envs", "errors", "log", "machine", "nets", "play"),
         *("report", "rundir", "schema", "session", "signals"),
     },
     "play": {"data", "envs", "nets", "schema", "streams", "types"},

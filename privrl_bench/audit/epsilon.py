@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.machine import use_threads
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     words: list[str] = args.overrides
     claimed = compose(words)
     refuse_unauditable(claimed)
-    torch.set_num_threads(claimed.hardware.threads)
+    use_threads(claimed.hardware.threads)
     given = {override.key_or_group for override in parse(words)}
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}

@@ -21,6 +21,7 @@ from privrl_bench.audit.people import CRAFTED, NULL
 from privrl_bench.audit.worlds import Difference, Place, World, distance
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
+from privrl_bench.machine import use_threads
 from privrl_bench.schema import RunConfig
 
 _PEOPLE = 6  # who played a known policy
@@ -324,9 +325,11 @@ def main(argv: list[str]) -> int:
     config = compose(args.overrides)
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
-    torch.set_num_threads(config.hardware.threads)
+    use_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
-    config, cuts = shrink(config, given, args.round + LATER + 1, max(_USERS, args.user + 1), args.user)
+    config, cuts = shrink(
+        config, given, args.round + LATER + 1, max(_USERS, args.user + 1), args.user
+    )
     try:
         report = find_leaks(config, args.round, args.user)
     except EnvironmentFailure as error:
