@@ -18,10 +18,9 @@ def cores() -> int:
 def use_threads(count: int) -> None:
     """`hardware.threads`, for torch and for BLAS, with which compiled code multiplies.
 
-    BLAS would take every core in every process of a sweep, and small products then take four times as long.
+    BLAS would take every core in every process of a sweep, and small products then take 4 to 9 times as long.
     """
     torch.set_num_threads(count)
-    importlib.import_module(
-        "scipy.linalg.cython_blas"
-    )  # Numba's; a library is told once it is loaded
+    # Numba's; a library can be told once it is loaded.
+    importlib.import_module("scipy.linalg.cython_blas")
     threadpool_limits(count, user_api="blas")

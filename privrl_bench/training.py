@@ -30,9 +30,8 @@ from privrl_bench.signals import Stop
 
 CHECKPOINT_SECONDS = 10.0
 CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
-CHECKPOINT_SHARE = (
-    0.05  # of the time, at most: forty replicas with memories take a third of a second
-)
+# Of the time, at most: forty replicas with memories take a third of a second.
+CHECKPOINT_SHARE = 0.05
 CHECKPOINT_LATE = 60.0  # seconds that one slow save may put off the next
 
 

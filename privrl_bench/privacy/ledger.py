@@ -60,9 +60,8 @@ class Ledger:
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
         self._events: dict[int, tuple[ReleaseEvent, ...]] = {}  # what the lines of a round say
-        self._alike: Counter[tuple[ReleaseEvent, ...]] = (
-            Counter()
-        )  # rounds whose lines say the same
+        # How many rounds have lines that say the same.
+        self._alike: Counter[tuple[ReleaseEvent, ...]] = Counter()
         self._end = 0  # the first round that has no line, nor any after it
         self._broken = False
         if path is not None and path.exists():
