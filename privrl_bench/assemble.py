@@ -25,7 +25,7 @@ from privrl_bench.privacy.local import LocalNoise, ranges_of
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
-from privrl_bench.schema import EnvConfig, RunConfig
+from privrl_bench.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
 from privrl_bench.streams import Streams
 from privrl_bench.text.models import TextTask, open_task
@@ -184,6 +184,7 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             exact = config.privacy.population == split.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
+            notes["neighbours"] = neighbours_of(config.privacy, split.users)
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
@@ -201,6 +202,19 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     )
     notes["public information"] = ", ".join(public)
     return notes
+
+
+def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
+    """Which datasets of as many users are neighbours, in words.
+
+    Which users are public is decided by how many there are and in which order. So their number is public
+    whatever `privacy.population` is, and a neighbour has the same users in the same places.
+    """
+    number = f"N = {users}, the number of private users in the dataset, is taken as public"
+    if int(privacy.population or 0) > users:
+        number = f"the dataset's number of private users, {users}, is taken as public, too"
+    one = "has no data" if privacy.adjacency == "zero_out" else "has other data"
+    return f"one private user {one}, and everybody keeps their place; {number}"
 
 
 def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts:
@@ -324,6 +338,8 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
         privacy = c.privacy
         if privacy.drawn:
             privacy = replace(privacy, population=people or data.users)
+        if privacy.sampling == "poisson":  # see `neighbours_of`
+            privacy = replace(privacy, adjacency="zero_out")
         found.append(replace(c, env=env, privacy=privacy))
     return spec, data, found
 

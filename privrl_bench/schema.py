@@ -199,7 +199,8 @@ class PrivacyConfig:
     # `population`; everybody: all of exactly `population`, in one release
     sampling: str = "fixed"
     population: int | None = None  # public number of people: a bound (poisson), or exact
-    # zero_out | replace_one (fixed), add_or_remove (poisson), any_two: trajectories (local)
+    # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
+    # any_two: trajectories (local)
     adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
@@ -249,10 +250,11 @@ class PrivacyConfig:
                     "privacy.accountant",
                     f"only pld has an analysis of capped Poisson cohorts, got {self.accountant!r}",
                 )
-            if self.adjacency != "add_or_remove":
+            if self.adjacency not in ("add_or_remove", "zero_out"):
                 raise ConfigError(
                     "privacy.adjacency",
-                    f"Poisson sampling is analysed for add_or_remove only, got {self.adjacency!r}",
+                    "Poisson sampling is analysed for add_or_remove and zero_out only, got "
+                    f"{self.adjacency!r}",
                 )
         elif self.adjacency == "add_or_remove":
             raise ConfigError(
