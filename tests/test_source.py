@@ -191,17 +191,6 @@ def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
     assert guarantee.epsilon == epsilon([event] * 3, config.privacy.delta)
 
 
-def test_sampling_of_a_known_number_is_replace_one(sets) -> None:
-    words = (
-        *("algo=gpope", "env=pendulum", "env.max_episode_steps=40", "data.policy=uniform"),
-        *("env.user=episode", "env.obs_scaling=none", "rounds=2", "data.public=0.1"),
-    )
-    parts = assemble([compose([*words, f"data.id={sets}"])], [None])
-    guarantee = parts.plan.guarantee(0)
-    assert guarantee.adjacency == "replace-one"
-    assert "N = 54" in guarantee.notes["neighbours"]
-
-
 def test_fewer_users_and_another_share(sets) -> None:
     _, data = opened(sets, users=20, public=0.25)
     assert (data.split.public_users, data.users, data.most) == (5, 15, 1)
