@@ -295,12 +295,12 @@ def _task_of(config: RunConfig) -> TextTask:
 
 
 def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:
-    """Every user is a prompt of her own. Raises ConfigError: there are not enough."""
+    """Every user is a place with a prompt of its own. Raises ConfigError: there are not enough."""
     users, there = config.privacy.users_per_round, len(task.prompts_train)
     if rounds * users > there:
         raise ConfigError(
             "rounds" if config.rounds else "total_steps",
-            f"{rounds} rounds of {users} users need {rounds * users} prompts, and each is used once; "
+            f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
             f"{config.env.label} has {there}: at most {there // users} rounds, "
             f"total_steps={there // users * users * task.new_tokens}",
         )

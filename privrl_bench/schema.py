@@ -38,9 +38,9 @@ class TextConfig:
         default_factory=lambda: [2, 8]
     )  # n of a prompt: low <= n < high
     new_tokens: int = 24  # of an answer, which may end earlier
-    min_characters: int = 200  # shorter reviews are nobody's
-    holdout: int = 20  # every so-many-th review is for evaluation, the others are users
-    reviews: int | None = 25_000  # at most so many; unset: all (a file's)
+    min_characters: int = 200  # a shorter review is an absent user
+    holdout: int = 20  # one of so many reviews, by a hash of each, is public, for evaluation; the others are users
+    reviews: int | None = 25_000  # at most so many places; unset: all (a file's)
     seed: int = 0  # of made models and reviews, of the order of users and their prompts' lengths
     size: str = "small"  # of the made models: small | smoke (seconds, learns little)
     cache: str | None = (
