@@ -185,8 +185,10 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
             notes["neighbours"] = neighbours_of(config.privacy, split.users)
+        key = data.trajectories.user_key
+        who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
-            f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
+            f"{who}; {split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
             "another's, though whoever collected them may have learned from one to the next"
         )
@@ -507,6 +509,7 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "parameters": {block.name: block.size for block in plan.blocks},
         "clip": {block.name: block.clip for block in plan.blocks},
         "event": plan.event(r).to_dict(),
+        **({} if parts.data is None else {"data": parts.data.describe()}),
         **devices,
     }
 

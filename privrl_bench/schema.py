@@ -347,6 +347,9 @@ class DataConfig:
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
     users: int | None = None  # take only so many of its users; unset: all
+    # Key of the episodes' metadata that names their user. auto: `user`, as privrl-collect writes it, if there, else
+    # each episode is a user, and refused if values of other keys repeat | a key | null: each episode is a user
+    user_key: str | None = "auto"
     # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
     policy: str | None = None
 
@@ -354,6 +357,7 @@ class DataConfig:
         require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
         ok = self.users is None or self.users >= 2
         require("data.users", ok, "null or a whole number >= 2", self.users)
+        require("data.user_key", self.user_key != "", "auto, a key or null", "nothing")
 
 
 @dataclass
