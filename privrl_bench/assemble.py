@@ -188,9 +188,9 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
         key = data.trajectories.user_key
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
-            f"{who}; {split.public_users} of {split.public_users + split.users} users are public and unprotected: "
+            f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
-            "another's, though whoever collected them may have learned from one to the next"
+            f"another's, though whoever collected them may have learned from one to the next; {who}"
         )
     elif config.algo.evaluates:
         public.append(f"population={config.privacy.population}, exactly the people who played")

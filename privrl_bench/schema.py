@@ -39,7 +39,7 @@ class TextConfig:
     )  # n of a prompt: low <= n < high
     new_tokens: int = 24  # of an answer, which may end earlier
     min_characters: int = 200  # a shorter review is an absent user
-    holdout: int = 20  # one of so many reviews, by a hash of each, is public, for evaluation; the others are users
+    holdout: int = 20  # one of so many reviews, by a hash of each, is public: for evaluation
     reviews: int | None = 25_000  # at most so many places; unset: all (a file's)
     seed: int = 0  # of made models and reviews, of the order of users and their prompts' lengths
     size: str = "small"  # of the made models: small | smoke (seconds, learns little)
@@ -347,8 +347,8 @@ class DataConfig:
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
     users: int | None = None  # take only so many of its users; unset: all
-    # Key of the episodes' metadata that names their user. auto: `user`, as privrl-collect writes it, if there, else
-    # each episode is a user, and refused if values of other keys repeat | a key | null: each episode is a user
+    # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
+    # user, and refused if values of other keys repeat | a key | null: each episode is a user
     user_key: str | None = "auto"
     # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
     policy: str | None = None

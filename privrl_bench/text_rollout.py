@@ -1,11 +1,11 @@
 """Users who bring a prompt, and the answers that a released policy gives them.
 
-Stands where `rollout.py` stands for simulators. A user is one place of `text.prompts.prompts_of`, and comes once
-in a run, in the public order of places. What a user leaves is a `TextBatch`; one with an empty prompt is absent, not
-valid, and leaves nothing.
+Stands where `rollout.py` stands for simulators. A user is one place of `text.prompts.prompts_of`, and comes
+once in a run, in the public order of places. What a user leaves is a `TextBatch`; one with an empty prompt is
+absent: not valid, and leaves nothing.
 
-A user's answer and score depend on their prompt, their own random numbers and the policy: prompts are padded to a
-public width, nobody is grouped with anybody by length, and an absent user is computed as the others are.
+A user's answer and score depend on their prompt, their own random numbers and the policy: prompts are padded
+to a public width, nobody is grouped with anybody by length, and an absent user is computed as the others are.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Answerer:
     ) -> TextBatch:
         """Answers of R policies `actor` [R, size], each to U = `users` prompts, or to none.
 
-        An empty prompt is an absent user: not valid, and zero everywhere. The model is asked about the end-of-text
-        token in their place, so that the others' numbers come from the same operations to the last bit.
+        An empty prompt is an absent user: not valid, and zero everywhere. The model is asked about the
+        end-of-text token in their place, so that the others' numbers come from the same operations to the last
+        bit.
         """
         task, replicas, steps = self.task, len(actor), self.task.new_tokens
         first = (replicas, users)

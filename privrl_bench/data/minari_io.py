@@ -252,10 +252,11 @@ def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
 
     Observations are flat [N + K, D] as by `gymnasium.spaces.flatten`, actions flat [N, A], Discrete ones [N]
     as they are; chances where all episodes have them. The card is that of `write_minari`, and under `minari`
-    the dataset's metadata. `user_key` says which key of the episodes' metadata names their user, see `users_of`.
+    the dataset's metadata. `user_key` says which key of the episodes' metadata names their user (see
+    `users_of`).
 
-    Raises: ConfigError on data.user_key (see `users_of`), and on data.id for a dataset that is not there or cannot be read, for actions neither in a
-    Box nor Discrete, and for a bad episode (see `check_episode`).
+    Raises: ConfigError on data.user_key (see `users_of`), and on data.id for a dataset that is not there or
+    cannot be read, for actions neither in a Box nor Discrete, and for a bad episode (see `check_episode`).
     """
     folder = _root() / dataset_id
     if not (folder / "data" / "metadata.json").exists():

@@ -50,8 +50,8 @@ class Review(NamedTuple):
 def reviews_of(config: TextConfig) -> Iterator[Review]:
     """Reviews in a public order: of the grammar, or of the user's file.
 
-    A file's places are shuffled, because files are sorted by label. The order is a function of `seed` and of how
-    many there are; `reviews` takes the first ones of it.
+    A file's places are shuffled, because files are sorted by label. The order is a function of `seed` and of
+    how many there are; `reviews` takes the first ones of it.
 
     Raises:
         ConfigError: no file is named, there is none, or it is none of `FORMS`.
@@ -74,6 +74,7 @@ def reviews_of(config: TextConfig) -> Iterator[Review]:
 
 def _read(path: Path) -> list[tuple[str, str | None]]:
     """(text, identifier) of all reviews of a file or folder, in its order."""
+    found: list[tuple[str, str | None]]
     if path.is_dir():
         files = sorted(path.rglob("*.txt"))
         found = [(_text_of(p), p.relative_to(path).as_posix()) for p in files]
@@ -151,8 +152,8 @@ def prompts_of(config: TextConfig, tokenizer: Any) -> tuple[list[list[int]], lis
     the number of places, n of `seed` and the place, side and prompt of the review itself. So all the
     other places have the same prompt and the same position among users, and every other review is in the same
     part. If the review is private or too short in both files, the public parts are equal and one user differs:
-    absent in one (zero-out), or with another prompt (replace-one). A review that becomes public is an absent user, too,
-    but the evaluation prompts, which are not protected, then have it.
+    absent in one (zero-out), or with another prompt (replace-one). A review that becomes public is an absent
+    user, too, but the evaluation prompts, which are not protected, then have it.
 
     A file with one line less has another order, but no review in another part. To withdraw a review
     and move nobody, leave its text empty.

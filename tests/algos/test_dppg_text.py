@@ -287,7 +287,11 @@ REFUSED = {
     ("", "rounds", 41): "rounds: 41 rounds of 5 users need 205 reviews",
     ("eval", "episodes", 500): f"eval.episodes: must be at most the {PUBLIC} prompts",
     ("eval", "policy", "greedy"): "eval.policy: must be one of stochastic",
-    ("algo", "baseline_prompts", PUBLIC + 1): f"algo.baseline_prompts: must be at most the {PUBLIC}",
+    (
+        "algo",
+        "baseline_prompts",
+        PUBLIC + 1,
+    ): f"algo.baseline_prompts: must be at most the {PUBLIC}",
     ("algo", "gamma", 0.9): "algo.gamma: must be 1",
     ("env", "obs_scaling", "public"): "env.obs_scaling",
     ("env", "reward_scale", 2.0): "env.reward_scale: must be left out",

@@ -176,16 +176,16 @@ def test_one_review_moves_nobody_else(tmp_path, form, reviews):
             text = text.replace("\n", " ")
         for place in draw.sample(range(200), 4):
             config_of_it = replace(config, prompts=str(tmp_path / f"{kind}-{place}-{form}"))
-            write(
-                tmp_path / f"{kind}-{place}-{form}", [*texts[:place], text, *texts[place + 1 :]]
-            )
+            write(tmp_path / f"{kind}-{place}-{form}", [*texts[:place], text, *texts[place + 1 :]])
             again, shown = prompts_of(config_of_it, Words())
             changed = [k for k in range(len(users)) if again[k] != users[k]]
             assert changed in ([], [places.index(place)] if place in places else [])
             # Of the evaluation, at most this review went or came.
             mine = [p for p in aside if p not in shown], [p for p in shown if p not in aside]
             assert [len(p) for p in mine] in ([0, 0], [1, 0], [0, 1], [1, 1])
-            without = [[p for p in x if p not in y] for x, y in ((aside, mine[0]), (shown, mine[1]))]
+            without = [
+                [p for p in x if p not in y] for x, y in ((aside, mine[0]), (shown, mine[1]))
+            ]
             assert without[0] == without[1]
             if kind in ("empty", "short", "blank") and changed:
                 assert again[changed[0]] == []
