@@ -25,7 +25,7 @@ from privrl_bench.privacy.local import LocalNoise, ranges_of
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
-from privrl_bench.schema import EnvConfig, RunConfig
+from privrl_bench.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
 from privrl_bench.streams import Streams
 from privrl_bench.text.models import TextTask, open_task
@@ -184,10 +184,13 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             exact = config.privacy.population == split.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
+            notes["neighbours"] = neighbours_of(config.privacy, split.users)
+        key = data.trajectories.user_key
+        who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
-            "another's, though whoever collected them may have learned from one to the next"
+            f"another's, though whoever collected them may have learned from one to the next; {who}"
         )
     elif config.algo.evaluates:
         public.append(f"population={config.privacy.population}, exactly the people who played")
@@ -201,6 +204,19 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     )
     notes["public information"] = ", ".join(public)
     return notes
+
+
+def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
+    """Which datasets of as many users are neighbours, in words.
+
+    Which users are public is decided by how many there are and in which order. So their number is public
+    whatever `privacy.population` is, and a neighbour has the same users in the same places.
+    """
+    number = f"N = {users}, the number of private users in the dataset, is taken as public"
+    if int(privacy.population or 0) > users:
+        number = f"the dataset's number of private users, {users}, is taken as public, too"
+    one = "has no data" if privacy.adjacency == "zero_out" else "has other data"
+    return f"one private user {one}, and everybody keeps their place; {number}"
 
 
 def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts:
@@ -282,12 +298,12 @@ def _task_of(config: RunConfig) -> TextTask:
 
 
 def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:
-    """Every user is a prompt of her own. Raises ConfigError: there are not enough."""
+    """Every user is a place with a prompt of its own. Raises ConfigError: there are not enough."""
     users, there = config.privacy.users_per_round, len(task.prompts_train)
     if rounds * users > there:
         raise ConfigError(
             "rounds" if config.rounds else "total_steps",
-            f"{rounds} rounds of {users} users need {rounds * users} prompts, and each is used once; "
+            f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
             f"{config.env.label} has {there}: at most {there // users} rounds, "
             f"total_steps={there // users * users * task.new_tokens}",
         )
@@ -325,6 +341,8 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
         privacy = c.privacy
         if privacy.drawn:
             privacy = replace(privacy, population=people or data.users)
+        if privacy.sampling == "poisson":  # see `neighbours_of`
+            privacy = replace(privacy, adjacency="zero_out")
         found.append(replace(c, env=env, privacy=privacy))
     return spec, data, found
 
@@ -474,6 +492,7 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "parameters": {block.name: block.size for block in plan.blocks},
         "clip": {block.name: block.clip for block in plan.blocks},
         "event": plan.event(r).to_dict(),
+        **({} if parts.data is None else {"data": parts.data.describe()}),
         **devices,
     }
 

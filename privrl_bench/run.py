@@ -209,6 +209,8 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
         f"steps = {parts.rounds * parts.round_steps} steps"
     )
+    if parts.data is not None:
+        print(f"  data    {parts.data.describe()}")
     print(f"  values  {config.values_from}")
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps

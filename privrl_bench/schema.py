@@ -32,9 +32,9 @@ class TextConfig:
         default_factory=lambda: [2, 8]
     )  # n of a prompt: low <= n < high
     new_tokens: int = 24  # of an answer, which may end earlier
-    min_characters: int = 200  # shorter reviews are nobody's
-    holdout: int = 20  # every so-many-th review is for evaluation, the others are users
-    reviews: int | None = 25_000  # at most so many; unset: all (a file's)
+    min_characters: int = 200  # a shorter review is an absent user
+    holdout: int = 20  # one of so many reviews, by a hash of each, is public: for evaluation
+    reviews: int | None = 25_000  # at most so many places; unset: all (a file's)
     seed: int = 0  # of made models and reviews, of the order of users and their prompts' lengths
     size: str = "small"  # of the made models: small | smoke (seconds, learns little)
     cache: str | None = (
@@ -192,7 +192,8 @@ class PrivacyConfig:
     # `population`; everybody: all of exactly `population`, in one release
     sampling: str = "fixed"
     population: int | None = None  # public number of people: a bound (poisson), or exact
-    # zero_out | replace_one (fixed), add_or_remove (poisson), any_two: trajectories (local)
+    # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
+    # any_two: trajectories (local)
     adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
@@ -242,10 +243,11 @@ class PrivacyConfig:
                     "privacy.accountant",
                     f"only pld has an analysis of capped Poisson cohorts, got {self.accountant!r}",
                 )
-            if self.adjacency != "add_or_remove":
+            if self.adjacency not in ("add_or_remove", "zero_out"):
                 raise ConfigError(
                     "privacy.adjacency",
-                    f"Poisson sampling is analysed for add_or_remove only, got {self.adjacency!r}",
+                    "Poisson sampling is analysed for add_or_remove and zero_out only, got "
+                    f"{self.adjacency!r}",
                 )
         elif self.adjacency == "add_or_remove":
             raise ConfigError(
@@ -338,6 +340,9 @@ class DataConfig:
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
     users: int | None = None  # take only so many of its users; unset: all
+    # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
+    # user, and refused if values of other keys repeat | a key | null: each episode is a user
+    user_key: str | None = "auto"
     # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
     policy: str | None = None
 
@@ -345,6 +350,7 @@ class DataConfig:
         require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
         ok = self.users is None or self.users >= 2
         require("data.users", ok, "null or a whole number >= 2", self.users)
+        require("data.user_key", self.user_key != "", "auto, a key or null", "nothing")
 
 
 @dataclass

@@ -40,6 +40,17 @@ class Dataset:
         """How many users are private."""
         return self.split.users
 
+    def describe(self) -> str:
+        """Who the users are, for the plan."""
+        split, flat = self.split, self.trajectories
+        named = "each a user" if flat.user_key is None else f"user key {flat.user_key!r}"
+        others = ", ".join(map(repr, flat.repeated))
+        more = f"; other keys that repeat: {others}" if others else ""
+        return (
+            f"{split.users} private users ({len(split.private_episodes)} episodes, {named}), "
+            f"{split.public_users} public{more}"
+        )
+
     def episodes_of(self, user: int) -> np.ndarray:
         """Episode numbers of a private user."""
         starts = self.split.private_starts
@@ -53,7 +64,7 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
         ConfigError: not there, damaged, of another environment's shape, or too small to split.
     """
     assert config.id is not None
-    found = open_dataset(config.id)
+    found = open_dataset(config.id, config.user_key)
     width, actions = found.observations.shape[1], found.actions.shape[1:]
     expected = () if spec.discrete else (spec.actions,)
     if width != spec.obs_dim or tuple(actions) != expected:

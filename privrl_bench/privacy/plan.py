@@ -628,7 +628,8 @@ def _check_config(config: PrivacyConfig) -> None:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
     if not 0 < config.delta < 1:
         raise PrivacyError(f"delta = {config.delta} is no probability")
-    relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    other = "add_or_remove" if config.sampling == "poisson" else "replace_one"
+    relations: tuple[str, ...] = ("zero_out", other)
     if config.sampling in ("one_of_n", "everybody") and config.mechanism != "none":
         relations = ("replace_one",)
     if config.mechanism == "local":

@@ -44,8 +44,8 @@ class TextTask:
         model: the start model, a causal language model of transformers; also the reference.
         tokenizer: the model's.
         classifier: the judge, a sequence classifier of transformers.
-        prompts_train: one prompt for each user, in the order in which users come.
-        prompts_eval: prompts that are nobody's.
+        prompts_train: one prompt for each user, in the order in which users come; empty: of an absent user.
+        prompts_eval: public prompts.
         new_tokens: T, most tokens of an answer.
         width: L, that prompts are padded to: the longest length that a prompt may have.
         eos: the end-of-text token.

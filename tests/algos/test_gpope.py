@@ -205,6 +205,9 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     more = ("data.id=swim/uniform-v0", "data.public=0.1", "privacy.population=null")
     there = parts_of("algo=gpope", *SWIM[:2], *more, "rounds=3")
     assert there.config.privacy.population == 36
+    guarantee = there.plan.guarantee(0)
+    assert guarantee.adjacency == "replace-one"
+    assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
     session = Session(there)
     session.step()
     assert there.plan.members(1, 36)[0].shape == (1,)
