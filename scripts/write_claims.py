@@ -371,9 +371,9 @@ not counted.
 HOLES = """\
 ## Thirty-five holes and their fate here
 
-*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the guarantee of
-that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a condition that the
-guarantee states under this name. *limit*: not solved.
+*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the guarantee
+of that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a condition
+that the guarantee states under this name. *limit*: not solved.
 """
 
 
@@ -397,8 +397,8 @@ def summaries(data: dict[str, Any], judged: list[dict[str, Any]]) -> tuple[str, 
     whole = sum(found == {"closed"} for found in closed)
     limits = sum("limit" in found and "closed" not in found for found in sets)
     second = (
-        f"Of the {len(sets)}, {len(closed)} are closed ({whole} of them without a condition; for the others the "
-        f"table names the setting that allows them, or what remains) and {limits} are limits. "
+        f"Of the {len(sets)}, {len(closed)} are closed ({whole} of them without a condition; for the others "
+        f"the table names the setting that allows them, or what remains) and {limits} are limits. "
         f"{sum('caveat' in found for found in sets)} can be allowed by a setting, as a caveat.\n"
     )
     return first, second
