@@ -127,6 +127,27 @@ def test_adam_at_the_server_sees_releases_only(texts, monkeypatch):
     torch.testing.assert_close(moved, point.detach(), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("words", [(), LORA, BOTH], ids=["shipped", "linear", "all weights"])
+def test_a_release_moves_the_trained_parameters_and_nothing_else(texts, words, monkeypatch):
+    """No value head: all that is trained is one clipped block of adapter parameters of the model."""
+    one = session(texts, "dppg", "algo.anneal_server=false", *words)
+    algo, model = one.parts.algo, one.parts.task.model
+    (block,) = algo.blocks()
+    assert block.size == algo.adapter.trained
+    assert set(one.state.tensors) == {"actor", "baseline"}
+    assert set(algo.adapter.names) <= {name for name, _ in model.named_parameters()}
+    before, frozen = one.state.tensors["actor"], [p.clone() for p in model.parameters()]
+    released, real = [], algo.server
+    monkeypatch.setattr(algo, "server", lambda state, r: (released.append(r), real(state, r))[1])
+    one.step()
+    moved = one.state.tensors["actor"] - before
+    fixed = moved.shape[1] - block.size
+    assert not moved[:, :fixed].any()
+    torch.testing.assert_close(moved[:, fixed:], released[0].values["actor"], atol=1e-6, rtol=1e-5)
+    assert moved[:, fixed:].any()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), frozen, strict=True))
+
+
 def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
     words = ("algo.baseline_prompts=7", "algo.kl_coef=0.0")
     one = session(texts, "dppg", *words)

@@ -230,6 +230,15 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
         parts_of("algo=gpope", *SWIM[:2], *more, "algo.target=mountain_car")
 
 
+def test_features_of_real_observations_need_public_ranges():
+    """Nothing is scaled by the data's range, and the policies are public by a note."""
+    assert "known policies" in parts_of("algo=gpope", *CAR).plan.guarantee(0).notes
+    for kind in ("linear", "fourier"):
+        words = (*CAR, f"algo.features={kind}", "env.obs_low=null", "env.obs_high=null")
+        with pytest.raises(ConfigError, match=r"^env.obs_low: .* need public ranges"):
+            parts_of("algo=gpope", *words)
+
+
 def test_canaries_stand_where_the_drawn_person_would():
     config = config_of("algo=gpope", "privacy.z=2", "env.max_episode_steps=8")
     found = run_canaries(config, 120, 4, True, lambda line: None)
