@@ -93,7 +93,8 @@ def _flat(value: Any, declared: Any, key: str) -> dict[str, Any]:
     """Leaves of nested dataclasses by dotted key, each in the form of its declared type."""
     if not is_dataclass(value):
         return {key: _leaf(value, declared)}
-    hints = _hints(type(value))
+    kind: type = type(value)
+    hints = _hints(kind)
     prefix = f"{key}." if key else ""
     found: dict[str, Any] = {}
     for one in fields(value):
