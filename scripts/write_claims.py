@@ -371,9 +371,9 @@ not counted.
 HOLES = """\
 ## Thirty-five holes and their fate here
 
-*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the guarantee
-of that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a condition
-that the guarantee states under this name. *limit*: not solved.
+*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the
+guarantee of that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a
+condition that the guarantee states under this name. *limit*: not solved.
 """
 
 
