@@ -234,8 +234,8 @@ def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
 
     real = source.open_dataset
 
-    def poisoned(data_id):
-        found = real(data_id)
+    def poisoned(data_id, user_key):
+        found = real(data_id, user_key)
         rows, steps = np.array(found.observations), np.array(found.rewards)
         private = source.split_users(found, 0.1).private_episodes
         for k in private:
