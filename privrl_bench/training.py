@@ -18,6 +18,7 @@ import torch
 
 from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.jit import tell_of_compiling
 from privrl_bench.log.progress import Progress
 from privrl_bench.log.samples import before_and_after
 from privrl_bench.log.wandb_mirror import WandbMirror
@@ -96,6 +97,7 @@ class Training:
             initial_steps=count * self._resume(saved) * parts.round_steps,
             result=self.measure.name,
         )
+        tell_of_compiling(progress.note)
         try:
             if parts.task is not None and session.round == 0:
                 self._before()
