@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privrl_bench.algos import fused, fused_models, fused_q
+from privrl_bench.algos import fused, fused_models, fused_q, fused_ridge
 from privrl_bench.envs import hiv
 
 PROGRAM = """
@@ -87,12 +87,17 @@ def learn():
     return fused_q.learn
 
 
+def solve_users():
+    fused_ridge.solve_users(zeros(1, 4, 3), zeros(1, 4), zeros(1) + 4, 0.1, zeros(1, 3))
+    return fused_ridge.solve_users
+
+
 def days():
     hiv.after_days(np.concatenate([hiv.START, hiv.USUAL])[:, None], np.array([0]), 0.1)
     return hiv._days
 
 
-@pytest.mark.parametrize("used", [train_users, train_models, learn, days])
+@pytest.mark.parametrize("used", [train_users, train_models, learn, solve_users, days])
 def test_a_kernel_holds_its_parts(used):
     """The linker may take any other function from elsewhere: no other may take its sums in any order."""
     kernel = used()
