@@ -79,7 +79,7 @@ ALLOWED = {
     "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
-        *("assemble", "errors", "log", "measure", "metrics", "report", "rows"),
+        *("assemble", "errors", "jit", "log", "measure", "metrics", "report", "rows"),
         *("rundir", "session", "signals"),
     },
     "run": {
