@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,12 +16,13 @@ from privrl_bench.algos.evaluation import EvaluationConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
+from privrl_bench.identity import group_key, noise_key
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.local import LocalNoise, ranges_of
-from privrl_bench.privacy.noise import noise_source
+from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, RunConfig
@@ -215,6 +215,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     """
     config = configs[0]
     _check_equal(configs)
+    noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
     if config.algo.everybody:
         configs = [replace(c, rounds=1) for c in configs]
         config = configs[0]
@@ -246,7 +247,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         )
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
-    made = (configs, spec, steps, streams, ledgers, data, task)
+    made = (configs, spec, steps, streams, ledgers, data, task, noises)
     algo, plan = _build(rounds, *made)
     allowed = min(_allowed(plan, r) for r in range(len(configs)))
     if allowed < rounds:
@@ -363,6 +364,7 @@ def _build(
     ledgers: list[Ledger],
     data: Dataset | None,
     task: TextTask | None,
+    noises: list[NoiseSource],
 ) -> tuple[Algorithm, PrivacyPlan]:
     """Algorithm and plan of a run of so many rounds."""
     config = configs[0]
@@ -409,7 +411,7 @@ def _build(
         blocks=algo.blocks(),
         unit=unit,
         rounds=rounds,
-        noises=[noise_source(c.privacy.noise, c.seed, _settings(c)) for c in configs],
+        noises=noises,
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
         notes={**notes_of(config, data), **algo.notes()},
@@ -445,28 +447,9 @@ def _nobodys(
     return lambda actor, index: rollout.collect(actor, index, [episodes] * len(aside))
 
 
-def _settings(config: RunConfig) -> int:
-    """A number that differs between runs whose rows, noise or schedule differ."""
-    parts: tuple[Any, ...] = (config.algo, config.env, config.privacy, config.total_steps)
-    if config.algo.evaluates:
-        parts = (*parts, config.data, config.rounds, config.env.obs_low, config.env.obs_high)
-    if config.privacy.mechanism == "local":  # what the repr leaves out
-        env = config.env
-        boxes = (env.obs_low, env.obs_high, env.obs_noise_scale, env.reward_low, env.reward_high)
-        parts = (*parts, boxes, config.privacy.rewards)
-    if config.env.kind == "text":
-        parts = (*parts, config.env.text)
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:16], "big")
-
-
 def _check_equal(configs: list[RunConfig]) -> None:
-    first = configs[0]
-    for other in configs[1:]:
-        same = replace(other, seed=first.seed)
-        if first.privacy.epsilon is None:  # a budget lasts for more or fewer rounds, by z
-            same = replace(same, privacy=replace(other.privacy, z=first.privacy.z))
-        if same != first:
-            raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
+    if len({group_key(config) for config in configs}) > 1:
+        raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
 
 
 def describe_plan(parts: Parts, r: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The run folder: everything a run leaves, written as it happens.
 
-`config.yaml` (resolved), `overrides.txt`, `provenance.json`, `plan.json`, `status.json`, `metrics.jsonl`,
-`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; of texts
-also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
+`config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
+`metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
+`wandb/`; of texts also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
 
 `metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -29,10 +29,9 @@ import torch
 import yaml
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import LOCAL_KEYS, TEXT_KEYS, RunConfig
+from privrl_bench.identity import identity
+from privrl_bench.schema import RunConfig
 
-# Where a run computes and what it prints does not make it another run.
-_NOT_IDENTITY = ("log", "hardware", "plan_only", "resume", "values_from")
 _SEED = re.compile(r"seed=\d+")
 _PACKAGES = (
     "torch",
@@ -124,11 +123,17 @@ class RunDir:
 
         Raises: ConfigError naming the first keys that differ.
         """
-        path = self / "config.yaml"
-        if not path.exists():
+        if not (self / "config.yaml").exists():
             return
-        old = _identity(yaml.safe_load(path.read_text()))
-        new = _identity(_plain(config))
+        path = self / "identity.json"
+        old = json.loads(path.read_text()) if path.exists() else {"version": None}
+        new = identity(config)
+        if old["version"] != new["version"]:
+            raise ConfigError(
+                "resume",
+                f"{self.path} holds a run of another version of this program; use resume=restart to move "
+                "it aside, or another hydra.run.dir",
+            )
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
         if changed:
             shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
@@ -151,7 +156,8 @@ class RunDir:
     def begin(self, config: RunConfig, overrides: list[str]) -> None:
         """Create the folder and write what is known before anything is trained."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self / "config.yaml", yaml.safe_dump(_plain(config), sort_keys=False).encode())
+        write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
+        write_json(self / "identity.json", identity(config))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config))
 
@@ -207,30 +213,6 @@ class RunDir:
 def _finite_or_none(value: Any) -> Any:
     """NaN has no JSON form and means "nothing to report" here; infinities stay."""
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _plain(config: RunConfig) -> dict[str, Any]:
-    return asdict(config)
-
-
-def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    """What makes a run the one it is, flat; keys of privacy=local and texts where they mean something."""
-    flat = _flat({k: v for k, v in config.items() if k not in _NOT_IDENTITY})
-    local = flat.get("privacy.mechanism") == "local"
-    if flat.get("env.kind") != "text":
-        flat = {k: v for k, v in flat.items() if not k.startswith(TEXT_KEYS)}
-    return {k: v for k, v in flat.items() if local or k not in LOCAL_KEYS}
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def provenance(config: RunConfig) -> dict[str, Any]:

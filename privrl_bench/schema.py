@@ -18,12 +18,6 @@ MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "s
 SAMPLINGS = ("fixed", "poisson", "one_of_n", "everybody")
 MADE = "made"  # of a text environment: by the package itself
 SCALINGS = ("public", "private", "running", "split", "none")
-TEXT_KEYS = "env.text."  # keys without meaning for any other env.kind
-# Keys without meaning for any other mechanism: no part of the identity of such a run.
-LOCAL_KEYS = (
-    *("env.obs_low", "env.obs_high", "env.obs_noise_scale", "env.reward_low", "env.reward_high"),
-    "privacy.rewards",
-)
 
 
 @dataclass
@@ -93,14 +87,13 @@ class EnvConfig:
     reward_scale: float = 1.0  # learning sees reward * reward_scale
     reward_clip: float = 10.0  # scaled rewards are cut at +- this
     action: str = "stretch"  # of a box: the policy's [-1, 1] is stretched to it | clip: cut at it
-    # Public ranges, for privacy=local. Not in the repr, which seeds the noise of other mechanisms.
-    obs_low: list[float] | None = field(default=None, repr=False)  # of each observation number
-    obs_high: list[float] | None = field(default=None, repr=False)
-    obs_noise_scale: list[float] | None = field(default=None, repr=False)  # unset: high - low
-    reward_low: float | None = field(default=None, repr=False)  # for privacy.rewards=noised
-    reward_high: float | None = field(default=None, repr=False)
-    # For kind=text. Not in the repr, which seeds the noise of other kinds.
-    text: TextConfig = field(default_factory=TextConfig, repr=False)
+    # Public ranges, for privacy=local.
+    obs_low: list[float] | None = None  # of each observation number
+    obs_high: list[float] | None = None
+    obs_noise_scale: list[float] | None = None  # unset: high - low
+    reward_low: float | None = None  # for privacy.rewards=noised
+    reward_high: float | None = None
+    text: TextConfig = field(default_factory=TextConfig)  # for kind=text
 
     @property
     def label(self) -> str:
@@ -203,7 +196,7 @@ class PrivacyConfig:
     adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
-    rewards: str = field(default="public", repr=False)  # local: public: told exactly | noised
+    rewards: str = "public"  # local: public: told exactly | noised
 
     def __post_init__(self) -> None:
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)

@@ -18,10 +18,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 
+from privrl_bench.identity import group_key
 from privrl_bench.jobs import Job, Outcome, interruption, record, train
 from privrl_bench.machine import cores
 from privrl_bench.schema import RunConfig
@@ -87,7 +87,7 @@ def _groups(
 ) -> list[Group]:
     alike: dict[str, Group] = {}
     for job in jobs:
-        key = _but_seed_and_z(job.config) if together(job.config) else f"alone {job.number}"
+        key = group_key(job.config) if together(job.config) else f"alone {job.number}"
         alike.setdefault(key, []).append(job)
     share = math.ceil(len(jobs) / processes)
     groups = [
@@ -115,14 +115,6 @@ def _split(members: Group, count: int) -> list[Group]:
     """`count` parts, as equal in size as can be, in order."""
     ends = [len(members) * i // count for i in range(count + 1)]
     return [members[a:b] for a, b in itertools.pairwise(ends)]
-
-
-def _but_seed_and_z(run: RunConfig) -> str:
-    """Equal for runs that can be trained together. Text, because a configuration has no hash."""
-    text = repr(run.env.text)  # no part of the environment's repr
-    if run.privacy.epsilon is not None:  # with a budget the number of rounds depends on z
-        return repr(replace(run, seed=0)) + text
-    return repr(replace(run, seed=0, privacy=replace(run.privacy, z=0.0))) + text
 
 
 # --- in this process

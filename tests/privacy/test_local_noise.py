@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from privrl_bench.assemble import _settings, assemble, describe_plan
+from privrl_bench.assemble import assemble, describe_plan
 from privrl_bench.config import choices, compose, has_texts
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.identity import noise_key
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.guarantee import Unit
@@ -256,7 +257,7 @@ def test_shown_observations_are_clip_and_noise_by_hand():
     seeds = [session.parts.streams[0].episode_seed("env", u, 0, 0) for u in range(3)]
     raw = slots.reset(np.arange(3), seeds)
     sizes = session.parts.plan.local.sizes
-    drawn = SeededNoise(one.seed, _settings(one)).normal(sizes, 0, 0)
+    drawn = SeededNoise(one.seed, noise_key(one)).normal(sizes, 0, 0)
     starts, steps = (x.numpy().reshape(-1, 3, 4) for x in drawn)
     std = 0.3 * CARTPOLE.scale
     assert np.abs(users.obs[0, :, 0].numpy() - raw - std * starts[0]).max() < 1e-3 * std.max()
@@ -533,20 +534,14 @@ def test_shipped_environments_have_public_ranges(env):
         assert (ranges.high - ranges.low > 1.5 * std).all()
 
 
-def test_ranges_are_no_part_of_runs_that_do_not_use_them(tmp_path):
-    """Neither of the noise of earlier runs nor of what makes a folder's run the same."""
-    plain = compose(["env=cartpole", "log=none"])
-    moved = replace(plain, env=replace(plain.env, obs_low=[-9.0] * 4, reward_high=3.0))
-    assert _settings(plain) == _settings(moved)
-    RunDir(tmp_path / "a").begin(plain, [])
-    RunDir(tmp_path / "a").check_same(moved)
+def test_ranges_are_part_of_what_a_run_is(tmp_path):
     local = config("env=cartpole")
     other = replace(local, env=replace(local.env, obs_low=[-9.0] * 4))
     noised = replace(local, privacy=replace(local.privacy, rewards="noised"))
-    assert len({_settings(local), _settings(other), _settings(noised)}) == 3
-    RunDir(tmp_path / "b").begin(local, [])
+    assert len({noise_key(local), noise_key(other), noise_key(noised)}) == 3
+    RunDir(tmp_path).begin(local, [])
     with pytest.raises(ConfigError, match="obs_low"):
-        RunDir(tmp_path / "b").check_same(other)
+        RunDir(tmp_path).check_same(other)
 
 
 # --- runs

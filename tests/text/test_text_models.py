@@ -23,6 +23,7 @@ from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
+from privrl_bench.identity import group_key, identity, noise_key
 from privrl_bench.schema import EnvConfig, TextConfig
 from privrl_bench.text import extra, make
 from privrl_bench.text.models import TextTask, load_classifier, load_policy, open_task, text_spec
@@ -334,20 +335,14 @@ def test_where_models_are_kept(monkeypatch, tmp_path):
 # --- what a run is
 
 
-def test_text_settings_are_part_of_what_a_run_is_and_of_no_others():
-    from privrl_bench.assemble import _settings
-    from privrl_bench.rundir import _identity, _plain
-    from privrl_bench.sweep import _but_seed_and_z
-
-    run, plain = compose(["env=sentiment_small"]), compose(["env=cartpole"])
+def test_text_settings_are_part_of_what_a_run_is():
+    run = compose(["env=sentiment_small"])
     other = replace(run, env=text_env(prompt_tokens=[3, 5]))
-    assert _settings(run) != _settings(other)
-    assert _but_seed_and_z(run) != _but_seed_and_z(other)
-    assert _identity(_plain(run)) != _identity(_plain(other))
-    moved = replace(plain, env=replace(plain.env, text=TextConfig(seed=4)))
-    assert _settings(plain) == _settings(moved)
-    assert _identity(_plain(plain)) == _identity(_plain(moved))
-    assert not [key for key in _identity(_plain(plain)) if key.startswith("env.text")]
+    assert noise_key(run) != noise_key(other)
+    assert group_key(run) != group_key(other)
+    assert identity(run) != identity(other)
+    elsewhere = replace(run, env=text_env(cache="another/folder"))
+    assert identity(run) == identity(elsewhere)
 
 
 def test_a_users_steps_are_the_tokens_of_her_answer(texts):
