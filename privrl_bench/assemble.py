@@ -203,12 +203,16 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     return notes
 
 
-def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts:
+def assemble(
+    configs: list[RunConfig], ledger_paths: list[Path | None], horizon: int | None = None
+) -> Parts:
     """Build everything but the environments' slots.
 
     Args:
         configs: equal but for `seed` and `privacy.z`.
         ledger_paths: where each replica's ledger is; None keeps it in memory.
+        horizon: rounds that the algorithm and the plan are built for, if not those of the run: the leak test
+            moves a short run to late rounds of a long one.
 
     Raises:
         ConfigError: the environment cannot be made, sizes do not fit, or the budget is too small.
@@ -248,8 +252,8 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
     made = (configs, spec, steps, streams, ledgers, data, task, noises)
-    algo, plan = _build(rounds, *made)
-    allowed = min(_allowed(plan, r) for r in range(len(configs)))
+    algo, plan = _build(horizon or rounds, *made)
+    allowed = rounds if horizon else min(_allowed(plan, r) for r in range(len(configs)))
     if allowed < rounds:
         rounds = allowed
         algo, plan = _build(rounds, *made)

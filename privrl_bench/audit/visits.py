@@ -19,7 +19,7 @@ _USUAL = (100, 720)  # whose divisors are the usual periods
 _LONGEST = 100_000  # a setting above this is taken for a size, not a period
 _EARLY = 10_000  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
 _LARGEST = 2**51  # of a round number: a float64, and a thousand of it an int64, hold it exactly
-_WINDOW = 4  # rounds of a late window
+WINDOW = 4  # rounds of a late window
 _PLANNED = 12  # rounds of a run whose last two are compared
 _AFTER = 2  # turns after the last release that are compared
 _NAMES_OF_PERIODS = re.compile(r"every|period|interval|freq|patience|window")
@@ -115,6 +115,6 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
     visits = [Visit(start, user, _PLANNED - 1, _PLANNED + _AFTER, start, _PLANNED)]
     for n in dict.fromkeys((*early, *late)):
         start = max(n - 2, 1)
-        end = start + min(_WINDOW, room)
-        visits.append(Visit(start, user, min(n, end - 1), end, start, 2 * n + _WINDOW))
+        end = start + min(WINDOW, room)
+        visits.append(Visit(start, user, min(n, end - 1), end, start, 2 * n + WINDOW))
     return visits

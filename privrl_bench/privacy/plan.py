@@ -76,6 +76,7 @@ from privrl_bench.privacy.rows import (
     Contribution,
     Released,
     block_multipliers,
+    check_private,
     on_grid,
 )
 from privrl_bench.privacy.smooth import noise_factor, require_admissible
@@ -320,11 +321,12 @@ class PrivacyPlan:
         post-processing of what devices showed (`begin_local`).
 
         Raises:
-            PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, a contribution
-                used twice, a round out of order, or more rounds than planned.
+            PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, diagnostics under
+                a name that may leave, a contribution used twice, a round out of order, or more rounds than planned.
         """
         if round_index >= self.rounds:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
+        check_private(contribution.diagnostics)
         rows, valid, bypass = contribution.take()
         self._check(rows, valid, bypass)
         if round_index <= self._last_round:
