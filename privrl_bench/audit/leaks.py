@@ -97,6 +97,7 @@ def find_leaks(
         seen = [_compare(stack, config, first, model)]
         compiled = _compiled(model)
     visits = []
+    late = late and NOT_PRIVATE not in parts.plan.caveats  # where there is no gate, none has to be late
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:

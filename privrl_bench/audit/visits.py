@@ -15,9 +15,9 @@ from privrl_bench.schema import RunConfig
 
 UP_TO = 100  # every period from 2 to here has a late window
 FURTHER = (120, 128, 150, 200, 240, 250, 256, 300, 400, 500, 512, 1000, 1024)
-_USUAL = (100, 720)  # whose divisors are the usual periods
+_USUAL = (100, 60)  # whose divisors are the usual periods
 _LONGEST = 100_000  # a setting above this is taken for a size, not a period
-_EARLY = 10_000  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
+_EARLY = 300  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
 _LARGEST = 2**51  # of a round number: a float64, and a thousand of it an int64, hold it exactly
 WINDOW = 4  # rounds of a late window
 _PLANNED = 12  # rounds of a run whose last two are compared
@@ -109,7 +109,7 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
         return []
     named, others = configured(config)
     usual = sorted((*range(2, UP_TO + 1), *FURTHER, *others), key=_roughness)
-    early = late_rounds((*_USUAL, *named), _EARLY)
+    early = late_rounds((*_USUAL, *named), max(_EARLY, *named, 0))
     late = late_rounds((*named, *usual), _LARGEST)
     start = _PLANNED - 2
     visits = [Visit(start, user, _PLANNED - 1, _PLANNED + _AFTER, start, _PLANNED)]

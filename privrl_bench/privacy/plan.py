@@ -455,8 +455,9 @@ class PrivacyPlan:
         sums = self._sums[r]
         if self._noises[r].name == "seeded":  # after a restart it can be drawn again
             for index in sums.leaving(round_index):
-                if index not in sums.kept:
-                    sums.kept[index] = self._joining(r, index, self.ledgers[r].attempts(index) - 1)
+                made = self.ledgers[r].attempts(index)
+                if index not in sums.kept and made:  # a round without a line added no noise
+                    sums.kept[index] = self._joining(r, index, made - 1)
         return sums.change(round_index, self._joining(r, round_index, attempt))
 
     def _intend(self, round_index: int) -> dict[int, int]:
