@@ -67,8 +67,8 @@ def noise_key(config: RunConfig) -> int:
 def group_key(config: RunConfig) -> str:
     """Equal text for runs that can be trained together.
 
-    They differ in seed, and in z where it changes no schedule. Unlike the identity this holds every key, because
-    a group has one logger and one set of threads.
+    They differ in seed, and in z where it changes no schedule. Unlike the identity this holds every key,
+    because a group has one logger and one set of threads.
     """
     free = {"seed"} if config.privacy.epsilon is not None else {"seed", "privacy.z"}
     return _as_text({k: v for k, v in _flat(config, RunConfig, "").items() if k not in free})

@@ -52,7 +52,11 @@ _DECLARED = (
     ),
     Metric("exact/return", "return", "up", "released", "expected return, by dynamic programming"),
     Metric(
-        "exact/regret", "return", "down", "released", "sum over episodes of best minus expected"
+        "exact/regret",
+        "return",
+        "down",
+        "released",
+        "sum over rounds of U (the public number of users) times best minus expected return",
     ),
     Metric("release/norm", "parameters", "none", "released", "L2 norm of the released change"),
     Metric("policy/norm", "parameters", "none", "released", "L2 norm of the policy vector"),

@@ -99,7 +99,7 @@ class Session:
                 parts.plan.end(r)
         parts.plan.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
-        values = self._exact_values(actor, parts.plan.cohort(index))
+        values = self._exact_values(actor)
         if parts.config.algo.everybody:
             stats = [_NO_STATS for _ in wants]
             pieces = self.everybody(actor, index)
@@ -142,12 +142,16 @@ class Session:
         for start in range(0, max(len(who) for who in members), room):
             yield self.rollout.collect(index, [who[start : start + room] for who in members])
 
-    def _exact_values(self, actor: Tensor, cohort: list[int]) -> list[dict[str, float]]:
-        """Expected return of the policy that everybody of this round plays, and the regret so far."""
+    def _exact_values(self, actor: Tensor) -> list[dict[str, float]]:
+        """Expected return of the policy of this round, and the regret so far, with U users in every round.
+
+        Both are released: how many users a Poisson cohort really has is secret.
+        """
+        users = self.parts.plan.expected_cohort()
         if self._exact is None:
-            return [{} for _ in cohort]
+            return [{} for _ in users]
         values = self._exact.values(actor, self.rollout.scaler.frozen())
-        self._regret += torch.tensor(cohort) * (self._exact.best - torch.from_numpy(values))
+        self._regret += torch.tensor(users) * (self._exact.best - torch.from_numpy(values))
         return [
             {"exact/return": float(value), "exact/regret": float(total)}
             for value, total in zip(values, self._regret, strict=True)

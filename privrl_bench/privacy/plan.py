@@ -171,6 +171,7 @@ class PrivacyPlan:
         self._sums = {r: RunningNoise(imitated) for r in range(len(configs))} if running else {}
         self._joined: tuple[tuple[int, int, int], list[Tensor]] | None = None
         self._ended: set[int] = set()
+        self._cohort: tuple[int, list[int]] | None = None  # of one round
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, Future[dict[int, int]]] | None = None
@@ -210,18 +211,26 @@ class PrivacyPlan:
     def cohort(self, round_index: int) -> list[int]:
         """How many users each replica has in this round (Poisson draws are capped at `slots`).
 
-        A replica that has ended meets nobody.
+        Poisson sizes are secret, like the noise, and drawn once a round: asking again gives the same. A replica
+        that has ended has no users.
         """
-        config = self.config
-        if config.sampling in ("fixed", "one_of_n"):
-            sizes = [config.users_per_round] * len(self.configs)
-        elif config.sampling == "everybody":
-            sizes = [int(config.population or 0)] * len(self.configs)
-        else:
-            people = int(config.population or 0)
-            q = config.users_per_round / people
-            sizes = [min(n.binomial(people, q, round_index), self.slots) for n in self._noises]
-        return [0 if r in self._ended else size for r, size in enumerate(sizes)]
+        if self._cohort is None or self._cohort[0] != round_index:
+            self._cohort = (round_index, self._draw_cohort(round_index))
+        return [0 if r in self._ended else size for r, size in enumerate(self._cohort[1])]
+
+    def _draw_cohort(self, round_index: int) -> list[int]:
+        config, people = self.config, int(self.config.population or 0)
+        if config.sampling == "everybody":
+            return [people] * len(self.configs)
+        if config.sampling != "poisson":
+            return [config.users_per_round] * len(self.configs)
+        q = config.users_per_round / people
+        return [min(n.binomial(people, q, round_index), self.slots) for n in self._noises]
+
+    def expected_cohort(self) -> list[int]:
+        """The public number of users of a round, of each replica: U, or 0 for one that has ended."""
+        users = self.config.users_per_round
+        return [0 if r in self._ended else users for r in range(len(self.configs))]
 
     def members(self, round_index: int, people: int) -> list[np.ndarray]:
         """Who of the `people` in a dataset join, by number: [cohort] of each replica.
