@@ -24,6 +24,7 @@ from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.local import LocalNoise, ranges_of
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.review import note
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
@@ -220,6 +221,7 @@ def assemble(
     config = configs[0]
     _check_equal(configs)
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
+    unreviewed = note(config)  # of the configuration as it was composed
     if config.algo.everybody:
         configs = [replace(c, rounds=1) for c in configs]
         config = configs[0]
@@ -263,6 +265,7 @@ def assemble(
         mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
         if mode == "running":
             plan.permit(name)
+    plan.notes |= unreviewed
     turns = rounds + algo.turns_after
     return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data, task)
 

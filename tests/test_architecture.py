@@ -51,7 +51,7 @@ ALLOWED = {
     "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
     "assemble": {
         *("algos", "envs", "errors", "identity", "nets", "privacy", "rollout"),
-        *("schema", "source", "streams", "text", "text_rollout", "types"),
+        *("review", "schema", "source", "streams", "text", "text_rollout", "types"),
     },
     "rundir": {"errors", "identity", "schema"},
     "log": {"errors", "measure", "metrics", "schema"},
@@ -77,6 +77,7 @@ ALLOWED = {
         *("source", "text_evaluate", "text_rollout", "types", "values"),
     },
     "policy_file": {"session"},
+    "review": {"algos", "identity", "privacy", "rundir", "schema"},
     "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
@@ -90,6 +91,7 @@ ALLOWED = {
         "measure",
         "metrics",
         "privacy",
+        "review",
         "rundir",
         "schema",
         "session",

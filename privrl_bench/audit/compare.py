@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench import policy_file
 from privrl_bench.metrics import METRICS
-from privrl_bench.policy_file import policy_content
 from privrl_bench.rows import eval_row
 from privrl_bench.session import Session
 from privrl_bench.values import ValueEvaluation
@@ -116,9 +116,9 @@ def evaluation_content(session: Session) -> dict[str, Tensor]:
     return content
 
 
-def policy_file(session: Session, r: int) -> dict[str, Tensor]:
+def policy_tensors(session: Session, r: int) -> dict[str, Tensor]:
     """What `policy.pt` of replica r would hold, by key."""
-    content = policy_content(session, r)
+    content = policy_file.policy_content(session, r)
     return {k: x if isinstance(x, Tensor) else as_bytes(x) for k, x in content.items()}
 
 

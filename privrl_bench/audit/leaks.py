@@ -29,7 +29,7 @@ from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
 from privrl_bench.machine import use_threads
 from privrl_bench.people import People
 from privrl_bench.privacy.guarantee import UNREVIEWED
-from privrl_bench.rollout import Rollout
+from privrl_bench.review import outside, write
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.text_rollout import TextRollout
@@ -95,7 +95,7 @@ def find_leaks(
         parts, rollout = model.parts, model.session.rollout
         _check_length(config, parts, first.end)
         seen = [_compare(stack, config, first, model)]
-        compiled = _compiled(model)
+        compiled = model.compiles
     visits = []
     late = late and NOT_PRIVATE not in parts.plan.caveats  # where there is no gate, none has to be late
     if late and compiled and parts.plan.local is None:
@@ -191,19 +191,6 @@ def _powerless(visit: Visit, model: World, crafted: World) -> tuple[str, ...]:
     return tuple(where + reason for reason in reasons)
 
 
-def _compiled(model: World) -> bool:
-    """Whether a run of this configuration plays episodes in compiled code."""
-    rollout = model.session.rollout
-    rollout = rollout.rollout if isinstance(rollout, People) else rollout
-    if not isinstance(rollout, Rollout):
-        return False
-    substituted = rollout.slots
-    rollout.slots = getattr(substituted, "slots", substituted)
-    found = rollout.compiled() is not None
-    rollout.slots = substituted
-    return found
-
-
 def _status(parts: Parts) -> str:
     """The status of the guarantee, without the time that its epsilon takes."""
     plan = parts.plan
@@ -293,4 +280,8 @@ def main(argv: list[str]) -> int:
             args.json.write_text(json.dumps(report.to_dict() | {"cut": cuts}, indent=2) + "\n")
         except OSError as error:
             raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
+    if report.ok and outside(config):
+        path = write(config, report.verdict(), report.lines())
+        where = f"recorded in {path}" if path else "not recorded: its source cannot be read"
+        print(f"review   {where}", flush=True)
     return 0 if report.ok else 1

@@ -37,7 +37,7 @@ from privrl_bench.audit.compare import (
     exported,
     metrics_that_leave,
     pairs,
-    policy_file,
+    policy_tensors,
 )
 from privrl_bench.audit.people import (
     CRAFTED,
@@ -126,6 +126,7 @@ class World:
         self._seen: dict[str, dict[str, Tensor]] = {}
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.plan.local is not None
+        self.compiles = False  # whether a run of this configuration plays episodes in compiled code
         self._substitutes = self._substitute(person)
 
     def _substitute(self, person: str | None) -> list[Any]:
@@ -150,6 +151,7 @@ class World:
             rollout.answers = cast(Any, prompt)
             return [answer, prompt]
         played = rollout.rollout if isinstance(rollout, People) else rollout
+        self.compiles = played.compiled() is not None
         if visit.compiled:
             return [OtherStart(played.slots, visit.user, person or "")]
         exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
@@ -402,7 +404,7 @@ class World:
         self._meet("metrics", metrics_that_leave(self.session.diagnostics))
         for r in range(len(self.parts.configs)):
             whose = f"{OTHER_REPLICA} " if r else ""
-            self._meet(f"{whose}policy.pt", policy_file(self.session, r), by_replica=False)
+            self._meet(f"{whose}policy.pt", policy_tensors(self.session, r), by_replica=False)
             self._meet(f"{whose}export", exported(self.session, r), by_replica=False)
 
     def _take_over(self, model: World) -> None:

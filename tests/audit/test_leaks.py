@@ -52,6 +52,11 @@ def changed(*words, algo=None, env=None, privacy=None):
     )
 
 
+def formal_small():
+    """DPPG without caveats, small."""
+    return changed(algo={"critic": "none"}, env={"user": "fresh"})
+
+
 def assert_as_declared(config, user=0):
     """Found is declared is what `assemble` says; nothing else; the test had power."""
     report = find_leaks(config, user=user, late=False)
