@@ -1,4 +1,4 @@
-"""What `policy.pt` holds of one replica: released parameters, public constants and the values of declared caveats."""
+"""What `policy.pt` holds of one replica: released parameters, public constants, values of declared caveats."""
 
 from __future__ import annotations
 

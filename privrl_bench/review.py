@@ -1,8 +1,8 @@
-"""Algorithms from outside the package: nobody has looked for paths around the gate until the leak test has passed.
+"""Algorithms from outside the package: their runs are `unreviewed` until the leak test has passed.
 
 `privrl-audit leaks` writes a record when such an algorithm passes. Training looks for it in `FOLDER`, below the
-working directory, and a run without one is `unreviewed`. A record is for one configuration (any seed and z), one
-version of the algorithm's source, and one version of this package.
+working directory. A record is for one configuration (any seed and z), one version of the algorithm's source,
+and one version of this package.
 """
 
 from __future__ import annotations
@@ -83,13 +83,16 @@ def note(config: RunConfig) -> dict[str, str]:
     if not outside(config) or find(config) is not None:
         return {}
     return {
-        UNREVIEWED: f"algo={config.algo.name} is from outside {_OURS}, and no passed leak test of this configuration "
-        f"and version is in {FOLDER}: run `privrl-audit leaks` with the same words"
+        UNREVIEWED: f"algo={config.algo.name} is from outside {_OURS}, and no passed leak test of this "
+        f"configuration and version is in {FOLDER}: run `privrl-audit leaks` with the same words"
     }
 
 
 def _path(about: dict[str, str]) -> Path:
-    return FOLDER / f"{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]}.json"
+    return (
+        FOLDER
+        / f"{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]}.json"
+    )
 
 
 def _source_digest(config: RunConfig) -> str | None:

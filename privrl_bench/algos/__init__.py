@@ -1,7 +1,7 @@
 """The algorithms: `algo=<name>` is the module `algos/<name>.py` and the group file `conf/algo/<name>.yaml`.
 
-The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings. An algorithm from outside the
-package has its module in `schema.ALGO_MODULES` and its YAML in a folder that `--config-dir` names.
+The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings. An algorithm from outside
+the package has its module in `schema.ALGO_MODULES` and its YAML in a folder that `--config-dir` names.
 """
 
 from __future__ import annotations

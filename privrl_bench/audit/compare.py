@@ -14,11 +14,19 @@ import torch
 from torch import Tensor
 
 from privrl_bench import policy_file
+from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.metrics import METRICS
 from privrl_bench.rows import eval_row
 from privrl_bench.session import Session
 from privrl_bench.values import ValueEvaluation
 
+SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
+# What a rollout carries to later rounds: start of the tensor's name -> name of the path.
+_CARRIED = {
+    "scaler.obs": RUNNING_OBS,
+    "scaler.return": RUNNING_REWARD,
+    "scaler.running_return": RUNNING_REWARD,
+}
 OTHER_REPLICA = "another replica's"  # before the tensor: of the runs that are trained beside
 
 
@@ -78,6 +86,77 @@ def pairs(
     yield False, distance(first, other)
     if len(a) > 1 or len(b) > 1:
         yield True, distance(a[1:], b[1:])
+
+
+class Stages:
+    """What the stages of a world made last, and how that differs from its model's.
+
+    Args:
+        model: to compare with; None: nothing is compared.
+        person: who is in the user's place.
+    """
+
+    def __init__(self, model: Stages | None, person: str):
+        self.differences: list[Difference] = []
+        self.compared = 0
+        self._model, self._person = model, person
+        self._seen: dict[str, dict[str, Tensor]] = {}
+
+    def meet(
+        self,
+        index: int,
+        stage: str,
+        tensors: dict[str, Tensor],
+        path: str | None = None,
+        own: int | None = None,
+        by_replica: bool = True,
+    ) -> None:
+        """Show what a stage made; compare it with the model's.
+
+        Args:
+            index: the round.
+            stage: name of the stage.
+            tensors: [R, ...] by name.
+            path: the caveat's name, if the stage is one.
+            own: the user's place in replica 0, which may differ; [R, U, ...] then.
+            by_replica: the replicas are compared apart; else tensors may have any shape.
+        """
+        self._seen[stage] = {name: x.detach().clone() for name, x in tensors.items()}
+        if self._model is None:
+            return
+        there = self._model._seen.get(stage, {})
+        for name in {**there, **tensors}:
+            for elsewhere, size in pairs(there.get(name), tensors.get(name), own, by_replica):
+                self.compared += 1
+                if size is None:
+                    continue
+                label = f"{stage} {name}"
+                if elsewhere:
+                    label = where = f"{OTHER_REPLICA} {label}"
+                elif own is not None and stage in ("users", "rows"):
+                    label = where = f"{SAME_ROUND} {label}"
+                elif stage == "rollout":
+                    known = (p for s, p in _CARRIED.items() if name.startswith(s))
+                    where = next(known, CARRIED_OVER)
+                else:
+                    where = path or label
+                self.differences.append(Difference(where, label, index, size, self._person))
+
+
+def padded(name: str, x: Tensor, steps: int, limit: int) -> Tensor:
+    """A tensor of a checkpoint without telling how many steps the longest user took.
+
+    Args:
+        name: of the tensor.
+        x: [R, U, t, ...] where time is padded to what was needed.
+        steps: T, of users who keep what they did.
+        limit: steps of an episode at most, which a slot's history has.
+    """
+    people = name.startswith("people.")
+    if not (people or name == "history"):
+        return x
+    short = (*[0, 0] * (x.dim() - 3), 0, max((steps if people else limit) - x.shape[2], 0))
+    return torch.nn.functional.pad(x, short)
 
 
 # --- what may leave a run, as tensors

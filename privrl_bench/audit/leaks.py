@@ -2,8 +2,8 @@
 
 Two worlds run the real training code with the same seed. In some rounds, one user of the second world is
 somebody else. From then on both get the same released values, so everything that later rounds compute, and
-everything that may leave the run, must be the same, bit for bit; a difference is a path around the gate. It must
-be a declared caveat.
+everything that may leave the run, must be the same, bit for bit; a difference is a path around the gate. It
+must be a declared caveat.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
 
   privrl-audit leaks [group=choice ...] [key=value ...] [--config-dir DIR] [--round I] [--user U] [--json FILE]
 
-Runs the real training code in two worlds that differ in one user: once the user contributes nothing (null), once
-the user is somebody else with extreme data (crafted). Both worlds get the same released values. Everything that
-later rounds compute is then compared, and what may leave the run: released metrics, policy.pt, exported files,
-evaluation. What differs went around the gate and must be a caveat of the configuration. The test compares the first
-rounds, the last planned ones, and late ones around multiples of every period up to 100 and of the configured periods.
-Two runs with other seeds are trained together: the second must not differ.
+Runs the real training code in two worlds that differ in one user: once the user contributes nothing (null),
+once the user is somebody else with extreme data (crafted). Both worlds get the same released values. Everything
+that later rounds compute is then compared, and what may leave the run: released metrics, policy.pt, exported
+files, evaluation. What differs went around the gate and must be a caveat of the configuration. The test
+compares the first rounds, the last planned ones, and late ones around multiples of every period up to 100 and of
+the configured periods. Two runs with other seeds are trained together: the second must not differ.
 
 `found` says where a path begins, `reaches` what later rounds compute otherwise when all paths are left as they
 are, `not covered` what the test does not see. With privacy=local the user has other observations (and noised
-rewards), the device shows the same, and nothing at all may differ. Sizes that cost time only are cut unless they are
-given; the output says which. When an algorithm from outside the package passes, the result is recorded in
+rewards), the device shows the same, and nothing at all may differ. Sizes that cost time only are cut unless
+they are given; the output says which. When an algorithm from outside the package passes, the result is recorded in
 outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
 
   --config-dir DIR  a folder with more YAML files, as for privrl-bench
-  --round I     the user's round, from 0 (default 1)
-  --user U      the user in it, from 0 (default 0)
-  --json FILE   write the report as JSON, too
+  --round I         the user's round, from 0 (default 1)
+  --user U          the user in it, from 0 (default 0)
+  --json FILE       write the report as JSON, too
 
 Exit codes: 0 what was found is what is declared; 1 it is not, or the test has no power; 2 bad input."""
 
@@ -97,7 +97,9 @@ def find_leaks(
         seen = [_compare(stack, config, first, model)]
         compiled = model.compiles
     visits = []
-    late = late and NOT_PRIVATE not in parts.plan.caveats  # where there is no gate, none has to be late
+    late = (
+        late and NOT_PRIVATE not in parts.plan.caveats
+    )  # where there is no gate, none has to be late
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:
@@ -158,20 +160,20 @@ def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: World) ->
         index = model.session.round
         for one in worlds:
             one.step()
-        if index < visit.first and crafted.differences:
+        if index < visit.first and crafted.stages.differences:
             raise ConfigError(
                 "env",
-                f"two equal worlds differ in {crafted.differences[0].tensor}: something is not "
+                f"two equal worlds differ in {crafted.stages.differences[0].tensor}: something is not "
                 "determined by the seed, or outlives a run, so nothing can be compared",
             )
     if usual:
         for one in worlds:
             one.evaluate()
-    after = [d for d in worlds[-1].differences if d.round > visit.last] if usual else []
+    after = [d for d in worlds[-1].stages.differences if d.round > visit.last] if usual else []
     return _Seen(
         visit,
-        crafted.differences + null.differences,
-        crafted.compared + null.compared,
+        crafted.stages.differences + null.stages.differences,
+        crafted.stages.compared + null.stages.compared,
         tuple(dict.fromkeys(d.tensor for d in after)),
         _powerless(visit, model, crafted),
     )
@@ -201,9 +203,7 @@ def _status(parts: Parts) -> str:
     return UNREVIEWED if UNREVIEWED in plan.notes else "formal"
 
 
-def _not_covered(
-    parts: Parts, session: Session, compiled: bool, late: bool
-) -> tuple[str, ...]:
+def _not_covered(parts: Parts, session: Session, compiled: bool, late: bool) -> tuple[str, ...]:
     """What this test does not see, in words."""
     config = parts.config
     lines = [
@@ -220,7 +220,9 @@ def _not_covered(
     if config.data.id is not None:
         lines.append("how the dataset is loaded and split (the user is replaced after it)")
     if config.env.kind == "text":
-        lines.append("how texts are loaded, cut to prompts and split (the prompt is replaced after it)")
+        lines.append(
+            "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
+        )
     if config.hardware.env_workers or config.hardware.eval_process:
         lines.append("environments and evaluation in other processes")
     if config.hardware.device != "cpu":

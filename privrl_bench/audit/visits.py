@@ -1,4 +1,4 @@
-"""Which rounds the leak test compares: the first ones, the last planned ones, and late ones where schedules fire.
+"""Which rounds the leak test compares: the first, the last planned ones, and late ones where schedules fire.
 
 A late window begins with the first state, whose round number is moved. N is a multiple of many periods at once,
 so that `round % p == p - 1` and `round % p == 0` hold for all of them in the rounds N - 1 and N.
@@ -17,7 +17,9 @@ UP_TO = 100  # every period from 2 to here has a late window
 FURTHER = (120, 128, 150, 200, 240, 250, 256, 300, 400, 500, 512, 1000, 1024)
 _USUAL = (100, 60)  # whose divisors are the usual periods
 _LONGEST = 100_000  # a setting above this is taken for a size, not a period
-_EARLY = 300  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
+_EARLY = (
+    300  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
+)
 _LARGEST = 2**51  # of a round number: a float64, and a thousand of it an int64, hold it exactly
 WINDOW = 4  # rounds of a late window
 _PLANNED = 12  # rounds of a run whose last two are compared
@@ -78,7 +80,8 @@ def late_rounds(periods: Iterable[int], largest: int = _LARGEST) -> list[int]:
 
 def configured(config: RunConfig) -> tuple[list[int], list[int]]:
     """Integer settings that may be a period in rounds: those with such a name, and the others."""
-    named, others = [], []
+    named: list[int] = []
+    others: list[int] = []
     for section in (config.algo, config.env):
         for name, value in vars(section).items():
             if type(value) is int and 2 <= value <= _LONGEST:

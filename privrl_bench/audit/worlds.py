@@ -5,11 +5,11 @@ beside the gate, state, what is carried over, metrics and files that may leave. 
 model world, bit for bit, and then goes on from the model's values (it is healed). So a difference is seen where
 it arises, once, and not again in all that follows from it. The released values are always the model's.
 
-A world has two replicas where the algorithm can train several. The user is in the first one, and the second must
-not differ at all.
+A world has two replicas where the algorithm can train several. The user is in the first one, and the second
+must not differ at all.
 
-With local noise what is released is what the user's device shows: the user has other observations (and rewards, if
-noised), and the device shows what the model's did. Then not even the user's own row may differ.
+With local noise what is released is what the user's device shows: the user has other observations (and rewards,
+if noised), and the device shows what the model's did. Then not even the user's own row may differ.
 Where users keep what they did (`people.py`), the user is one who comes in the first round that differs, and is
 somebody else in every round that they join from then on.
 """
@@ -23,52 +23,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.assemble import (
-    CARRIED_OVER,
-    RUNNING_OBS,
-    RUNNING_REWARD,
-    assemble,
-    supports_replicas,
-)
+from privrl_bench.assemble import assemble, supports_replicas
 from privrl_bench.audit.compare import (
     OTHER_REPLICA,
-    Difference,
+    Stages,
     evaluation_content,
     exported,
     metrics_that_leave,
-    pairs,
+    padded,
     policy_tensors,
 )
-from privrl_bench.audit.people import (
-    CRAFTED,
-    NULL,
-    OtherAnswer,
-    OtherPerson,
-    OtherPrompt,
-    OtherStart,
-    OtherTrajectory,
-)
+from privrl_bench.audit.people import NULL
+from privrl_bench.audit.substitutes import plays_compiled, substitutes
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedPlan
 from privrl_bench.errors import ConfigError
 from privrl_bench.people import People
-from privrl_bench.played import Played
 from privrl_bench.privacy.rows import Released
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
-from privrl_bench.source import DatasetSource
-from privrl_bench.text_rollout import TextRollout
 from privrl_bench.types import TextBatch, UserBatch
-
-SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
-
-# What a rollout carries to later rounds: start of the tensor's name -> name of the path.
-_CARRIED = {
-    "scaler.obs": RUNNING_OBS,
-    "scaler.return": RUNNING_REWARD,
-    "scaler.running_return": RUNNING_REWARD,
-}
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
@@ -102,14 +77,19 @@ class World:
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self.parts = replace(parts, plan=WatchedPlan(parts.plan, self), algo=algo)
         self.session = Session(self.parts)
-        if visit.planned is not None:  # after the rollout is made: it has room for the users of a short run
+        # Whether a run of this configuration plays episodes in compiled code.
+        self.compiles = plays_compiled(self.session.rollout)
+        if (
+            visit.planned is not None
+        ):  # after the rollout is made: it has room for the users of a short run
             turns = visit.planned + parts.turns - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, turns=turns)
             self.session.parts = self.parts
         self.session.state.round = visit.start
-        self.differences: list[Difference] = []
-        self.compared = 0
-        self.own_rows: list[dict[str, Tensor]] = []  # what the gate gets of the user, round by round
+        self.stages = Stages(None if model is None else model.stages, person or "")
+        self.own_rows: list[
+            dict[str, Tensor]
+        ] = []  # what the gate gets of the user, round by round
         self.own_valid = False  # in any of these rounds
         self._visit = visit
         self._person = person or ""
@@ -123,50 +103,11 @@ class World:
         self._users: UserBatch | TextBatch
         self._rows: dict[str, Tensor]
         self._released: Released
-        self._seen: dict[str, dict[str, Tensor]] = {}
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.plan.local is not None
-        self.compiles = False  # whether a run of this configuration plays episodes in compiled code
-        self._substitutes = self._substitute(person)
-
-    def _substitute(self, person: str | None) -> list[Any]:
-        """What puts somebody else in the user's place while its `present` is set."""
-        rollout, visit, config = self.session.rollout, self._visit, self.parts.config
-        if isinstance(rollout, People | TextRollout) and visit.start:
-            # Their users are used up: in a moved run they come as in the first rounds.
-            collect = rollout.collect
-            rollout.collect = lambda actor, index, who: collect(  # type: ignore[method-assign]
-                actor, index - visit.start, who
-            )
-        if self.parts.plan.local is not None and isinstance(rollout, Rollout):
-            rollout.device = cast(Any, WatchedDevices(self.parts.plan.local, self))
-        if isinstance(rollout, DatasetSource | Played):
-            rollout.instead = trajectory = OtherTrajectory(visit.user, person or "")
-            return [trajectory]
-        if isinstance(rollout, TextRollout):
-            rollout.instead = answer = OtherAnswer(visit.user, person or "")
-            if person != CRAFTED:
-                return [answer]
-            prompt = OtherPrompt(rollout.answers, visit.user)
-            rollout.answers = cast(Any, prompt)
-            return [answer, prompt]
-        played = rollout.rollout if isinstance(rollout, People) else rollout
-        self.compiles = played.compiled() is not None
-        if visit.compiled:
-            return [OtherStart(played.slots, visit.user, person or "")]
-        exact = ("ends",) if config.privacy.rewards == "noised" else ("ends", "rewards")
-        # A model's, too, never present there: all worlds are then stepped alike, none in compiled code,
-        # whose rounding is its own.
-        played.slots = OtherPerson(
-            played.slots,
-            visit.user,
-            person or "",
-            self.parts.steps,
-            self.parts.spec.limit,
-            resets=config.env.user != "segment",
-            shares=exact if self._local else (),
-        )
-        return [played.slots]
+        if parts.plan.local is not None and isinstance(self.session.rollout, Rollout):
+            self.session.rollout.device = cast(Any, WatchedDevices(parts.plan.local, self))
+        self._substitutes = substitutes(self.session, visit, person or "")
 
     # -- comparing --------------------------------------------------------------------------
 
@@ -178,39 +119,8 @@ class World:
         own: int | None = None,
         by_replica: bool = True,
     ) -> None:
-        """Show what a stage made; compare it with the model's.
-
-        Args:
-            stage: name of the stage.
-            tensors: [R, ...] by name.
-            path: the caveat's name, if the stage is one.
-            own: the user's place in replica 0, which may differ; [R, U, ...] then.
-            by_replica: the replicas are compared apart; else tensors may have any shape.
-        """
-        self._seen[stage] = {name: x.detach().clone() for name, x in tensors.items()}
-        if self._model is None:
-            return
-        there = self._model._seen.get(stage, {})
-        for name in {**there, **tensors}:
-            found = pairs(there.get(name), tensors.get(name), own, by_replica)
-            for elsewhere, size in found:
-                self.compared += 1
-                if size is not None:
-                    self._differs(stage, name, path, size, own, elsewhere)
-
-    def _differs(
-        self, stage: str, name: str, path: str | None, size: float, own: int | None, elsewhere: bool
-    ) -> None:
-        label = f"{stage} {name}"
-        if elsewhere:
-            label = where = f"{OTHER_REPLICA} {label}"
-        elif own is not None and stage in ("users", "rows"):
-            label = where = f"{SAME_ROUND} {label}"
-        elif stage == "rollout":
-            where = next((p for s, p in _CARRIED.items() if name.startswith(s)), CARRIED_OVER)
-        else:
-            where = path or label
-        self.differences.append(Difference(where, label, self._index, size, self._person))
+        """Show what a stage made, in this round; see `Stages.meet`."""
+        self.stages.meet(self._index, stage, tensors, path, own, by_replica)
 
     @property
     def _number(self) -> int | None:
@@ -357,9 +267,9 @@ class World:
         self.session.step()
         for substitute in self._substitutes:
             substitute.present = False
-        seen = len(self.differences)
+        seen = len(self.stages.differences)
         self._meet_state()
-        if self._model is not None and self._heal and len(self.differences) > seen:
+        if self._model is not None and self._heal and len(self.stages.differences) > seen:
             self._take_over(self._model)
         if self._heal and self._index >= self._visit.first:
             self._meet_what_leaves()
@@ -367,7 +277,9 @@ class World:
     def _meet_state(self) -> None:
         """Schedule, policy and everything that a checkpoint would hold."""
         parts = self.parts
-        lines = [(x["round"], x["attempt"], x["z"]) for l in parts.plan.ledgers for x in l.lines]
+        lines = [
+            (x["round"], x["attempt"], x["z"]) for one in parts.plan.ledgers for x in one.lines
+        ]
         at = [self.session.round, parts.rounds - 1]
         rate = parts.algo.learning_rate
         self._meet("schedule", {
@@ -383,7 +295,8 @@ class World:
         })  # fmt: skip
         for stage, tensors in self.session.snapshot().items():
             if isinstance(tensors, dict):
-                kept = {name: self._padded(name, x) for name, x in tensors.items()}
+                room = parts.steps, parts.spec.limit
+                kept = {name: padded(name, x, *room) for name, x in tensors.items()}
                 if self._local:  # raw observations stay on the devices
                     kept = {name: x for name, x in kept.items() if name != "raw"}
                 people = {name: x for name, x in kept.items() if name.startswith("people.")}
@@ -391,16 +304,8 @@ class World:
                     self._meet("people", people, own=self._number)
                 self._meet(stage, {name: x for name, x in kept.items() if name not in people})
 
-    def _padded(self, name: str, x: Tensor) -> Tensor:
-        """Without telling how many steps the longest user took, of this or of another replica."""
-        if not (name == "history" or name.startswith("people.")):
-            return x
-        steps = self.parts.steps if name.startswith("people.") else self.parts.spec.limit
-        short = (*[0, 0] * (x.dim() - 3), 0, max(steps - x.shape[2], 0))
-        return torch.nn.functional.pad(x, short)
-
     def _meet_what_leaves(self) -> None:
-        """Metrics that are not private, `policy.pt`, and the files of `export`: a run may end after any round."""
+        """Metrics that are not private, `policy.pt` and exported files: a run may end after any round."""
         self._meet("metrics", metrics_that_leave(self.session.diagnostics))
         for r in range(len(self.parts.configs)):
             whose = f"{OTHER_REPLICA} " if r else ""

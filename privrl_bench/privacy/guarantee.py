@@ -39,9 +39,9 @@ class Unit:
 class Guarantee:
     """(epsilon, delta), for whom, under which adjacency, and what is outside it.
 
-    Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the note
-    of this name says that nobody has looked for paths around the gate in this version of an algorithm from outside
-    the package; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not cover;
+    Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the
+    note of this name says that this version of an algorithm from outside the package has not passed the leak
+    test; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not cover;
     `none`: there is no bound.
     """
 

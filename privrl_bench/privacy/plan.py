@@ -331,7 +331,8 @@ class PrivacyPlan:
 
         Raises:
             PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, diagnostics under
-                a name that may leave, a contribution used twice, a round out of order, or more rounds than planned.
+                a name that may leave, a contribution used twice, a round out of order, or more rounds than
+                planned.
         """
         if round_index >= self.rounds:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")

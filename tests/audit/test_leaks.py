@@ -323,7 +323,9 @@ def test_people_who_keep_what_they_did_open_no_path(words, place):
 )
 def test_noise_on_transitions_is_outside_the_gate(words):
     config = base("algo=dqn_replay", "env.max_episode_steps=64", *words, "algo.batch=8")
-    report = find_leaks(replace(config, privacy=replace(config.privacy, users_per_round=2)), late=False)
+    report = find_leaks(
+        replace(config, privacy=replace(config.privacy, users_per_round=2)), late=False
+    )
     assert POOLED in report.found
     assert report.ok, report.lines()
     noisy = config.privacy.mechanism == "per_transition"
@@ -364,7 +366,9 @@ def test_rows_that_mix_people_are_found(wrong, monkeypatch):
 
 
 def test_pooled_training_on_a_dataset_is_outside_the_gate(sets):
-    report = find_leaks(base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"), late=False)
+    report = find_leaks(
+        base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"), late=False
+    )
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.ok

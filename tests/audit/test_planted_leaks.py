@@ -9,7 +9,7 @@ from test_leaks import CARRIED, CRITIC, OBS, base, changed
 
 from privrl_bench.algos.critics import SharedCritic
 from privrl_bench.algos.dppg import Dppg
-from privrl_bench.audit import leaks, worlds
+from privrl_bench.audit import leaks, substitutes, worlds
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.leaks import find_leaks, main
 from privrl_bench.audit.people import CRAFTED, OtherPerson
@@ -369,7 +369,7 @@ def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
         def _seen(self, obs):
             return obs
 
-    monkeypatch.setattr(worlds, "OtherPerson", Same)
+    monkeypatch.setattr(substitutes, "OtherPerson", Same)
     report = find_leaks(formal(), ROUND, late=False)
     assert not report.found
     assert report.powerless == ("the crafted user's row is the same as the one it replaces",)
@@ -391,4 +391,4 @@ def test_the_crafted_row_differs_from_the_one_it_replaces():
     assert crafted.own_valid
     assert float((here - there).norm()) > 0.1 * float(here.norm())
     assert torch.isfinite(there).all()
-    assert not crafted.differences
+    assert not crafted.stages.differences

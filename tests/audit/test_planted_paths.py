@@ -170,7 +170,9 @@ def test_users_of_compiled_episodes_who_share_a_baseline(monkeypatch):
 def test_a_step_size_from_private_errors(monkeypatch):
     def slower(self, state, tensors):
         size = 1.0 / (1.0 + self.left.abs()[:, None])
-        return {"actor": state.tensors["actor"] + size * (tensors["actor"] - state.tensors["actor"])}
+        return {
+            "actor": state.tensors["actor"] + size * (tensors["actor"] - state.tensors["actor"])
+        }
 
     remembering(monkeypatch, Dqn, mean_reward)
     serving(monkeypatch, Dqn, slower)
@@ -298,8 +300,6 @@ def test_configured_periods_have_windows_of_their_own():
     for period in (*range(2, 101), 53, 100):
         for phase in (period - 2, period - 1, 0, 1 % period):
             assert any(
-                index % period == phase % period
-                for v in windows
-                for index in range(v.start, v.end)
+                index % period == phase % period for v in windows for index in range(v.start, v.end)
             ), (period, phase)
     assert all(v.start <= v.first <= v.last < v.end for v in windows)

@@ -100,7 +100,9 @@ def test_a_run_of_an_unreviewed_algorithm_says_which_command_to_run(outsider, ca
     guarantee = result.summary["guarantee"]
     assert guarantee["status"] == "unreviewed"
     assert 0 < guarantee["epsilon"] < float("inf")
-    assert any("run `privrl-audit leaks` with the same words" in note for note in guarantee["notes"])
+    assert any(
+        "run `privrl-audit leaks` with the same words" in note for note in guarantee["notes"]
+    )
     assert not Path("outputs/one/leaks.json").exists()
     assert "status unreviewed" in capsys.readouterr().out
 
@@ -114,7 +116,7 @@ def test_a_defect_leaves_no_record(outsider, monkeypatch):
     assert status(words, conf) == "unreviewed"
 
 
-LEAK = '''
+LEAK = """
     def local(self, state, users, streams):
         self.mean = float(users.rewards.nan_to_num().mean())
         return super().local(state, users, streams)
@@ -123,7 +125,7 @@ LEAK = '''
         after = super().server(state, released)
         after.tensors["actor"] += 0.1 * self.mean
         return after
-'''
+"""
 
 
 def test_our_own_algorithms_need_no_review():
