@@ -24,6 +24,7 @@ from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.local import LocalNoise, ranges_of
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.review import note
 from privrl_bench.rollout import Rollout
 from privrl_bench.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
@@ -219,12 +220,16 @@ def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
     return f"one private user {one}, and everybody keeps their place; {number}"
 
 
-def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts:
+def assemble(
+    configs: list[RunConfig], ledger_paths: list[Path | None], horizon: int | None = None
+) -> Parts:
     """Build everything but the environments' slots.
 
     Args:
         configs: equal but for `seed` and `privacy.z`.
         ledger_paths: where each replica's ledger is; None keeps it in memory.
+        horizon: rounds that the algorithm and the plan are built for, if not those of the run: the leak test
+            moves a short run to late rounds of a long one.
 
     Raises:
         ConfigError: the environment cannot be made, sizes do not fit, or the budget is too small.
@@ -232,6 +237,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     config = configs[0]
     _check_equal(configs)
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
+    unreviewed = note(config)  # of the configuration as it was composed
     if config.algo.everybody:
         configs = [replace(c, rounds=1) for c in configs]
         config = configs[0]
@@ -264,8 +270,8 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
     made = (configs, spec, steps, streams, ledgers, data, task, noises)
-    algo, plan = _build(rounds, *made)
-    allowed = min(_allowed(plan, r) for r in range(len(configs)))
+    algo, plan = _build(horizon or rounds, *made)
+    allowed = rounds if horizon else min(_allowed(plan, r) for r in range(len(configs)))
     if allowed < rounds:
         rounds = allowed
         algo, plan = _build(rounds, *made)
@@ -275,6 +281,7 @@ def assemble(configs: list[RunConfig], ledger_paths: list[Path | None]) -> Parts
         mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
         if mode == "running":
             plan.permit(name)
+    plan.notes |= unreviewed
     turns = rounds + algo.turns_after
     return Parts(configs, spec, algo, plan, streams, steps, round_steps, rounds, turns, data, task)
 

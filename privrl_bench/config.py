@@ -34,7 +34,15 @@ from privrl_bench.mistakes import (
     parse,
     sections,
 )
-from privrl_bench.schema import ALGO_CONFIGS, TEXT_VERSIONS, AlgoConfig, EnvConfig, RunConfig
+from privrl_bench.schema import (
+    ALGO_CONFIGS,
+    ALGO_MODULES,
+    TEXT_VERSIONS,
+    AlgoConfig,
+    EnvConfig,
+    RunConfig,
+    algo_module,
+)
 
 VERSION_BASE = "1.3"
 LEAF_LENGTH = 120  # characters
@@ -115,9 +123,9 @@ def algo_schema(name: str) -> type[AlgoConfig]:
     if name in ALGO_CONFIGS:
         return ALGO_CONFIGS[name]
     try:
-        found: type[AlgoConfig] = importlib.import_module(f"privrl_bench.algos.{name}").CONFIG
+        found: type[AlgoConfig] = importlib.import_module(algo_module(name)).CONFIG
     except (ImportError, AttributeError, SyntaxError) as error:
-        where = f"privrl_bench/algos/{name}.py"
+        where = f"{algo_module(name).replace('.', '/')}.py"
         raise ConfigError("algo", f"{where} gives no CONFIG: {first_line(error)}") from error
     return found
 
@@ -128,7 +136,8 @@ def register_algo(words: Iterable[str]) -> None:
         for name in (
             re.findall(r"\w+", word.removeprefix("algo=")) if word.startswith("algo=") else ()
         ):
-            if name in choices("algo") and name not in ALGO_CONFIGS:
+            known = name in choices("algo") or name in ALGO_MODULES
+            if known and name not in ALGO_CONFIGS:
                 store = ConfigStore.instance()
                 store.store(group="schema/algo", name=name, node=algo_schema(name))
 

@@ -159,6 +159,12 @@ class Rollout:
         if self.device is not None:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
+    def compiled(self) -> Player | None:
+        """Who plays whole episodes in compiled code; None: they are stepped."""
+        plain = self._config.obs_scaling == self._config.reward_scaling == "none"
+        whole_episode = self._config.user == "episode"
+        return player(self.slots, self._policy) if whole_episode and plain else None
+
     def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
         """One round of users.
 
@@ -188,8 +194,7 @@ class Rollout:
         )  # [T, R, U, ...]
         bad_users = active & ~_finite(self._shown).all(axis=-1)
         self._shown[bad_users] = 0.0
-        plain = self._config.obs_scaling == self._config.reward_scaling == "none"
-        compiled = player(self.slots, self._policy) if whole_episode and plain else None
+        compiled = self.compiled()
         if compiled is not None:
             return self._at_once(compiled, actor, noise, active, bad_users)
 

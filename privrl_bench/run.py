@@ -19,6 +19,7 @@ from privrl_bench.machine import use_threads
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.review import find, outside
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import CHECKPOINT_VERSION
@@ -168,6 +169,9 @@ def _run_group(
     for config, rundir, given in zip(configs, dirs, overrides, strict=True):
         rundir.begin(config, given)
         rundir.set_status("running")
+        record = find(config) if outside(config) else None
+        if record is not None:
+            write_json(rundir / "leaks.json", record)
     parts = assemble(configs, [rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
         _announce(parts, r, rundir)

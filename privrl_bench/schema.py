@@ -769,6 +769,15 @@ class RunConfig:
 # algo=<name> -> the algorithm that answers prompts under this name, where env.kind=text
 TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
 
+# algo=<name> from outside the package -> its module, with ALGORITHM and CONFIG as our own have
+ALGO_MODULES: dict[str, str] = {}
+
+
+def algo_module(name: str) -> str:
+    """The module behind algo=<name>."""
+    return ALGO_MODULES.get(name, f"privrl_bench.algos.{name}")
+
+
 ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {
     "dppg": DppgConfig,
     "ppo": PpoConfig,

@@ -79,10 +79,12 @@ class Session:
                 state.tensors[name][r] = x
         after = parts.algo.actor(state)
         self.state = state
+        measured = parts.algo.metrics(state) or [{} for _ in parts.configs]
         self.diagnostics = [
             {
                 "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
                 "policy/norm": float(torch.linalg.vector_norm(after[r])),
+                **measured[r],
                 **seen[r],
             }
             for r in range(len(parts.configs))

@@ -24,6 +24,7 @@ from privrl_bench.log.samples import before_and_after
 from privrl_bench.log.wandb_mirror import WandbMirror
 from privrl_bench.measure import MSPBE, RETURN
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.policy_file import policy_content
 from privrl_bench.rows import Rows, eval_row
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
@@ -400,23 +401,9 @@ class Training:
         self._leave(r, RunResult("done", "", rundir.path, summary))
 
     def _policy(self, r: int) -> dict[str, Any]:
-        """What may leave: released parameters and public constants (plus declared caveats' values)."""
-        env = self.config.env
-        content: dict[str, Any] = {
-            "actor": self.parts.algo.actor(self.session.state)[r].clone(),
-            "algo": asdict(self.config.algo),
-            "env": asdict(env),
-            "guarantee": self.parts.plan.guarantee(r, self.session.releases(r)).to_dict(),
-        }
-        if env.obs_scaling == "running":
-            saved = self.session.rollout.scaler.get_state()
-            content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
-            content["running_obs_var"] = saved["obs_var"][r].mean(0)
-        scaling = self.parts.algo.scaling(self.session.state)
-        if scaling is not None and scaling.obs_mean is not None and scaling.obs_std is not None:
-            content["private_obs_mean"] = scaling.obs_mean[r].clone()
-            content["private_obs_std"] = scaling.obs_std[r].clone()
-        return content
+        """What may leave, with its guarantee."""
+        guarantee = self.parts.plan.guarantee(r, self.session.releases(r))
+        return policy_content(self.session, r) | {"guarantee": guarantee.to_dict()}
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
         """The replicas that are left do not finish."""

@@ -1,6 +1,7 @@
 """The algorithms: `algo=<name>` is the module `algos/<name>.py` and the group file `conf/algo/<name>.yaml`.
 
-The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings.
+The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings. An algorithm from outside
+the package has its module in `schema.ALGO_MODULES` and its YAML in a folder that `--config-dir` names.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from privrl_bench.schema import algo_module
+
 if TYPE_CHECKING:
     from privrl_bench.algos.base import Algorithm
 
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class behind `algo=<name>`; it is called with the settings and a `base.Setup`."""
-    found: type[Algorithm] = importlib.import_module(f"privrl_bench.algos.{name}").ALGORITHM
+    found: type[Algorithm] = importlib.import_module(algo_module(name)).ALGORITHM
     return found

@@ -125,6 +125,13 @@ class Algorithm(ABC):
         """Further work on released things and public simulators only. Default: none."""
         return state
 
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """Declared metrics of each replica's state, from `state` and public data only. Default: none.
+
+        They may leave the machine. What is computed from users' data goes to `Contribution.diagnostics`.
+        """
+        return []
+
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
         """Write replica r's released parameters as other tools load them; returns what. Default: nothing."""
         return []

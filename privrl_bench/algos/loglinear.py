@@ -17,6 +17,7 @@ of its authors' code: the raw feature where the score has the feature minus its 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -108,8 +109,11 @@ class LogLinear(Algorithm):
     def learning_rate(self, round_index: int) -> float:
         """eta of a round."""
         config = self.config
-        lr = config.lr / config.lr_division ** (round_index // config.lr_every)
-        return max(lr, config.lr_floor)
+        try:
+            divisor = config.lr_division ** (round_index // config.lr_every)
+        except OverflowError:  # after so many rounds
+            divisor = math.inf
+        return max(config.lr / divisor, config.lr_floor)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One gradient for each user.

@@ -155,7 +155,7 @@ class ModelBased(Algorithm):
         inputs = torch.cat([users.obs, action], dim=-1)
         return inputs, self.ensemble.target(users.obs, users.next_obs, users.rewards)
 
-    def looks(self, state: State) -> list[dict[str, float]]:
+    def metrics(self, state: State) -> list[dict[str, float]]:
         """The public loss of each replica's model when it was last measured."""
         return [{"model/public_loss": float(x)} for x in state.tensors["loss"]]
 

@@ -103,7 +103,7 @@ class Mopo(ModelBased):
         beside |= self._keep(state.tensors, users, order)
         valid = torch.ones(len(old), 1, dtype=torch.bool)
         rows_ = {"model": (now - old)[:, None]}
-        return Contribution(rows_, valid, {POOLED: beside}, self.looks(state))
+        return Contribution(rows_, valid, {POOLED: beside})
 
     def _keep(
         self, tensors: dict[str, Tensor], users: UserBatch, order: Tensor

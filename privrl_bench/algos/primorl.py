@@ -119,7 +119,7 @@ class Primorl(ModelBased):
         beside = {}
         if config.rollout_start == "private":
             beside[PRIVATE_STARTS] = {"starts": self._private_starts(state, users, streams)}
-        return Contribution(named, valid, beside, self.looks(state))
+        return Contribution(named, valid, beside)
 
     def _private_starts(self, state: State, users: UserBatch, streams: list[Streams]) -> Tensor:
         """[R, B, D] states of this round's users; those of the round before where nobody joined."""

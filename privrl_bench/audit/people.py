@@ -153,3 +153,56 @@ class OtherAnswer:
             seen[place][seen.shape[-1] - mask.shape[-1] + half :] = False
             scores[place] = 50.0 - scores[place]
         return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)
+
+
+class OtherStart:
+    """Slots of compiled episodes, of which one place begins in another state while `present`.
+
+    Args:
+        slots: of `episodes.player`, whose state is in arrays; their `reset` is wrapped.
+        slot: the user's place.
+        person: null | crafted. A null person's state is not finite.
+    """
+
+    def __init__(self, slots: Any, slot: int, person: str):
+        self.present = False
+        self._reset, self._slots = slots.reset, slots
+        self._slot, self._person = slot, person
+        slots.reset = self.reset
+
+    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+        """See `Slots.reset`."""
+        obs: np.ndarray = self._reset(indices, seeds)
+        own = indices == self._slot
+        if self.present and own.any():
+            state = self._slots.inside()[0]
+            state[:, self._slot] *= np.nan if self._person == NULL else -3.0
+            obs[own] = self._slots.observe(state[:, [self._slot]])
+        return obs
+
+
+class OtherPrompt:
+    """Answers to prompts, of which one is another while `present`; stands for `text_rollout.Answerer`.
+
+    Args:
+        answers: the real one.
+        slot: the user's place in replica 0.
+    """
+
+    def __init__(self, answers: Any, slot: int):
+        self.present = False
+        self.task = answers.task
+        self._answers, self._slot = answers, slot
+
+    def batch(self, actor: Any, prompts: Any, sources: Any, users: int) -> TextBatch:
+        """See `Answerer.batch`."""
+        if self.present and len(prompts[0]) > self._slot:
+            own = list(prompts[0])
+            told = own[self._slot]
+            # Other words of the same vocabulary, and fewer or more of them within the public width.
+            other = [token + 1 if token == min(told) else min(told) for token in told]
+            longer = len(told) < self.task.width
+            own[self._slot] = [*other, other[0]] if longer else other[:-1] or other
+            prompts = [own, *prompts[1:]]
+        batch: TextBatch = self._answers.batch(actor, prompts, sources, users)
+        return batch

@@ -9,6 +9,8 @@ from typing import Any
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import shown_epsilon
 
+UNREVIEWED = "unreviewed"  # a status, and the note that says why
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -37,8 +39,10 @@ class Unit:
 class Guarantee:
     """(epsilon, delta), for whom, under which adjacency, and what is outside it.
 
-    Status: `formal` when a theorem covers everything released, given what `notes` say; `heuristic` when
-    epsilon is the accountant's number but `caveats` name what it does not cover; `none`: there is no bound.
+    Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the
+    note of this name says that this version of an algorithm from outside the package has not passed the leak
+    test; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not cover;
+    `none`: there is no bound.
     """
 
     epsilon: float
@@ -51,10 +55,12 @@ class Guarantee:
 
     @property
     def status(self) -> str:
-        """formal | heuristic | none."""
+        """formal | unreviewed | heuristic | none."""
         if not self.epsilon < math.inf:  # infinite, or no number at all
             return "none"
-        return "heuristic" if self.caveats else "formal"
+        if self.caveats:
+            return "heuristic"
+        return UNREVIEWED if UNREVIEWED in self.notes else "formal"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `summary.json`; caveats as "name: reason" lines."""

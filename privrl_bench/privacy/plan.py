@@ -76,6 +76,7 @@ from privrl_bench.privacy.rows import (
     Contribution,
     Released,
     block_multipliers,
+    check_private,
     on_grid,
 )
 from privrl_bench.privacy.smooth import noise_factor, require_admissible
@@ -329,11 +330,13 @@ class PrivacyPlan:
         post-processing of what devices showed (`begin_local`).
 
         Raises:
-            PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, a contribution
-                used twice, a round out of order, or more rounds than planned.
+            PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, diagnostics under
+                a name that may leave, a contribution used twice, a round out of order, or more rounds than
+                planned.
         """
         if round_index >= self.rounds:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
+        check_private(contribution.diagnostics)
         rows, valid, bypass = contribution.take()
         self._check(rows, valid, bypass)
         if round_index <= self._last_round:
@@ -462,8 +465,9 @@ class PrivacyPlan:
         sums = self._sums[r]
         if self._noises[r].name == "seeded":  # after a restart it can be drawn again
             for index in sums.leaving(round_index):
-                if index not in sums.kept:
-                    sums.kept[index] = self._joining(r, index, self.ledgers[r].attempts(index) - 1)
+                made = self.ledgers[r].attempts(index)
+                if index not in sums.kept and made:  # a round without a line added no noise
+                    sums.kept[index] = self._joining(r, index, made - 1)
         return sums.change(round_index, self._joining(r, round_index, attempt))
 
     def _intend(self, round_index: int) -> dict[int, int]:

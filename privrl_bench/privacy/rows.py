@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Contribution:
         rows: block name -> [R, U, P_b].
         valid: [R, U] bool; rows of other users are zeroed.
         bypass: caveat name -> tensors that skip clip and noise.
-        diagnostics: private metrics of each replica, for the local log only.
+        diagnostics: metrics of each replica that are declared as private, for the local log only.
         smooth: [R] smooth bound on the local sensitivity of everybody's one row (`mechanism=smooth` only);
             private, and never logged.
     """
@@ -85,6 +86,22 @@ class Contribution:
             raise PrivacyError("this contribution was released already; a user counts once")
         content, self._content = self._content, None
         return content
+
+
+def check_private(diagnostics: list[dict[str, float]]) -> None:
+    """Refuse metrics of users' data under a name that may leave the machine.
+
+    Raises:
+        PrivacyError: a name is not a declared metric with visibility `private`.
+    """
+    for name in dict.fromkeys(name for one in diagnostics for name in one):
+        metric = METRICS.get(name)
+        if metric is None or metric.visibility != "private":
+            what = "is not declared" if metric is None else f"is {metric.visibility}"
+            raise PrivacyError(
+                f"diagnostics are computed from users' data, and the metric {name!r} {what}; use a metric "
+                "that metrics.py declares as private, or Algorithm.metrics for released and public data"
+            )
 
 
 _GATE = object()

@@ -13,7 +13,8 @@ from privrl_bench.algos.dppg_text import DppgText
 from privrl_bench.algos.text_local import Descent, Lessons
 from privrl_bench.assemble import assemble
 from privrl_bench.audit.canary import attack
-from privrl_bench.audit.leaks import find_leaks, shrink
+from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.shrink import shrink
 from privrl_bench.config import compose, text_versions
 from privrl_bench.errors import ConfigError
 from privrl_bench.run import run
@@ -369,7 +370,7 @@ def test_the_version_for_texts_is_chosen_by_the_environment():
 
 
 def test_no_path_around_the_gate(texts):
-    report = find_leaks(shrink(config_of(texts, "dppg", *BOTH))[0])
+    report = find_leaks(shrink(config_of(texts, "dppg", *BOTH))[0], late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
     assert report.compared > 100
 
@@ -396,7 +397,7 @@ class Adaptive(DppgText):
 @pytest.mark.parametrize("wrong", [Whitening, Adaptive])
 def test_what_trl_does_is_found(texts, wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algos.dppg_text.ALGORITHM", wrong)
-    report = find_leaks(shrink(config_of(texts, "dppg"))[0], later=1)
+    report = find_leaks(shrink(config_of(texts, "dppg"))[0], later=1, late=False)
     assert not report.ok
     assert report.undeclared
 

@@ -4,7 +4,8 @@ import torch
 from text_runs import ABSENT, NEW, config_of, learned, session
 
 from privrl_bench.algos.ppo_text import whitened
-from privrl_bench.audit.leaks import find_leaks, shrink
+from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.shrink import shrink
 
 
 def test_advantages_are_whitened_over_the_batch():
@@ -57,7 +58,7 @@ def test_a_round_with_a_broken_score_is_skipped(texts):
 
 
 def test_everything_is_outside_the_gate(texts):
-    report = find_leaks(shrink(config_of(texts, "ppo"))[0])
+    report = find_leaks(shrink(config_of(texts, "ppo"))[0], late=False)
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.ok

@@ -15,9 +15,10 @@ from privrl_bench.algos.pooled import POOLED
 from privrl_bench.algos.replay import ReplayConfig
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import cli
-from privrl_bench.audit.leaks import find_leaks, main, shrink
+from privrl_bench.audit.compare import distance
+from privrl_bench.audit.leaks import find_leaks, main
 from privrl_bench.audit.people import CRAFTED, NULL, OtherPerson
-from privrl_bench.audit.worlds import distance
+from privrl_bench.audit.shrink import shrink
 from privrl_bench.config import algo_schema, choices, compose, has_texts
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
@@ -51,9 +52,14 @@ def changed(*words, algo=None, env=None, privacy=None):
     )
 
 
+def formal_small():
+    """DPPG without caveats, small."""
+    return changed(algo={"critic": "none"}, env={"user": "fresh"})
+
+
 def assert_as_declared(config, user=0):
     """Found is declared is what `assemble` says; nothing else; the test had power."""
-    report = find_leaks(config, user=user)
+    report = find_leaks(config, user=user, late=False)
     plan = assemble([config], [None]).plan
     assert not report.powerless
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
@@ -165,7 +171,7 @@ def chained(*words, env="chain"):
     ids=str,
 )
 def test_evaluating_a_policy_opens_no_path(words):
-    report = find_leaks(chained(*words))
+    report = find_leaks(chained(*words), late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
     assert report.compared > 10
 
@@ -192,7 +198,7 @@ class Counted(DpLsw):
 
 def test_counts_that_stay_behind_are_found(monkeypatch):
     monkeypatch.setattr("privrl_bench.algos.dp_lsw.ALGORITHM", Counted)
-    report = find_leaks(chained("algo=dp_lsw"))
+    report = find_leaks(chained("algo=dp_lsw"), late=False)
     assert "state counts" in report.undeclared
 
 
@@ -213,7 +219,7 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
         boxes = issubclass(algo_schema(algo), ReplayConfig) and algo != DqnReplayConfig.name
         env = "pendulum" if boxes else "cartpole"
         config = base(f"algo={algo}", f"env={env}")
-    report = find_leaks(config)
+    report = find_leaks(config, late=not algo_schema(algo).texts)
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)
     assert report.open == (report.status == "none")
@@ -251,7 +257,7 @@ def test_reinforce_opens_no_path(words):
 
 
 def test_reinforce_without_a_mechanism_is_open():
-    report = find_leaks(base("algo=reinforce", "env=cartpole", "privacy=none"))
+    report = find_leaks(base("algo=reinforce", "env=cartpole", "privacy=none"), late=False)
     assert report.open
     assert report.ok
     assert report.status == "none"
@@ -259,7 +265,7 @@ def test_reinforce_without_a_mechanism_is_open():
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
 def test_pooled_training_is_outside_the_gate(algo):
-    report = find_leaks(changed(f"algo={algo}", env={"user": "fresh"}))
+    report = find_leaks(changed(f"algo={algo}", env={"user": "fresh"}), late=False)
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.verdict() == "none: not private, everything is outside the gate; 1 path found"
@@ -268,7 +274,7 @@ def test_pooled_training_is_outside_the_gate(algo):
 @pytest.mark.parametrize("algo", ["sac", "ddpg"])
 def test_a_memory_of_everybodys_steps_is_outside_the_gate(algo):
     words = (f"algo={algo}", "env=pendulum", "algo.batch=8", "algo.updates=0.1")
-    report = find_leaks(changed(*words, env={"user": "fresh"}))
+    report = find_leaks(changed(*words, env={"user": "fresh"}), late=False)
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.ok
@@ -291,7 +297,7 @@ def test_training_on_a_dataset_opens_no_path(sets, words):
 def test_start_states_of_private_trajectories_are_a_path(sets, place):
     words = (f"data.id={sets}", *OFFLINE, "algo.rollout_start=private")
     config = replace(base("algo=primorl", *words), rounds=6)
-    report = find_leaks(config, *place)
+    report = find_leaks(config, *place, late=False)
     assert set(report.found) == set(report.declared) == {"private start states"}
     assert report.verdict() == "heuristic: 1 path past the gate, all declared"
     assert any("actor" in name for name in report.reached)
@@ -307,7 +313,7 @@ def test_people_who_keep_what_they_did_open_no_path(words, place):
     more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
     run = compose([*SMALL, "algo=dqn", *words, *more])
     config = shrink(run, frozenset({"algo.new_users"}), rounds=6, users=9)[0]
-    report = find_leaks(config, *place, later=3)
+    report = find_leaks(config, *place, later=3, late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
     assert report.compared > 100
 
@@ -317,7 +323,9 @@ def test_people_who_keep_what_they_did_open_no_path(words, place):
 )
 def test_noise_on_transitions_is_outside_the_gate(words):
     config = base("algo=dqn_replay", "env.max_episode_steps=64", *words, "algo.batch=8")
-    report = find_leaks(replace(config, privacy=replace(config.privacy, users_per_round=2)))
+    report = find_leaks(
+        replace(config, privacy=replace(config.privacy, users_per_round=2)), late=False
+    )
     assert POOLED in report.found
     assert report.ok, report.lines()
     noisy = config.privacy.mechanism == "per_transition"
@@ -352,13 +360,15 @@ class Remembering(Dqn):
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
 def test_rows_that_mix_people_are_found(wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algos.dqn.ALGORITHM", wrong)
-    report = find_leaks(shrink(compose([*SMALL, "algo=dqn", "algo.new_users=2"]))[0])
+    report = find_leaks(shrink(compose([*SMALL, "algo=dqn", "algo.new_users=2"]))[0], late=False)
     assert not report.ok
     assert report.undeclared
 
 
 def test_pooled_training_on_a_dataset_is_outside_the_gate(sets):
-    report = find_leaks(base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"))
+    report = find_leaks(
+        base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"), late=False
+    )
     assert set(report.found) == {"pooled training"}
     assert report.open
     assert report.ok
@@ -382,7 +392,7 @@ def test_environments(env):
 
 @pytest.mark.parametrize("noise", [{"z": 0.0}, {"noise": "secure"}, {"z": 3.0}])
 def test_the_noise_does_not_matter(noise):
-    report = find_leaks(changed(privacy=noise, env={"user": "fresh"}))
+    report = find_leaks(changed(privacy=noise, env={"user": "fresh"}), late=False)
     assert set(report.found) == {CRITIC}
     assert report.ok
     assert report.status == ("none" if noise.get("z") == 0 else "heuristic")
@@ -391,7 +401,7 @@ def test_the_noise_does_not_matter(noise):
 @pytest.mark.parametrize(("index", "user"), [(0, 0), (0, 2), (3, 1)])
 def test_any_user_of_any_round(index, user):
     config = changed(env={"obs_scaling": "running"})
-    report = find_leaks(config, index, user)
+    report = find_leaks(config, index, user, late=False)
     assert set(report.found) == {CRITIC, CARRIED, OBS}
     assert {seen.round for seen in report.found.values()} == {index}
 
@@ -404,7 +414,7 @@ def test_bad_users_of_others_do_not_disturb_it():
         "env.user=fresh",
         "algo.critic=shared",
     )
-    reports = [find_leaks(base(*words), user=user) for user in range(3)]
+    reports = [find_leaks(base(*words), user=user, late=False) for user in range(3)]
     assert all(report.undeclared == () for report in reports)
     assert any(report.ok for report in reports)
 
@@ -418,7 +428,7 @@ def test_a_test_that_could_not_find_anything_says_so():
         "env.user=fresh",
         "algo.critic=shared",
     )
-    reports = [find_leaks(base(*words), user=user) for user in range(3)]
+    reports = [find_leaks(base(*words), user=user, late=False) for user in range(3)]
     report = next(report for report in reports if report.powerless)
     assert not report.ok
     assert "no power" in report.verdict()
@@ -428,7 +438,7 @@ def test_a_test_that_could_not_find_anything_says_so():
 
 
 def test_missing_caveats_fail():
-    report = find_leaks(changed(algo={"critic": "private"}, env={"user": "fresh"}))
+    report = find_leaks(changed(algo={"critic": "private"}, env={"user": "fresh"}), late=False)
     wrong = replace(report, declared=(CRITIC,))
     assert wrong.missing == (CRITIC,)
     assert not wrong.ok
@@ -439,7 +449,7 @@ def test_simulators_that_the_seed_does_not_determine_are_refused():
     words = ("env=gym", "env.id=my_pkg:Clock-v0", "+env.kwargs.drift=true")
     for user in ("segment", "fresh"):
         with pytest.raises(ConfigError, match="not determined"):
-            find_leaks(changed(*words, env={"user": user}))
+            find_leaks(changed(*words, env={"user": user}), late=False)
 
 
 # --- the other person

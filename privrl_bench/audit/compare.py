@@ -1,0 +1,213 @@
+"""Bit-for-bit comparison of what two worlds of the leak test made, and what of it may leave a run."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench import policy_file
+from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
+from privrl_bench.metrics import METRICS
+from privrl_bench.rows import eval_row
+from privrl_bench.session import Session
+from privrl_bench.values import ValueEvaluation
+
+SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
+# What a rollout carries to later rounds: start of the tensor's name -> name of the path.
+_CARRIED = {
+    "scaler.obs": RUNNING_OBS,
+    "scaler.return": RUNNING_REWARD,
+    "scaler.running_return": RUNNING_REWARD,
+}
+OTHER_REPLICA = "another replica's"  # before the tensor: of the runs that are trained beside
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tensor that depends on the user although nothing but the release may.
+
+    Attributes:
+        path: what it is a part of: a caveat's name, or stage and tensor where no caveat is known.
+        tensor: the tensor's name.
+        round: where it was seen, from 0.
+        size: largest absolute difference, in the tensor's unit; infinity for other shapes.
+        person: null | crafted.
+    """
+
+    path: str
+    tensor: str
+    round: int
+    size: float
+    person: str
+
+
+def distance(a: Tensor | None, b: Tensor | None) -> float | None:
+    """Largest absolute difference; None if equal, where NaN equals NaN, and other shapes never do."""
+    if a is None or b is None or a.shape != b.shape:
+        return float("inf")
+    if a.dtype == b.dtype and torch.equal(a, b):
+        return None
+    a, b = a.double(), b.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    if bool(same.all()):
+        return None
+    return float((a - b).abs()[~same].nan_to_num(nan=float("inf")).max())
+
+
+def without(x: Tensor, u: int) -> Tensor:
+    """[R, U, ...] without a place."""
+    return torch.cat([x[:, :u], x[:, u + 1 :]], dim=1)
+
+
+def pairs(
+    a: Tensor | None, b: Tensor | None, own: int | None, by_replica: bool
+) -> Iterator[tuple[bool, float | None]]:
+    """Distances of two tensors: (whether it is of replicas 1 and later, distance or None).
+
+    Args:
+        a, b: [R, ...] with `by_replica`.
+        own: the user's place in replica 0, which is left out; [R, U, ...] then.
+        by_replica: replica 0, which the user is in, and the others are compared apart.
+    """
+    if not by_replica or a is None or b is None:
+        yield False, distance(a, b)
+        return
+    first, other = a[:1], b[:1]
+    if own is not None:
+        first, other = without(first, own), without(other, own)
+    yield False, distance(first, other)
+    if len(a) > 1 or len(b) > 1:
+        yield True, distance(a[1:], b[1:])
+
+
+class Stages:
+    """What the stages of a world made last, and how that differs from its model's.
+
+    Args:
+        model: to compare with; None: nothing is compared.
+        person: who is in the user's place.
+    """
+
+    def __init__(self, model: Stages | None, person: str):
+        self.differences: list[Difference] = []
+        self.compared = 0
+        self._model, self._person = model, person
+        self._seen: dict[str, dict[str, Tensor]] = {}
+
+    def meet(
+        self,
+        index: int,
+        stage: str,
+        tensors: dict[str, Tensor],
+        path: str | None = None,
+        own: int | None = None,
+        by_replica: bool = True,
+    ) -> None:
+        """Show what a stage made; compare it with the model's.
+
+        Args:
+            index: the round.
+            stage: name of the stage.
+            tensors: [R, ...] by name.
+            path: the caveat's name, if the stage is one.
+            own: the user's place in replica 0, which may differ; [R, U, ...] then.
+            by_replica: the replicas are compared apart; else tensors may have any shape.
+        """
+        self._seen[stage] = {name: x.detach().clone() for name, x in tensors.items()}
+        if self._model is None:
+            return
+        there = self._model._seen.get(stage, {})
+        for name in {**there, **tensors}:
+            for elsewhere, size in pairs(there.get(name), tensors.get(name), own, by_replica):
+                self.compared += 1
+                if size is None:
+                    continue
+                label = f"{stage} {name}"
+                if elsewhere:
+                    label = where = f"{OTHER_REPLICA} {label}"
+                elif own is not None and stage in ("users", "rows"):
+                    label = where = f"{SAME_ROUND} {label}"
+                elif stage == "rollout":
+                    known = (p for s, p in _CARRIED.items() if name.startswith(s))
+                    where = next(known, CARRIED_OVER)
+                else:
+                    where = path or label
+                self.differences.append(Difference(where, label, index, size, self._person))
+
+
+def padded(name: str, x: Tensor, steps: int, limit: int) -> Tensor:
+    """A tensor of a checkpoint without telling how many steps the longest user took.
+
+    Args:
+        name: of the tensor.
+        x: [R, U, t, ...] where time is padded to what was needed.
+        steps: T, of users who keep what they did.
+        limit: steps of an episode at most, which a slot's history has.
+    """
+    people = name.startswith("people.")
+    if not (people or name == "history"):
+        return x
+    short = (*[0, 0] * (x.dim() - 3), 0, max((steps if people else limit) - x.shape[2], 0))
+    return torch.nn.functional.pad(x, short)
+
+
+# --- what may leave a run, as tensors
+
+
+def as_bytes(value: Any) -> Tensor:
+    """A file's bytes, or those of the JSON of anything else."""
+    data = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=repr)
+    raw = data if isinstance(data, bytes) else data.encode()
+    return torch.from_numpy(np.frombuffer(raw, np.uint8).copy())
+
+
+def metrics_that_leave(rows: list[dict[str, float]]) -> dict[str, Tensor]:
+    """[R] of each metric of a round that is not private (undeclared ones are not)."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: torch.tensor([row.get(name, torch.nan) for row in rows], dtype=torch.float64)
+        for name in names
+        if name not in METRICS or METRICS[name].visibility != "private"
+    }
+
+
+def evaluation_content(session: Session) -> dict[str, Tensor]:
+    """[R, ...] what an evaluation finds: returns and lengths, metrics, texts.
+
+    The metrics are those that the learning curve is drawn from.
+    """
+    found = session.evaluate()
+    content = metrics_that_leave([eval_row(one) for one in found])
+    played = [one for one in found if not isinstance(one, ValueEvaluation)]
+    if played:
+        content["returns"] = torch.stack([torch.from_numpy(one.returns) for one in played])
+        content["lengths"] = torch.stack([torch.from_numpy(one.lengths) for one in played])
+        texts = [as_bytes(one.samples) for one in played]
+        content["samples"] = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    return content
+
+
+def policy_tensors(session: Session, r: int) -> dict[str, Tensor]:
+    """What `policy.pt` of replica r would hold, by key."""
+    content = policy_file.policy_content(session, r)
+    return {k: x if isinstance(x, Tensor) else as_bytes(x) for k, x in content.items()}
+
+
+def exported(session: Session, r: int) -> dict[str, Tensor]:
+    """The bytes of every file that `Algorithm.export` writes for replica r."""
+    with tempfile.TemporaryDirectory(prefix="privrl_bench_") as name:
+        folder = Path(name)
+        session.parts.algo.export(session.state, r, folder)
+        return {
+            path.relative_to(folder).as_posix(): as_bytes(path.read_bytes())
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }

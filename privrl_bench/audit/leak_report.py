@@ -1,0 +1,128 @@
+"""What the leak test found in one configuration, and its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from privrl_bench.audit.compare import Difference
+from privrl_bench.audit.visits import UP_TO, Visit
+
+
+@dataclass(frozen=True)
+class LeakReport:
+    """What the test found in one configuration.
+
+    Attributes:
+        label: algorithm and environment.
+        status: formal | unreviewed | heuristic | none, as the configuration declares it.
+        round, user: where the worlds differ in the first visit, from 0.
+        last: the last round that it compared.
+        visits: the further ones, at other rounds.
+        replicas: runs that were trained together; the user is in the first.
+        compared: number of comparisons of two tensors.
+        declared: names of the caveats.
+        open: everything is outside the gate by declaration (privacy=none).
+        found: name of a path -> the first difference on it.
+        reached: tensors of later rounds that differ when the paths are left as they are.
+        powerless: reasons why the test could not have found anything; empty if it could.
+        not_covered: what the test does not see.
+    """
+
+    label: str
+    status: str
+    round: int
+    user: int
+    last: int
+    visits: tuple[Visit, ...]
+    replicas: int
+    compared: int
+    declared: tuple[str, ...]
+    open: bool
+    found: dict[str, Difference]
+    reached: tuple[str, ...]
+    powerless: tuple[str, ...]
+    not_covered: tuple[str, ...]
+
+    @property
+    def undeclared(self) -> tuple[str, ...]:
+        """Paths that the configuration does not name."""
+        return () if self.open else tuple(n for n in self.found if n not in self.declared)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Caveats that no difference stands for."""
+        return tuple(name for name in self.declared if name not in self.found)
+
+    @property
+    def ok(self) -> bool:
+        """Whether what was found is exactly what is declared."""
+        return not (self.undeclared or self.missing or self.powerless)
+
+    def verdict(self) -> str:
+        """One line."""
+        if self.powerless:
+            hint = " (--round or --user chooses another; round 0 has the policy before any noise)"
+            return f"no power: {'; '.join(self.powerless)}{hint}"
+        wrong = []
+        if self.undeclared:
+            wrong.append(f"undeclared paths around the gate: {', '.join(self.undeclared)}")
+        if self.missing:
+            wrong.append(f"declared, no difference found: {', '.join(self.missing)}")
+        if wrong:
+            return f"{self.status}, but {'; '.join(wrong)}"
+        count = f"{len(self.found)} path{'s' if len(self.found) != 1 else ''}"
+        if self.open:
+            return f"{self.status}: not private, everything is outside the gate; {count} found"
+        if self.found:
+            return f"{self.status}: {count} past the gate, all declared"
+        return f"{self.status}: no path around the gate"
+
+    def lines(self) -> list[str]:
+        """The report for a terminal."""
+        lines = [
+            f"leaks   {self.label}, user {self.user} of round {self.round} crafted and null; rounds "
+            f"{self.round} to {self.last} compared bit for bit: {self.compared} pairs of tensors"
+        ]
+        for text in self._elsewhere():
+            lines.append(f"  also    {text}")
+        for name, seen in self.found.items():
+            label = "declared" if name in self.declared else "covered by not private"
+            label = "UNDECLARED" if name in self.undeclared else label
+            what = f"{seen.tensor} ".removeprefix(f"{name} ")
+            lines.append(
+                f"  found   {name}: {what}in round {seen.round} differs by {seen.size:.2g} "
+                f"({label}; {seen.person} user)"
+            )
+        lines += [f"  missing {name}: declared, no difference found" for name in self.missing]
+        if self.reached:
+            more = f" and {len(self.reached) - 6} more" if len(self.reached) > 6 else ""
+            lines.append(f"  reaches {', '.join(self.reached[:6])}{more}")
+        lines += [f"  not covered: {what}" for what in self.not_covered]
+        return [*lines, f"verdict  {self.verdict()}"]
+
+    def _elsewhere(self) -> list[str]:
+        """What was compared beside the first rounds, in words."""
+        found = []
+        if self.replicas > 1:
+            found.append(f"{self.replicas} runs trained together, the user in the first")
+        if any(visit.compiled for visit in self.visits):
+            found.append("episodes in compiled code, which begin in another state")
+        moved = [visit for visit in self.visits if visit.moved]
+        if moved:
+            last, *late = moved
+            rounds = ", ".join(f"{visit.start} to {visit.end - 1}" for visit in late)
+            found.append(
+                f"rounds {last.start} to {last.end - 1} of {last.planned} planned; moved to rounds {rounds}: "
+                f"around multiples of every period up to {UP_TO}"
+            )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return asdict(self) | {
+            "undeclared": self.undeclared,
+            "missing": self.missing,
+            "ok": self.ok,
+            "verdict": self.verdict(),
+        }

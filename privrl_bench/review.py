@@ -1,0 +1,124 @@
+"""Algorithms from outside the package: their runs are `unreviewed` until the leak test has passed.
+
+`privrl-audit leaks` writes a record when such an algorithm passes. Training looks for it in `FOLDER`, below the
+working directory. A record is for one configuration (any seed and z), one version of the algorithm's source,
+and one version of this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.algos import algorithm
+from privrl_bench.identity import digest
+from privrl_bench.privacy.guarantee import UNREVIEWED
+from privrl_bench.rundir import write_json
+from privrl_bench.schema import RunConfig
+
+FOLDER = Path("outputs/reviews")
+_OURS = "privrl_bench"
+
+
+def outside(config: RunConfig) -> bool:
+    """Whether the algorithm's class is defined outside the package."""
+    return algorithm(config.algo.name).__module__.partition(".")[0] != _OURS
+
+
+def subject(config: RunConfig) -> dict[str, str] | None:
+    """What a record is about; None: the algorithm's source cannot be read.
+
+    Args:
+        config: the run's as it was composed. Seed and z do not matter.
+    """
+    source = _source_digest(config)
+    if source is None:
+        return None
+    return {
+        "algorithm": config.algo.name,
+        "configuration": digest(config, ("seed", "privacy.z")),
+        "source": source,
+        "version": _version(),
+    }
+
+
+def find(config: RunConfig) -> dict[str, Any] | None:
+    """The record of a passed leak test of this configuration and version; None: there is none."""
+    about = subject(config)
+    if about is None:
+        return None
+    try:
+        record = json.loads(_path(about).read_text())
+    except (OSError, ValueError):
+        return None
+    passed = isinstance(record, dict) and record.get("ok") is True
+    return record if passed and about.items() <= record.items() else None
+
+
+def write(config: RunConfig, verdict: str, lines: list[str]) -> Path | None:
+    """Record that the leak test has passed; returns the file. None: the source cannot be read.
+
+    Args:
+        config: the run's as it was composed, not with the sizes of the test.
+        verdict: of the test.
+        lines: the whole report.
+    """
+    about = subject(config)
+    if about is None:
+        return None
+    path = _path(about)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(path, about | {"ok": True, "verdict": verdict, "date": date, "report": lines})
+    return path
+
+
+def note(config: RunConfig) -> dict[str, str]:
+    """The note that makes a guarantee `unreviewed`, or nothing."""
+    if not outside(config) or find(config) is not None:
+        return {}
+    return {
+        UNREVIEWED: f"algo={config.algo.name} is from outside {_OURS}, and no passed leak test of this "
+        f"configuration and version is in {FOLDER}: run `privrl-audit leaks` with the same words"
+    }
+
+
+def _path(about: dict[str, str]) -> Path:
+    return (
+        FOLDER
+        / f"{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]}.json"
+    )
+
+
+def _source_digest(config: RunConfig) -> str | None:
+    """SHA-256 of the source: the top-level package or module of the algorithm, and the modules of its bases."""
+    kind = algorithm(config.algo.name)
+    modules = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
+    files: dict[str, Path] = {}
+    for name in sorted(m for m in modules if m.partition(".")[0] not in (_OURS, "builtins", "abc")):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is None:
+            return None
+        files[name] = Path(file)
+    top = sys.modules.get(kind.__module__.partition(".")[0])
+    for folder in map(Path, getattr(top, "__path__", ())):
+        files |= {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*.py"))}
+    total = hashlib.sha256()
+    for name, path in files.items():
+        try:
+            total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
+        except OSError:
+            return None
+    return total.hexdigest()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version(_OURS)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
