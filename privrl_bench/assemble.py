@@ -99,8 +99,8 @@ def unit_of(
         many = "one trajectory" if data.most == 1 else f"all of a user's (up to {data.most})"
         return Unit(f"{many} of at most {limit} steps, in any of the rounds", None)
     if poisson:
-        what = "episode" if config.user == "episode" else f"{steps} steps from a reset"
-        return Unit(f"{who} with all their rounds (each round: one {what})", None)
+        what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
+        return Unit(f"{who} with all their rounds (each round: {what})", None)
     if config.user == "segment":
         meets = (limit + steps - 2) // steps + 1
         return Unit(

@@ -48,8 +48,9 @@ ALLOWED = {
     "evaluate": {"machine", "types", "nets", "envs", "episodes", "schema", "streams"},
     "privacy": {"types", "schema", "errors", "metrics"},
     "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
+    "real_users": {"errors", "schema", "types"},
     "assemble": {
-        *("algos", "envs", "errors", "nets", "privacy", "rollout"),
+        *("algos", "envs", "errors", "nets", "privacy", "real_users", "rollout"),
         *("schema", "source", "streams", "text", "text_rollout", "types"),
     },
     "rundir": {"errors", "schema"},
@@ -88,6 +89,7 @@ ALLOWED = {
         "measure",
         "metrics",
         "privacy",
+        "real_users",
         "rundir",
         "schema",
         "session",
@@ -98,6 +100,7 @@ ALLOWED = {
         *(
             "assemble",
             "config",
+            "envs",
             "errors",
             "machine",
             "metrics",

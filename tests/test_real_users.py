@@ -129,7 +129,8 @@ def test_replicas_and_workers_play_the_same_users(log) -> None:
         assert all(users.numbers.tolist() == [[4 * i + k for k in range(4)]] * 2
                    for i, (_, users) in enumerate(seen))  # fmt: skip
         found[workers] = [sorted(who) for who, _ in seen], [tensors(users) for _, users in seen]
-        assert len({pid for *_, pid in clinic_log(log)}) == 1 + workers
+        real = {pid for options, _, pid in clinic_log(log) if options["user"] is not None}
+        assert len(real) == max(workers, 1)
     assert found[0][0] == found[2][0]
     for one, other in zip(found[0][1], found[2][1], strict=True):
         assert all(torch.equal(x, other[name]) for name, x in one.items())
@@ -195,7 +196,8 @@ def test_a_users_row_does_not_depend_on_slot_or_company() -> None:
 
     one, other = rows([3, 7, 1, 0]), rows([10, 4, 3, 7])
     for name, x in one.items():
-        assert torch.equal(x[0, :2], other[name][0, 2:]), name
+        # Equal but for how sums are rounded in other places of a tensor.
+        torch.testing.assert_close(x[0, :2], other[name][0, 2:], rtol=1e-3, atol=1e-5, msg=name)
         assert x[0, 0].any()
 
 
@@ -246,7 +248,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
         "env.user_steps=6",
         "algo.minibatches=1",
     ]
-    order = parse([*words, *more, "privacy.users_per_round=1", "name=a/b-v0"])
+    order = parse([*words, *more, "privacy.users_per_round=1", "name=clinic/ppo-v0"])
     with pytest.raises(
         ConfigError, match=r"^env: my_pkg:Clinic-v0 declares 12 users, whom training"
     ):
@@ -274,7 +276,8 @@ def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
     assert "in the order of their numbers" in guarantee.notes["users"]
     drawn = session_of(*POISSON).parts.plan.guarantee(0)
     assert drawn.unit == (
-        "one user (of 12 declared by the environment) with all their rounds (each round: one 6 steps from a reset)"
+        "one user (of 12 declared by the environment) with all their rounds (each round: 6 steps "
+        "from a reset)"
     )
     assert "drawn afresh and in secret" in drawn.notes["users"]
     assert "sampling" not in drawn.notes  # nothing is simulated
@@ -340,12 +343,12 @@ def test_the_gate_itself_lets_nobody_come_twice() -> None:
 
 
 BAD = [
-    ("DeafClinic", (), r"^env: my_pkg:DeafClinic-v0 declares 12 users, but DeafClinic.reset takes no options; "),
-    ("RealClinic", (), r"^env: my_pkg:RealClinic-v0 declares 12 users, so reset\(options=.*KeyError: 'nobody'"),
-    ("OddClinic", ("env.kwargs.declared=0",), r"^env: .*metadata\[\"users\"\]=0; allowed: an integer >= 1"),
-    ("OddClinic", ("env.kwargs.declared=2.5",), r"^env: .*metadata\[\"users\"\]=2.5; allowed"),
-    ("OddClinic", ("env.kwargs.declared=true",), r"^env: .*metadata\[\"users\"\]=True; allowed"),
-    ("OddClinic", ("env.kwargs.declared=7", "env.kwargs.users=8"), r"^env: .*=7 and is made with users=8; "),
+    ("DeafClinic", (), r"^env: my_pkg:DeafClinic-v0 declares 12 users, but DeafClinic.reset takes no"),
+    ("RealClinic", (), r"^env: my_pkg:RealClinic-v0 declares 12 users, so reset\(.*KeyError: 'nobody'"),
+    ("OddClinic", ("+env.kwargs.declared=0",), r"^env: .*metadata\[\"users\"\]=0; allowed: an integer >= 1"),
+    ("OddClinic", ("+env.kwargs.declared=2.5",), r"^env: .*metadata\[\"users\"\]=2.5; allowed"),
+    ("OddClinic", ("+env.kwargs.declared=true",), r"^env: .*metadata\[\"users\"\]=True; allowed"),
+    ("OddClinic", ("+env.kwargs.declared=7", "+env.kwargs.users=8"), r"^env: .*=7 and is made with users=8; "),
 ]  # fmt: skip
 
 
@@ -357,8 +360,8 @@ def test_an_environment_that_breaks_the_contract_is_refused(name, words, message
 
 
 def test_an_environment_may_say_that_it_has_no_users() -> None:
-    from privrl_bench.envs.registry import make_env
     from privrl_bench.envs.declared import declared_users
+    from privrl_bench.envs.registry import make_env
 
     kwargs = {"declared": None, "users": 8}
     assert declared_users(make_env(own("OddClinic", kwargs=kwargs)), "x") is None
