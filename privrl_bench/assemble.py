@@ -204,8 +204,9 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         notes["people"] = "a person's randomness is her own, whoever else played"
     elif config.privacy.sampling == "poisson":
         notes["people"] = "a user's randomness is their own, whoever else joins the round"
-    if data is None:
-        notes |= real_users.notes_of(spec, config.privacy.drawn)
+    if data is None and spec.users is not None:
+        public.append("the number of users that the environment declares")
+        notes |= real_users.notes_of(config.privacy.drawn and not config.algo.keeps)
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
         "evaluation episodes are simulated and nobody's; an environment's reset must forget the user "

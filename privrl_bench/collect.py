@@ -303,11 +303,11 @@ def collect(order: Order, root: Path) -> int:
     """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
     _check_name(order.name)
     configs = configs_of(order)
-    parts = assemble(configs[:1], [None])  # every ConfigError before a folder is made
-    if parts.spec.users is not None:
+    spec = assemble(configs[:1], [None]).spec  # every ConfigError before a folder is made
+    if spec.users is not None:
         raise ConfigError(
             "env",
-            f"{configs[0].env.label} declares {parts.spec.users} users, whom training runs would play and "
+            f"{configs[0].env.label} declares {spec.users} users, whom training runs would play and "
             "record; policy=<name> plays its simulation",
         )
     folder = root / order.name.replace("/", "-")

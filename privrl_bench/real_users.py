@@ -109,10 +109,8 @@ def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     return ""
 
 
-def notes_of(spec: EnvSpec, drawn: bool) -> dict[str, str]:
+def notes_of(drawn: bool) -> dict[str, str]:
     """What the guarantee takes for granted of an environment that declares users."""
-    if spec.users is None:
-        return {}
     who = "drawn afresh and in secret in every round" if drawn else "in the order of their numbers"
     return {
         "users": f"the environment plays user k when reset(options={{'user': k}}) says so: {who}; the order "

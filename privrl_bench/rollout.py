@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.envs.places import Places
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.envs.slots import Users
 from privrl_bench.episodes import Kept, Played, Player, as_tensors, player
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.local import LocalNoise
@@ -95,7 +95,7 @@ class _Record:
             mask=by_user(self.mask),
             valid=torch.from_numpy(valid),
             stats=stats,
-            numbers=None if numbers is None else torch.from_numpy(numbers.copy()),
+            numbers=None if numbers is None else torch.from_numpy(numbers),
         )
 
 
@@ -139,9 +139,7 @@ class Rollout:
         self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments said
         # What leaves the devices, in the same units: everything but replay reads this one.
         self._shown = self._raw if device is None else np.zeros_like(self._raw)
-        # Who is in a slot, -1: nobody. Simulated users have their slot's number.
-        self._who = np.tile(np.arange(users), (replicas, 1))
-        self._real = False  # whether they are the environment's declared users
+        self._places = Places(replicas, users, spec.users)
         self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
         self._elapsed = np.zeros((replicas, users), dtype=np.int64)
         self._return = np.zeros((replicas, users))
@@ -157,7 +155,7 @@ class Rollout:
         """Start new episodes before step t in the slots `where` [R, U] bool; observations follow."""
         seeds = []
         for r, u in zip(*np.nonzero(where), strict=True):
-            counters = [int(self._who[r, u]), int(self._episode[r, u])]
+            counters = [int(self._places.numbers[r, u]), int(self._episode[r, u])]
             if self._config.user != "segment":
                 counters.append(round_index)
             self._seeds[r, u] = self._streams[r].episode_seed("env", *counters)
@@ -166,22 +164,16 @@ class Rollout:
         self._elapsed[where] = 0
         self._return[where] = 0.0
         self.scaler.restart(where)
-        self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds, self._told(where))
+        self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds, self._places.told(where))
         if self.device is not None:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
-
-    def _told(self, where: np.ndarray) -> Users:
-        """What the environments of the slots `where` are told of the user; None: they declare none."""
-        if self._spec.users is None:
-            return None
-        return [int(k) if self._real else None for k in self._who[where]]
 
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
         _, users, steps = self.shape
         draw, drawn = self._policy.draw, []
-        for stream, who in zip(self._streams, self._who.tolist(), strict=True):
-            if self._real:
+        for stream, who in zip(self._streams, self._places.numbers.tolist(), strict=True):
+            if self._places.real:
                 each = [stream.torch("policy", round_index, max(k, 0)) for k in who]
                 drawn.append(torch.cat([draw(g, steps, 1) for g in each], dim=1))
             else:
@@ -199,10 +191,7 @@ class Rollout:
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        users = self.shape[1]
-        self._who[:], self._real = np.arange(users), False
-        active = np.arange(users)[None, :] < np.asarray(cohort)[:, None]
-        return self._act(actor, round_index, active)
+        return self._act(actor, round_index, self._places.simulate(cohort))
 
     def meet(self, actor: Tensor, round_index: int, members: list[np.ndarray]) -> UserBatch:
         """One round of the users whom the environment declares.
@@ -216,11 +205,7 @@ class Rollout:
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        self._who[:], self._real = -1, True
-        for row, who in zip(self._who, members, strict=True):
-            row[: len(who)] = who
-        active = (self._who >= 0) & (self._who < (self._spec.users or 0))
-        return self._act(actor, round_index, active)
+        return self._act(actor, round_index, self._places.seat(members))
 
     def _act(self, actor: Tensor, round_index: int, active: np.ndarray) -> UserBatch:
         """The round of the slots `active` [R, U] bool."""
@@ -280,7 +265,9 @@ class Rollout:
                         finished[r].append(float(self._return[r, u]))
                     if whole_episode:
                         going = going & ~stop
-                    elif t + 1 < steps or not self._real:  # real users are not reset for nothing
+                    elif (
+                        t + 1 < steps or not self._places.real
+                    ):  # real users are not reset for nothing
                         self._reset(stop, round_index, t + 1)
                         lost = stop & ~_finite(self._shown).all(axis=-1)
                         if lost.any() and t + 1 < steps:  # after the last step: the next user's
@@ -288,7 +275,7 @@ class Rollout:
                             self._shown[lost] = 0.0
                         begun = self.scaler.obs(self._shown, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
-        valid, numbers = active & ~bad_users, self._who if self._real else None
+        valid, numbers = active & ~bad_users, self._places.numbers if self._places.real else None
         return told.users(valid, _stats(finished, bad_users), numbers)
 
     def _at_once(
@@ -370,7 +357,7 @@ class Rollout:
         everyone = np.ones(elapsed.shape, dtype=bool)
         seeds = [int(s) for s in arrays["seeds"].reshape(-1)]
         self._raw[everyone] = self.slots.reset(
-            np.flatnonzero(everyone), seeds, self._told(everyone)
+            np.flatnonzero(everyone), seeds, self._places.told(everyone)
         )
         self._elapsed[:] = 0
         self._seeds[:] = arrays["seeds"]

@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[float, float, str]] = {
     "report": (5, 2, "tables, pictures"),
     "assemble": (4, 1, "config to parts"),
     "session": (4, 0, "one round"),
-    "real_users": (4, 1.5, "enough users?"),
+    "real_users": (3.5, 1.5, "enough users?"),
     "audit": (5, 0, "leaks, epsilon"),
     "reproduce": (0, -0.8, "papers' tables"),
     "collect": (1, -0.8, "makes datasets"),

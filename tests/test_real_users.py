@@ -274,6 +274,7 @@ def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
     )
     assert "'evaluation': True" in guarantee.notes["evaluation"]
     assert "in the order of their numbers" in guarantee.notes["users"]
+    assert "the number of users that the env" in guarantee.notes["public information"]
     drawn = session_of(*POISSON).parts.plan.guarantee(0)
     assert drawn.unit == (
         "one user (of 12 declared by the environment) with all their rounds (each round: 6 steps "
