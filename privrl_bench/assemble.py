@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from privrl_bench import real_users
 from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.algos.evaluation import EvaluationConfig
@@ -83,9 +84,14 @@ def user_steps(config: EnvConfig, spec: EnvSpec, data: Dataset | None = None) ->
 
 
 def unit_of(
-    config: EnvConfig, limit: int, steps: int, poisson: bool, data: Dataset | None = None
+    config: EnvConfig,
+    limit: int,
+    steps: int,
+    poisson: bool,
+    data: Dataset | None = None,
+    who: str = "one user",
 ) -> Unit:
-    """What one user is in words, and how many releases her data can enter.
+    """What one user is in words, and how many releases their data can enter; `who`: `EnvSpec.one_user`.
 
     An episode of `limit` steps that may begin anywhere in a segment of `steps` meets at most
     (limit + steps - 2) // steps + 1 segments.
@@ -94,42 +100,45 @@ def unit_of(
         many = "one trajectory" if data.most == 1 else f"all of a user's (up to {data.most})"
         return Unit(f"{many} of at most {limit} steps, in any of the rounds", None)
     if poisson:
-        what = "episode" if config.user == "episode" else f"{steps} steps from a reset"
-        return Unit(f"one person with all her rounds (each round: one {what})", None)
+        what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
+        return Unit(f"{who} with all their rounds (each round: {what})", None)
     if config.user == "segment":
         meets = (limit + steps - 2) // steps + 1
         return Unit(
-            f"one episode of at most {limit} steps, with every segment of {steps} steps that it "
+            f"{who}: one episode of at most {limit} steps, with every segment of {steps} steps that it "
             f"touches (up to {meets})",
             meets,
         )
     if config.user == "fresh":
-        return Unit(f"one user: {steps} steps from a reset, used once", 1)
-    return Unit(f"one whole episode of at most {steps} steps, used once", 1)
+        return Unit(f"{who}: {steps} steps from a reset, used once", 1)
+    return Unit(f"{who}: one whole episode of at most {steps} steps, used once", 1)
 
 
-def local_unit(config: EnvConfig, limit: int, steps: int, noised: bool) -> Unit:
-    """What of one user is protected by noise on her device; what she tells exactly is given.
+def local_unit(
+    config: EnvConfig, limit: int, steps: int, noised: bool, who: str = "one user"
+) -> Unit:
+    """What of one user is protected by noise on their device; what they tell exactly is given.
 
     Args:
-        noised: her rewards have noise, too.
+        noised: their rewards have noise, too.
+        who: see `unit_of`.
     """
     what = "the observations and rewards" if noised else "the observations"
-    given = "" if noised else "her rewards and "
+    given = "" if noised else "their rewards and "
     if config.user == "episode":
         return Unit(
-            f"{what} of one trajectory of at most {steps} steps, used once, given {given}when it ends",
+            f"{what} of {who}: one trajectory of at most {steps} steps, used once, given {given}when it ends",
             1,
         )
     if config.user == "fresh":
         return Unit(
-            f"{what} of one user's {steps} steps from a reset, restarts included, used once, given "
-            f"{given}when her episodes end",
+            f"{what} of {who}: {steps} steps from a reset, restarts included, used once, given "
+            f"{given}when their episodes end",
             1,
         )
     meets = (limit + steps - 2) // steps + 1
     return Unit(
-        f"{what} of one trajectory of at most {limit} steps, in up to {meets} rounds, given {given}when "
+        f"{what} of {who}: one trajectory of at most {limit} steps, in up to {meets} rounds, given {given}when "
         "it ends",
         meets,
     )
@@ -158,7 +167,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     return caveats
 
 
-def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
+def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> dict[str, str]:
     """What the guarantee takes as public or given, the noise apart."""
     notes: dict[str, str] = {}
     if config.privacy.mechanism == "none":
@@ -166,7 +175,8 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
-    if config.privacy.sampling == "poisson" and data is None:
+    bounded = config.privacy.population is not None and config.privacy.sampling == "fixed"
+    if data is None and (config.privacy.sampling == "poisson" or bounded):
         public.append("population, a bound on the number of people")
     if config.privacy.mechanism == "local":
         public.append("the ranges and noise scales of env")
@@ -197,7 +207,10 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
         public.append(f"population={config.privacy.population}, exactly the people who played")
         notes["people"] = "a person's randomness is her own, whoever else played"
     elif config.privacy.sampling == "poisson":
-        notes["people"] = "a person's randomness is her own, whoever else joins the round"
+        notes["people"] = "a user's randomness is their own, whoever else joins the round"
+    if data is None and spec.users is not None:
+        public.append("the number of users that the environment declares")
+        notes |= real_users.notes_of(config.privacy.drawn and not config.algo.keeps)
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
         "evaluation episodes are simulated and nobody's; an environment's reset must forget the user "
@@ -244,6 +257,8 @@ def assemble(
     task = _task_of(config) if config.env.kind == "text" else None
     if config.data.id is None:
         spec, data = env_spec(config.env), None
+        configs = real_users.with_population(configs, spec)
+        config = configs[0]
     else:
         spec, data, configs = _with_data(configs)
         config = configs[0]
@@ -275,6 +290,8 @@ def assemble(
     if allowed < rounds:
         rounds = allowed
         algo, plan = _build(rounds, *made)
+    if data is None:
+        real_users.check_enough(config, spec, rounds, round_steps)
     if task is not None:
         _check_prompts(config, task, rounds)
     for name in (RUNNING_OBS, RUNNING_REWARD):
@@ -418,11 +435,13 @@ def _build(
     algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
     many = data is not None and data.most > 1  # then a user is more than one trajectory
-    unit = (None if many else algo.unit()) or unit_of(config.env, spec.limit, steps, poisson, data)
+    who = spec.one_user
+    given = unit_of(config.env, spec.limit, steps, poisson, data, who)
+    unit = (None if many else algo.unit()) or given
     devices = None
     if at_home:
         noised = config.privacy.rewards == "noised"
-        unit = local_unit(config.env, spec.limit, steps, noised)
+        unit = local_unit(config.env, spec.limit, steps, noised, who)
         devices = LocalNoise(
             ranges_of(config.env, spec.obs_dim, noised),
             [c.privacy.z for c in configs],
@@ -439,7 +458,7 @@ def _build(
         noises=noises,
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
-        notes={**notes_of(config, data), **algo.notes()},
+        notes={**notes_of(config, spec, data), **algo.notes()},
         local=devices,
         pooled=_pooled(config),
     )
@@ -494,6 +513,7 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "releases": parts.rounds,
         "releases_per_user": plan.participation or parts.rounds,
         "users_per_round": config.privacy.users_per_round,
+        "users": real_users.needed(config, parts.rounds),
         "steps_per_user": parts.steps,
         "steps": parts.rounds * parts.round_steps,
         "parameters": {block.name: block.size for block in plan.blocks},

@@ -265,9 +265,10 @@ def collect_play(order: PlayOrder, root: Path) -> int:
     finally:
         progress.close()
     chances = [e.chances for e in playing.episodes() if e.chances is not None]
+    simulated = "" if spec.users is None else "; its declared users were not played but simulated"
     card = {
         "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
-        f"{config.env.label}, with the chance of every action",
+        f"{config.env.label}, with the chance of every action{simulated}",
         "algorithm_name": order.policy,
         "policy": order.policy,
         "words": list(order.words),
@@ -302,7 +303,13 @@ def collect(order: Order, root: Path) -> int:
     """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
     _check_name(order.name)
     configs = configs_of(order)
-    assemble(configs[:1], [None])  # every ConfigError before a folder is made
+    spec = assemble(configs[:1], [None]).spec  # every ConfigError before a folder is made
+    if spec.users is not None:
+        raise ConfigError(
+            "env",
+            f"{configs[0].env.label} declares {spec.users} users, whom training runs would play and "
+            "record; policy=<name> plays its simulation",
+        )
     folder = root / order.name.replace("/", "-")
     if _is_there(order.name):
         return 0

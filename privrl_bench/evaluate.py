@@ -16,6 +16,7 @@ from torch import Tensor
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.envs.slots import Users
 from privrl_bench.episodes import Played, player
 from privrl_bench.machine import cores
 from privrl_bench.nets.policy import Policy
@@ -115,7 +116,8 @@ class Evaluator:
             for e in range(episodes)
         ]
         everyone = np.arange(replicas * episodes)
-        raw = self._slots.reset(everyone, seeds).reshape(replicas, episodes, -1)
+        nobody: Users = None if self._spec.users is None else [None] * len(everyone)
+        raw = self._slots.reset(everyone, seeds, nobody).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
         going[list(over)] = False
         draws = [s.torch("eval_policy", round_index) for s in self._streams]

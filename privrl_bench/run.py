@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from privrl_bench import real_users
 from privrl_bench.assemble import Parts, assemble, describe_plan, local_plan, supports_replicas
 from privrl_bench.errors import ConfigError
 from privrl_bench.machine import use_threads
@@ -208,10 +209,11 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
+    users = real_users.in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
-        f"steps = {parts.rounds * parts.round_steps} steps"
+        f"steps = {parts.rounds * parts.round_steps} steps{'; ' + users if users else ''}"
     )
     if parts.data is not None:
         print(f"  data    {parts.data.describe()}")

@@ -191,7 +191,8 @@ class PrivacyConfig:
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; one_of_n: one, drawn from exactly
     # `population`; everybody: all of exactly `population`, in one release
     sampling: str = "fixed"
-    population: int | None = None  # public number of people: a bound (poisson), or exact
+    # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
+    population: int | None = None
     # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
     # any_two: trajectories (local)
     adjacency: str = "zero_out"
@@ -254,10 +255,6 @@ class PrivacyConfig:
                 "privacy.adjacency",
                 "cohorts of fixed size have no add_or_remove analysis (removing one user moves "
                 "the others); use zero_out or replace_one, or privacy.sampling=poisson",
-            )
-        elif self.population is not None and self.sampling == "fixed":
-            raise ConfigError(
-                "privacy.population", "is used with sampling from people only, not with fixed"
             )
         if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
             raise ConfigError(
@@ -758,11 +755,14 @@ class RunConfig:
             raise ConfigError(
                 "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
             )
-        if poisson and not (offline or self.algo.keeps) and privacy.population is None:
+        bounded = privacy.sampling == "fixed" and privacy.population is not None
+        if bounded and (offline or self.env.user == "segment"):
+            why = (
+                f"algo={self.algo.name} takes from a dataset" if offline else "env.user=segment has"
+            )
             raise ConfigError(
                 "privacy.population",
-                "Poisson sampling needs the number of people, at least "
-                f"privacy.users_per_round={privacy.users_per_round}, got None",
+                f"bounds the users of fixed cohorts, each used once, and {why} others",
             )
 
 

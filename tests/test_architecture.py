@@ -49,8 +49,9 @@ ALLOWED = {
     "evaluate": {"machine", "types", "nets", "envs", "episodes", "schema", "streams"},
     "privacy": {"types", "schema", "errors", "metrics"},
     "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
+    "real_users": {"errors", "schema", "types"},
     "assemble": {
-        *("algos", "envs", "errors", "identity", "nets", "privacy", "rollout"),
+        *("algos", "envs", "errors", "identity", "nets", "privacy", "real_users", "rollout"),
         *("review", "schema", "source", "streams", "text", "text_rollout", "types"),
     },
     "rundir": {"errors", "identity", "schema"},
@@ -101,6 +102,7 @@ ALLOWED = {
         "measure",
         "metrics",
         "privacy",
+        "real_users",
         "review",
         "rundir",
         "schema",
@@ -111,6 +113,7 @@ ALLOWED = {
     "audit": {
         *("assemble", "config", "errors", "machine", "metrics", "mistakes", "people", "played"),
         *(
+            "envs",
             "policy_file",
             "privacy",
             "report",

@@ -93,13 +93,22 @@ def main(argv: list[str]) -> int:
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
     folder = Path(args.folder) if args.folder else default_folder(claimed)
-    guarantee = assemble([claimed], [None]).plan.guarantee(0)
+    parts = assemble([claimed], [None])
+    if parts.spec.users is not None:
+        raise ConfigError(
+            "env",
+            f"{claimed.env.label} declares {parts.spec.users} users, whom an attack would play; attack a "
+            "simulator, or see leaks",
+        )
+    guarantee = parts.plan.guarantee(0)
     _announce(claimed, guarantee, args.confidence)
 
     findings: list[Finding] = []
     changes: dict[str, list[str]] = {}
     for attack in attacks:
         config, changes[attack] = sized[attack]
+        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
+            config = replace(config, privacy=replace(config.privacy, population=None))
         if changes[attack]:
             _say(f"{attack}: made small for the audit: {', '.join(changes[attack])}")
         found = _run(attack, config, args)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.envs.declared import checked_users
 from privrl_bench.envs.own import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots, tame_mujoco
 from privrl_bench.errors import ConfigError, suggest
@@ -139,7 +140,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     """Public facts of an environment, read from one instance; of a text, from its settings.
 
     Raises:
-        ConfigError: see `make_env`; also when public constants have the wrong length.
+        ConfigError: see `make_env`, `checked_users`; also when public constants have the wrong length.
     """
     if config.kind == "text":
         from privrl_bench.text.models import text_spec
@@ -175,6 +176,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
+            users=checked_users(env, config.label),
         )
     finally:
         env.close()

@@ -463,7 +463,7 @@ class Counting:
     def __init__(self):
         self.at = np.zeros(2)
 
-    def reset(self, indices, seeds):
+    def reset(self, indices, seeds, users=None):
         self.at[indices] = 0
         return np.stack([self.at[indices]], axis=1)
 
