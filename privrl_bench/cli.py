@@ -29,6 +29,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.jobs import Outcome, check_hardware, one_line
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.words import explicit_keys, settle
 
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
 
@@ -37,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Always leaves through `SystemExit`."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    words = config.plain_groups(_overrides_last(list(sys.argv[1:] if argv is None else argv)))
     try:
-        sys.exit(_main(config.text_versions(words)))
+        sys.exit(_main(list(sys.argv[1:] if argv is None else argv)))
     except ConfigError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
@@ -49,13 +49,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(words: list[str]) -> int:
-    args = _parse_args(words)
+    flags, overrides = _split(words)
+    args = _parse_args([*flags, *overrides])
     if args.help:
         print(config.help_text())
         return 0
     if args.hydra_help or args.info is not None or args.shell_completion:
         return _enter_hydra(words)
-    overrides = list(args.overrides)
+    given = set(args.overrides)  # argparse leaves words without "=" among the flags
+    flags = [word for word in flags if word not in given]
+    overrides = settle(args.overrides)
+    words = [*flags, *overrides]
     config.register_algo(overrides)
     if args.cfg is not None:
         config.compose_raw(overrides, args.config_dir)
@@ -88,12 +92,13 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
         elif override.is_discrete_sweep():
             columns[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
     base = config.compose_raw([column[0] for column in columns.values()], config_dir)
+    explicit = explicit_keys(column[0] for column in columns.values())
     if not columns:
         check_hardware(config.to_run_config(base))
     for column in columns.values():
         for word in column:
             try:
-                check_hardware(config.replace(base, word))
+                check_hardware(config.replace(base, word, explicit))
             except ConfigError:
                 others = [[word] if other is column else other for other in columns.values()]
                 _check_some_job(others, config_dir)
@@ -106,7 +111,7 @@ def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
     for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
         cfg = config.compose_raw(words, config_dir)  # Hydra refuses all jobs for one typo: no retry
         try:
-            return check_hardware(config.to_run_config(cfg))
+            return check_hardware(config.to_run_config(cfg, explicit_keys(words)))
         except ConfigError as error:
             first_error = first_error or error
     assert first_error is not None
@@ -132,10 +137,10 @@ def _parse_args(words: list[str]) -> Any:
     return args
 
 
-def _overrides_last(words: list[str]) -> list[str]:
-    """Flags before overrides, so that `seed=1 -m env=a,b` is understood as well."""
-    overrides = [word for word in words if "=" in word and not word.startswith("-")]
-    return [word for word in words if word not in overrides] + overrides
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags and overrides, so that `seed=1 -m env=a,b` is understood as well."""
+    overrides = [w for w in words if w.startswith("~") or ("=" in w and not w.startswith("-"))]
+    return [word for word in words if word not in overrides], overrides
 
 
 def _version() -> str:
@@ -184,7 +189,9 @@ def job(cfg: DictConfig) -> None:
     info = HydraConfig.get()
     folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
-    one = jobs.prepare(lambda: config.to_run_config(cfg), number, folder, words)
+    one = jobs.prepare(
+        lambda: config.to_run_config(cfg, explicit_keys(words)), number, folder, words
+    )
     if one is None:
         return
     outcomes = jobs.train([one])

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from privrl_bench.errors import ConfigError, suggest
 
 CONFIG_NAME = "config"
+OPTIONAL_GROUPS = ("tuned", "paper/column")
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 
@@ -89,6 +90,23 @@ def _loader() -> ConfigLoader:
     hydra = GlobalHydra.instance().hydra
     assert hydra is not None
     return hydra.config_loader
+
+
+def check_optional_groups(words: Iterable[str]) -> None:
+    """Raise `ConfigError` for `tuned=<name>` without such a file. Needs an initialised Hydra.
+
+    Hydra leaves out an optional group without a file. That is wanted where the file's name follows from the
+    algorithm and the environment, not where the user gives it.
+    """
+    parsed = parse(words)
+    searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
+    for override in parsed:
+        group = override.key_or_group
+        if group in OPTIONAL_GROUPS and not override.is_delete():
+            options = _loader().get_group_options(
+                group, config_name=CONFIG_NAME, overrides=searchpath
+            )
+            _check_choice(override, sorted(options))
 
 
 def _check_choice(override: Override, options: list[str]) -> None:

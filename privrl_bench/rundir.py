@@ -27,10 +27,12 @@ from typing import Any
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import LOCAL_KEYS, TEXT_KEYS, RunConfig
 
+LOCKS = ".locks"  # folder beside run folders
 # Where a run computes and what it prints does not make it another run.
 _NOT_IDENTITY = ("log", "hardware", "plan_only", "resume", "values_from")
 _SEED = re.compile(r"seed=\d+")
@@ -83,26 +85,30 @@ class RunDir:
     def lock(self) -> Iterator[None]:
         """Keep other processes out of this folder: two of them would each count half the releases.
 
-        Raises: ConfigError when another process is in it.
-        """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the folder, so that `resume=restart` may move the folder while it is locked.
-        name = self.path.with_name(f".{self.path.name[:200]}.lock")
-        with name.open("w") as file:
-            try:
-                import fcntl
+        The lock file lies in a hidden folder beside the run folder, so that `resume=restart` can move the
+        run folder while it is locked. It is never deleted: a process that waits for a deleted file and one
+        that creates it anew would both hold the lock. An old lock file is no obstacle.
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:
-                pass  # not a POSIX system; nothing to lock with
-            except OSError:
-                raise ConfigError(
-                    "", f"{self.path} is in use by another process; wait for it or stop it"
-                ) from None
-            try:
-                yield
-            finally:
-                name.unlink(missing_ok=True)
+        Raises: ConfigError when another process is in the folder, or the lock file cannot be written.
+        """
+        path = self.path.resolve()
+        folder = path.parent / LOCKS
+        lock = FileLock(folder / f"{path.name[:200]}.lock")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise ConfigError(
+                "", f"{self.path} is in use by another process; wait for it or stop it"
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                "hydra.run.dir", f"cannot write {self.path}: {error.strerror or error}"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     # -- start ------------------------------------------------------------------------------
 

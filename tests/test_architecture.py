@@ -67,6 +67,7 @@ ALLOWED = {
         "report",
         "sweep",
         "trivial",
+        "words",
     },
     "exact": {"envs", "maths", "nets", "schema"},
     "played": {"envs", "nets", "rollout", "schema", "streams", "types"},
@@ -118,14 +119,16 @@ ALLOWED = {
     },
     "collect": {
         *("assemble", "config", "data", "envs", "errors", "log", "machine", "nets", "play"),
-        *("report", "rundir", "schema", "session", "signals"),
+        *("report", "rundir", "schema", "session", "signals", "words"),
     },
     "play": {"data", "envs", "nets", "schema", "streams", "types"},
     "mistakes": {"errors"},
-    "config": {"errors", "mistakes", "schema"},
+    "words": {"errors", "mistakes", "schema"},
+    "explicit": {"errors", "schema"},
+    "config": {"errors", "explicit", "mistakes", "schema", "words"},
     "jobs": {"errors", "run", "schema"},
     "sweep": {"jobs", "machine", "run", "schema"},
-    "cli": {"config", "errors", "jobs", "measure", "metrics", "mistakes", "schema"},
+    "cli": {"config", "errors", "jobs", "measure", "metrics", "mistakes", "schema", "words"},
 }
 
 
