@@ -25,8 +25,10 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench import config, jobs, mistakes
+from privrl_bench.crash import guarded, one_line
 from privrl_bench.errors import ConfigError
-from privrl_bench.jobs import Outcome, check_hardware, one_line
+from privrl_bench.jobs import Outcome
+from privrl_bench.machine import check_hardware
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.words import explicit_keys, settle
@@ -38,14 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Always leaves through `SystemExit`."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    try:
-        sys.exit(_main(list(sys.argv[1:] if argv is None else argv)))
-    except ConfigError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    words = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(guarded(lambda: _main(words)))
 
 
 def _main(words: list[str]) -> int:
@@ -130,6 +126,8 @@ def _parse_args(words: list[str]) -> Any:
     except SystemExit:
         text = complaint.getvalue().strip().rpartition("error: ")[2]
         raise ConfigError("", f"{text}; see privrl-bench --help") from None
+    if args.package is not None and args.cfg is None:
+        raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
     for name in ("config_name", "config_path", "experimental_rerun"):
         if getattr(args, name) is not None:
             flag = "--" + name.replace("_", "-")
@@ -172,6 +170,14 @@ def _enter_hydra(words: list[str]) -> int:
         return 130
     except mistakes.HYDRA_ERRORS as error:
         raise ConfigError("", mistakes.first_line(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A job's own errors do not arrive here: Hydra could not make the job's folder.
+        key = "hydra.sweep.dir" if "-m" in words or "--multirun" in words else "hydra.run.dir"
+        raise ConfigError(
+            key, f"cannot make the folder {error.filename}: {error.strerror}"
+        ) from error
     finally:
         sys.argv = saved
     return 0
@@ -235,7 +241,12 @@ def finish_run(outcomes: list[Outcome], code: int) -> int:
 
 
 def finish_sweep(outcomes: list[Outcome], code: int) -> int:
-    """Print the table of a sweep and return its exit code."""
+    """Print the table of a sweep and return its exit code. Raises `ConfigError` if every job is refused."""
+    if outcomes and all(outcome.bad_input for outcome in outcomes):
+        for outcome in outcomes:
+            jobs.remove_empty(Path(outcome.folder), "multirun.yaml")
+        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
+        raise ConfigError("", f"{outcomes[0].reason}{count}")
     print(report(outcomes))
     if code:
         return code

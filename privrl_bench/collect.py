@@ -26,6 +26,7 @@ import torch
 
 from privrl_bench import config as words_to_config
 from privrl_bench.assemble import assemble
+from privrl_bench.crash import guarded
 from privrl_bench.data.minari_io import check_id, local_ids, open_dataset, write_minari
 from privrl_bench.data.shards import read_shard, write_shard
 from privrl_bench.data.trajectories import Episode
@@ -391,18 +392,19 @@ def _check_same(path: Path, order: Order | PlayOrder) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 2 for a wrong word; 130 when interrupted."""
+    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or {"-h", "--help"} & set(given):
         print(__doc__)
         return 0
-    try:
-        if any(word.partition("=")[0] == "policy" for word in given):
-            return collect_play(parse_play(given), Path("outputs/collect"))
-        return collect(parse(given), Path("outputs/collect"))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return guarded(lambda: _order(given))
+
+
+def _order(given: Sequence[str]) -> int:
+    """Returns the exit code; raises ConfigError."""
+    if any(word.partition("=")[0] == "policy" for word in given):
+        return collect_play(parse_play(given), Path("outputs/collect"))
+    return collect(parse(given), Path("outputs/collect"))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from privrl_bench.explicit import check_explicit
 from privrl_bench.mistakes import (
     COMPOSE_ERRORS,
     CONFIG_NAME,
-    check_optional_groups,
+    check_choices,
     explain,
     field_types,
     first_line,
@@ -165,7 +165,7 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
         words.append(f"hydra.searchpath=['file://{folder}']")
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         try:
-            check_optional_groups(words)
+            check_choices(words)
             return hydra_compose(CONFIG_NAME, words)
         except ConfigError:
             raise

@@ -93,7 +93,7 @@ def run_each(
 
 def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
     """The error of runs that have no folder yet: it is raised before a folder or a lock is made."""
-    new = [i for i, rundir in enumerate(dirs) if not rundir.path.exists()]
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
     try:
         if new:
             assemble([configs[i] for i in new], [None] * len(new))

@@ -1,8 +1,9 @@
 """The run folder: everything a run leaves, written as it happens.
 
 `config.yaml` (resolved), `overrides.txt`, `provenance.json`, `plan.json`, `status.json`, `metrics.jsonl`,
-`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; of texts
-also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
+`timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`, `wandb/`; after a
+failure `error.txt` with the traceback; of texts also `samples.jsonl` (what the policy writes) and `adapter/`
+(for peft) or `model/`.
 
 `metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -29,6 +30,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
+from privrl_bench.crash import ERROR_FILE
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import LOCAL_KEYS, TEXT_KEYS, RunConfig
 
@@ -157,6 +159,7 @@ class RunDir:
     def begin(self, config: RunConfig, overrides: list[str]) -> None:
         """Create the folder and write what is known before anything is trained."""
         self.path.mkdir(parents=True, exist_ok=True)
+        (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(_plain(config), sort_keys=False).encode())
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config))

@@ -14,14 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from privrl_bench.assemble import NOT_PRIVATE, env_spec, user_steps
 from privrl_bench.audit.people import CRAFTED, NULL
 from privrl_bench.audit.worlds import Difference, Place, World, distance
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
-from privrl_bench.machine import use_threads
+from privrl_bench.machine import check_hardware, use_threads
 from privrl_bench.schema import RunConfig
 
 _PEOPLE = 6  # who played a known policy
@@ -323,8 +321,7 @@ def main(argv: list[str]) -> int:
         if getattr(args, flag) < 0:
             raise ConfigError(f"--{flag}", f"must be >= 0, got {getattr(args, flag)}")
     config = compose(args.overrides)
-    if config.hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+    check_hardware(config)
     use_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
     config, cuts = shrink(
