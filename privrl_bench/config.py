@@ -35,6 +35,7 @@ from privrl_bench.mistakes import (
     parse,
     sections,
 )
+from privrl_bench.ranges import check_sizes
 from privrl_bench.schema import ALGO_CONFIGS, AlgoConfig, EnvConfig, RunConfig
 from privrl_bench.words import choices, conf_dir, explicit_keys, has_texts, settle, text_versions
 
@@ -194,6 +195,7 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(key, first_line(error)) from error
     assert isinstance(run, RunConfig)
+    check_sizes(run)
     check_explicit(run, set(explicit))
     return run
 

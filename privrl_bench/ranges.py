@@ -35,20 +35,31 @@ LARGEST = {
 }
 
 
-def check_numbers(prefix: str, section: Any) -> None:
-    """Raise `ConfigError` for a number of a section that is not finite, or larger than `LARGEST` says.
+def check_finite(prefix: str, section: Any) -> None:
+    """Raise `ConfigError` for a number of a section that is infinite or NaN.
 
     Args:
         prefix: of the section's keys: "", "env.".
         section: a dataclass; sections in it are left out.
     """
-    for name in (field.name for field in dataclasses.fields(section)):
-        key, value = f"{prefix}{name}", getattr(section, name)
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        ok = all(math.isfinite(x) for x in _numbers(value) if isinstance(x, float))
+        require(f"{prefix}{field.name}", ok, "finite", value)
+
+
+def check_sizes(section: Any, prefix: str = "") -> None:
+    """Raise `ConfigError` for an integer that is larger than `LARGEST` says, here or in a section below.
+
+    For what users give: the package itself plans runs without an end.
+    """
+    for field in dataclasses.fields(section):
+        key, value = f"{prefix}{field.name}", getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            check_sizes(value, f"{key}.")
         most = LARGEST.get(key, ANY)
         for number in _numbers(value):
-            if isinstance(number, float):
-                require(key, math.isfinite(number), "finite", value)
-            elif abs(number) > most:
+            if isinstance(number, int) and abs(number) > most:
                 raise ConfigError(key, f"must be at most {most:_}, got {number}")
 
 

@@ -18,12 +18,14 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 # Words that every room may use; arrows to them would say nothing.
 WORDS = (
     *("errors", "schema", "types", "streams", "metrics", "measure", "machine", "signals"),
-    "jit",
+    *("jit", "crash", "ranges", "presets"),
 )
 # room -> (x, y, what it is for)
 ROOMS: dict[str, tuple[float, float, str]] = {
     "cli": (0, 0, "the door"),
     "config": (0, 1, "YAML to RunConfig"),
+    "words": (-0.85, 0.1, "of a command"),
+    "explicit": (-0.85, -0.5, "given, so used"),
     "mistakes": (0.6, 1.45, "one clear line"),
     "jobs": (1, 0, "a job, its outcome"),
     "sweep": (1, 1, "groups, processes"),

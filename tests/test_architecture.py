@@ -27,8 +27,11 @@ def imports(path):
 # package -> what of privrl_bench it may import, beside itself
 ALLOWED = {
     "errors": set(),
-    "schema": {"errors"},
-    "machine": set(),
+    "schema": {"errors", "ranges"},
+    "crash": {"errors"},
+    "ranges": {"errors"},
+    "presets": {"words"},
+    "machine": {"errors", "schema"},
     "jit": set(),
     "measure": set(),
     "metrics": set(),
@@ -37,11 +40,11 @@ ALLOWED = {
     "maths": {"types"},
     "nets": {"errors", "schema", "types"},
     "data": {"errors"},
-    "text": {"types", "schema", "errors", "nets"},
+    "text": {"crash", "types", "schema", "errors", "nets"},
     "text_rollout": {"envs", "nets", "schema", "streams", "text", "types"},
     "text_evaluate": {"envs", "evaluate", "nets", "streams", "text", "text_rollout"},
     "envs": {"data", "jit", "text", "types", "schema", "errors"},
-    "source": {"data", "envs", "errors", "schema", "types"},
+    "source": {"data", "envs", "errors", "presets", "schema", "types"},
     "episodes": {"envs", "jit", "nets", "privacy"},
     "rollout": {"types", "nets", "envs", "episodes", "privacy", "schema", "streams"},
     "people": {"rollout", "types"},
@@ -52,9 +55,9 @@ ALLOWED = {
         *("algos", "envs", "errors", "nets", "privacy", "rollout"),
         *("schema", "source", "streams", "text", "text_rollout", "types"),
     },
-    "rundir": {"errors", "schema"},
+    "rundir": {"crash", "errors", "schema"},
     "log": {"errors", "measure", "metrics", "schema"},
-    "report": {"envs", "errors", "measure", "metrics", "privacy", "schema"},
+    "report": {"crash", "envs", "errors", "measure", "metrics", "privacy", "schema"},
     "trivial": {"config", "envs", "evaluate", "nets", "report", "streams"},
     "reproduce": {
         "cli",
@@ -79,7 +82,7 @@ ALLOWED = {
     "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
-        *("assemble", "errors", "log", "measure", "metrics", "report", "rows"),
+        *("assemble", "crash", "errors", "log", "measure", "metrics", "report", "rows"),
         *("rundir", "session", "signals"),
     },
     "run": {
@@ -99,6 +102,7 @@ ALLOWED = {
         *(
             "assemble",
             "config",
+            "crash",
             "errors",
             "machine",
             "metrics",
@@ -118,17 +122,31 @@ ALLOWED = {
         ),
     },
     "collect": {
-        *("assemble", "config", "data", "envs", "errors", "log", "machine", "nets", "play"),
+        *(
+            "assemble",
+            "config",
+            "crash",
+            "data",
+            "envs",
+            "errors",
+            "log",
+            "machine",
+            "nets",
+            "play",
+        ),
         *("report", "rundir", "schema", "session", "signals", "words"),
     },
     "play": {"data", "envs", "nets", "schema", "streams", "types"},
     "mistakes": {"errors"},
     "words": {"errors", "mistakes", "schema"},
     "explicit": {"errors", "schema"},
-    "config": {"errors", "explicit", "mistakes", "schema", "words"},
-    "jobs": {"errors", "run", "schema"},
+    "config": {"errors", "explicit", "mistakes", "ranges", "schema", "words"},
+    "jobs": {"crash", "errors", "machine", "run", "schema"},
     "sweep": {"jobs", "machine", "run", "schema"},
-    "cli": {"config", "errors", "jobs", "measure", "metrics", "mistakes", "schema", "words"},
+    "cli": {
+        *("config", "crash", "errors", "jobs", "machine", "measure", "metrics", "mistakes"),
+        *("schema", "words"),
+    },
 }
 
 

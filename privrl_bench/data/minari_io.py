@@ -251,6 +251,7 @@ def open_dataset(dataset_id: str) -> Trajectories:
     """
     folder = _root() / dataset_id
     if not (folder / "data" / "metadata.json").exists():
+        check_id(dataset_id)
         raise ConfigError(
             "data.id",
             f"no dataset {dataset_id!r} in {_root()}{suggest(dataset_id, local_ids())}; "

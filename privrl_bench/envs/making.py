@@ -180,7 +180,7 @@ def _check_spaces(config: EnvConfig, env: Any) -> None:
 
     own = "register an environment of your own that applies it (env.id=my_package:MyEnv-v0)"
     space = env.observation_space
-    if not isinstance(space, gym.spaces.Space) or not space.is_np_flattenable:
+    if not _has_size(space):
         parts = _without_size(space)
         raise ConfigError(
             "env.id",
@@ -197,11 +197,23 @@ def _check_spaces(config: EnvConfig, env: Any) -> None:
         )
 
 
+def _has_size(space: Any) -> bool:
+    """Whether elements are numbers, always as many. (Gymnasium also flattens texts, to letters' numbers.)"""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return all(map(_has_size, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_has_size, space.spaces))
+    plain = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    return isinstance(space, plain)
+
+
 def _without_size(space: Any) -> str:
     """Which parts of a composed space have no fixed size: ` ('mission' is Text)`."""
     parts = getattr(space, "spaces", {})
     named = parts.items() if hasattr(parts, "items") else enumerate(parts)
-    found = [f"{k!r} is {type(v).__name__}" for k, v in named if not v.is_np_flattenable]
+    found = [f"{k!r} is {type(v).__name__}" for k, v in named if not _has_size(v)]
     return f" ({', '.join(found)})" if found else ""
 
 

@@ -334,6 +334,8 @@ def parse(words: Sequence[str]) -> TextConfig:
         require_choice("privrl-text", key, ("size", "seed", "cache"))
         if not equals or not value:
             raise ConfigError(key, f"write {key}=<value>")
+        if given.get(key, value) != value:
+            raise ConfigError(key, f"given twice, as {given[key]} and {value}; give it once")
         given[key] = value
     if "seed" in given:
         if not given["seed"].isdecimal():
