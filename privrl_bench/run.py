@@ -61,8 +61,11 @@ def run_each(
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
+    results.update(_refused(configs, dirs))
     with ExitStack() as locks:
         for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
+            if i in results:
+                continue
             try:
                 locks.enter_context(rundir.lock())
                 found = _look(config, rundir)
@@ -88,6 +91,17 @@ def run_each(
             results.update(zip(members, group, strict=True))
             interrupted = interrupted or _interrupted(group)
     return [results[i] for i in range(len(configs))]
+
+
+def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
+    """The error of runs that have no folder yet: it is raised before a folder or a lock is made."""
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
+    try:
+        if new:
+            assemble([configs[i] for i in new], [None] * len(new))
+    except ConfigError as error:
+        return dict.fromkeys(new, error)
+    return {}
 
 
 def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:

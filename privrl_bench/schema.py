@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.ranges import check_finite
 
 USERS = ("fresh", "episode", "segment")
 MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "smooth", "none")
@@ -42,6 +43,7 @@ class TextConfig:
     )
 
     def __post_init__(self) -> None:
+        check_finite("env.text.", self)
         for key in ("policy", "classifier"):
             require(f"env.text.{key}", bool(getattr(self, key)), "a name or a folder", "nothing")
         ok = len(self.prompt_tokens) == 2 and 1 <= self.prompt_tokens[0] < self.prompt_tokens[1]
@@ -103,6 +105,7 @@ class EnvConfig:
         return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name
 
     def __post_init__(self) -> None:
+        check_finite("env.", self)
         require_choice("env.kind", self.kind, ("gym", "dmc", "text"))
         require_choice("env.backend", self.backend, ("auto", "loop", "rollout"))
         require_choice("env.user", self.user, USERS)
@@ -201,6 +204,7 @@ class PrivacyConfig:
     rewards: str = "public"  # local: public: told exactly | noised
 
     def __post_init__(self) -> None:
+        check_finite("privacy.", self)
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
         if self.mechanism == "per_transition" and self.adjacency != "replace_one":
             raise ConfigError(
@@ -221,9 +225,12 @@ class PrivacyConfig:
         require("privacy.z", self.z == 0 or 1e-6 <= self.z <= 1e6, "0 or in [1e-6, 1e6]", self.z)
         ok = math.isfinite(self.clip) and self.clip > 0
         require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
+        require("privacy.clip", 1e-9 <= self.clip <= 1e9, "in [1e-9, 1e9]", self.clip)
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
+        require("privacy.delta", self.delta >= 1e-100, ">= 1e-100", self.delta)
         ok = self.epsilon is None or 0 < self.epsilon < math.inf
         require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
+        require("privacy.epsilon", not ok or (self.epsilon or 1) >= 1e-4, ">= 1e-4", self.epsilon)
         if self.epsilon is not None and self.mechanism in (
             *("none", "imitated_tree", "per_transition"),
         ):
@@ -344,6 +351,7 @@ class DataConfig:
     policy: str | None = None
 
     def __post_init__(self) -> None:
+        check_finite("data.", self)
         require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
         ok = self.users is None or self.users >= 2
         require("data.users", ok, "null or a whole number >= 2", self.users)
@@ -384,6 +392,7 @@ class AlgoConfig:
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
+        check_finite("algo.", self)
         require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
 
     def round_steps(self, users: int, steps: int) -> int:
@@ -515,6 +524,7 @@ class HardwareConfig:
     )
 
     def __post_init__(self) -> None:
+        check_finite("hardware.", self)
         require_choice("hardware.device", self.device, ("cpu", "cuda"))
         require("hardware.threads", self.threads >= 1, "a whole number >= 1", self.threads)
         require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
@@ -538,8 +548,18 @@ class LogConfig:
     plot: bool = True  # writes curve.png into the run folder at the end
 
     def __post_init__(self) -> None:
+        check_finite("log.", self)
         require_choice("log.wandb", self.wandb, ("none", "offline", "online"))
         require("log.lines", self.lines >= 1, "a whole number >= 1", self.lines)
+        ok = 1 <= len(self.project) <= 128 and not set(self.project) & set("/\\#?%:")
+        rule = "1 to 128 characters without / \\ # ? % :"
+        require("log.project", ok, rule, repr(self.project))
+        for key in ("entity", "group"):
+            value = getattr(self, key)
+            ok = value is None or 1 <= len(value) <= 128
+            require(f"log.{key}", ok, "null or 1 to 128 characters", repr(value))
+        ok = all(1 <= len(tag) <= 64 for tag in self.tags)
+        require("log.tags", ok, "a list of texts of 1 to 64 characters", self.tags)
 
 
 @dataclass
@@ -555,6 +575,7 @@ class EvalConfig:
     window: int = 25  # evaluations in a row
 
     def __post_init__(self) -> None:
+        check_finite("eval.", self)
         require("eval.episodes", self.episodes >= 1, "a whole number >= 1", self.episodes)
         require("eval.every", self.every >= 0, ">= 0 (0: only the final one)", self.every)
         require_choice("eval.policy", self.policy, ("stochastic", "greedy"))
@@ -582,6 +603,7 @@ class RunConfig:
     resume: str = "auto"  # auto: go on where the folder stands | restart: move it aside first
 
     def __post_init__(self) -> None:
+        check_finite("", self)
         require("total_steps", self.total_steps >= 1, "a whole number >= 1", self.total_steps)
         ok = self.rounds is None or self.rounds >= 1
         require("rounds", ok, "null or a whole number >= 1", self.rounds)

@@ -6,7 +6,6 @@ import math
 import signal
 import sys
 import time
-import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from privrl_bench import crash
 from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.jit import tell_of_compiling
@@ -136,9 +136,9 @@ class Training:
                 with suppress(EnvironmentFailure):
                     self.rows.write()
                 self._save_if_written(snapshot)
-            if not isinstance(error, EnvironmentFailure):
-                traceback.print_exc()
-            return self._end("failed", f"{type(error).__name__}: {error}", 1)
+            for r in self.alive:
+                crash.save(error, self.dirs[r].path)
+            return self._end("failed", crash.describe(error), 1)
         finally:
             progress.close()
             session.close()
@@ -428,7 +428,10 @@ class Training:
         write_json(rundir / "summary.json", summary)
         rundir.set_status(status, reason)
         self.mirrors[r].finish(summary, exit_code=code)
-        print(f"{status}  {reason}\n      kept in {rundir.path}", file=sys.stderr, flush=True)
+        there = (rundir / crash.ERROR_FILE).exists()
+        more = f"; traceback in {rundir / crash.ERROR_FILE}" if there else ""
+        line = f"{status}  {crash.one_line(reason)}; kept in {rundir.path}{more}"
+        print(line, file=sys.stderr, flush=True)
         self._leave(r, RunResult(status, reason, rundir.path, summary, code, apart))
 
     def _leave(self, r: int, result: RunResult) -> None:

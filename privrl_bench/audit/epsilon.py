@@ -22,7 +22,7 @@ from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.machine import use_threads
+from privrl_bench.machine import check_hardware, use_threads
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
@@ -87,6 +87,7 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     words: list[str] = args.overrides
     claimed = compose(words)
+    check_hardware(claimed)
     refuse_unauditable(claimed)
     use_threads(claimed.hardware.threads)
     given = {override.key_or_group for override in parse(words)}

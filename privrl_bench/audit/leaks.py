@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from privrl_bench.assemble import NOT_PRIVATE, Parts
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.leak_report import LeakReport
@@ -26,7 +24,7 @@ from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.audit.worlds import World
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
-from privrl_bench.machine import use_threads
+from privrl_bench.machine import check_hardware, use_threads
 from privrl_bench.people import People
 from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.review import outside, write
@@ -258,8 +256,7 @@ def main(argv: list[str]) -> int:
         if getattr(args, flag) < 0:
             raise ConfigError(f"--{flag}", f"must be >= 0, got {getattr(args, flag)}")
     config = compose(args.overrides, args.config_dir)
-    if config.hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+    check_hardware(config)
     use_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
     small, cuts = shrink(

@@ -260,6 +260,7 @@ def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
     """
     folder = _root() / dataset_id
     if not (folder / "data" / "metadata.json").exists():
+        check_id(dataset_id)
         raise ConfigError(
             "data.id",
             f"no dataset {dataset_id!r} in {_root()}{suggest(dataset_id, local_ids())}; "

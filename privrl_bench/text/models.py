@@ -92,6 +92,9 @@ def open_task(config: EnvConfig) -> TextTask:
             gets it); a model is of the wrong kind, or has too few positions.
     """
     text = _text(config)
+    if text.prompts not in (None, MADE) and not Path(str(text.prompts)).expanduser().exists():
+        # Before models are made, which takes minutes.
+        raise ConfigError("env.text.prompts", f"no such file or folder: {text.prompts}")
     policy, classifier = _folders(text)
     model, tokenizer = load_policy(policy)
     judge, judge_tokenizer = load_classifier(classifier)
