@@ -256,6 +256,17 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
         collect(order, tmp_path)
 
 
+def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
+    from privrl_bench.assemble import _nobodys
+
+    parts = session_of().parts
+    before = len(clinic_log(log))
+    simulate = _nobodys(parts.config, parts.spec, parts.algo.policy, 3, parts.streams)
+    users = simulate(parts.algo.actor(parts.algo.init(parts.streams)), 0)
+    assert [x[0] for x in clinic_log(log)[before:]] == [NOBODY] * 3
+    assert users.numbers is None
+
+
 def test_the_leak_test_plays_simulations(log) -> None:
     from privrl_bench.audit.leaks import find_leaks, shrink
 
