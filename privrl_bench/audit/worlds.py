@@ -86,7 +86,7 @@ class World:
             self.parts = replace(self.parts, rounds=visit.planned, turns=turns)
             self.session.parts = self.parts
         self.session.state.round = visit.start
-        self.stages = Stages(None if model is None else model.stages, person or "")
+        self.stages: Stages = Stages(None if model is None else model.stages, person or "")
         self.own_rows: list[
             dict[str, Tensor]
         ] = []  # what the gate gets of the user, round by round
