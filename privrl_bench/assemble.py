@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from privrl_bench import real_users
 from privrl_bench.algos import algorithm
 from privrl_bench.algos.base import Algorithm, Setup
 from privrl_bench.algos.evaluation import EvaluationConfig
@@ -26,7 +27,7 @@ from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.review import note
 from privrl_bench.rollout import Rollout
-from privrl_bench.schema import EnvConfig, RunConfig
+from privrl_bench.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.source import Dataset, DatasetSource, open_data, scaled_by
 from privrl_bench.streams import Streams
 from privrl_bench.text.models import TextTask, open_task
@@ -83,9 +84,14 @@ def user_steps(config: EnvConfig, spec: EnvSpec, data: Dataset | None = None) ->
 
 
 def unit_of(
-    config: EnvConfig, limit: int, steps: int, poisson: bool, data: Dataset | None = None
+    config: EnvConfig,
+    limit: int,
+    steps: int,
+    poisson: bool,
+    data: Dataset | None = None,
+    who: str = "one user",
 ) -> Unit:
-    """What one user is in words, and how many releases her data can enter.
+    """What one user is in words, and how many releases their data can enter; `who`: `EnvSpec.one_user`.
 
     An episode of `limit` steps that may begin anywhere in a segment of `steps` meets at most
     (limit + steps - 2) // steps + 1 segments.
@@ -94,42 +100,45 @@ def unit_of(
         many = "one trajectory" if data.most == 1 else f"all of a user's (up to {data.most})"
         return Unit(f"{many} of at most {limit} steps, in any of the rounds", None)
     if poisson:
-        what = "episode" if config.user == "episode" else f"{steps} steps from a reset"
-        return Unit(f"one person with all her rounds (each round: one {what})", None)
+        what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
+        return Unit(f"{who} with all their rounds (each round: {what})", None)
     if config.user == "segment":
         meets = (limit + steps - 2) // steps + 1
         return Unit(
-            f"one episode of at most {limit} steps, with every segment of {steps} steps that it "
+            f"{who}: one episode of at most {limit} steps, with every segment of {steps} steps that it "
             f"touches (up to {meets})",
             meets,
         )
     if config.user == "fresh":
-        return Unit(f"one user: {steps} steps from a reset, used once", 1)
-    return Unit(f"one whole episode of at most {steps} steps, used once", 1)
+        return Unit(f"{who}: {steps} steps from a reset, used once", 1)
+    return Unit(f"{who}: one whole episode of at most {steps} steps, used once", 1)
 
 
-def local_unit(config: EnvConfig, limit: int, steps: int, noised: bool) -> Unit:
-    """What of one user is protected by noise on her device; what she tells exactly is given.
+def local_unit(
+    config: EnvConfig, limit: int, steps: int, noised: bool, who: str = "one user"
+) -> Unit:
+    """What of one user is protected by noise on their device; what they tell exactly is given.
 
     Args:
-        noised: her rewards have noise, too.
+        noised: their rewards have noise, too.
+        who: see `unit_of`.
     """
     what = "the observations and rewards" if noised else "the observations"
-    given = "" if noised else "her rewards and "
+    given = "" if noised else "their rewards and "
     if config.user == "episode":
         return Unit(
-            f"{what} of one trajectory of at most {steps} steps, used once, given {given}when it ends",
+            f"{what} of {who}: one trajectory of at most {steps} steps, used once, given {given}when it ends",
             1,
         )
     if config.user == "fresh":
         return Unit(
-            f"{what} of one user's {steps} steps from a reset, restarts included, used once, given "
-            f"{given}when her episodes end",
+            f"{what} of {who}: {steps} steps from a reset, restarts included, used once, given "
+            f"{given}when their episodes end",
             1,
         )
     meets = (limit + steps - 2) // steps + 1
     return Unit(
-        f"{what} of one trajectory of at most {limit} steps, in up to {meets} rounds, given {given}when "
+        f"{what} of {who}: one trajectory of at most {limit} steps, in up to {meets} rounds, given {given}when "
         "it ends",
         meets,
     )
@@ -158,7 +167,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     return caveats
 
 
-def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
+def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> dict[str, str]:
     """What the guarantee takes as public or given, the noise apart."""
     notes: dict[str, str] = {}
     if config.privacy.mechanism == "none":
@@ -166,7 +175,8 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
-    if config.privacy.sampling == "poisson" and data is None:
+    bounded = config.privacy.population is not None and config.privacy.sampling == "fixed"
+    if data is None and (config.privacy.sampling == "poisson" or bounded):
         public.append("population, a bound on the number of people")
     if config.privacy.mechanism == "local":
         public.append("the ranges and noise scales of env")
@@ -185,16 +195,22 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
             exact = config.privacy.population == split.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
+            notes["neighbours"] = neighbours_of(config.privacy, split.users)
+        key = data.trajectories.user_key
+        who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
-            "another's, though whoever collected them may have learned from one to the next"
+            f"another's, though whoever collected them may have learned from one to the next; {who}"
         )
     elif config.algo.evaluates:
         public.append(f"population={config.privacy.population}, exactly the people who played")
         notes["people"] = "a person's randomness is her own, whoever else played"
     elif config.privacy.sampling == "poisson":
-        notes["people"] = "a person's randomness is her own, whoever else joins the round"
+        notes["people"] = "a user's randomness is their own, whoever else joins the round"
+    if data is None and spec.users is not None:
+        public.append("the number of users that the environment declares")
+        notes |= real_users.notes_of(config.privacy.drawn and not config.algo.keeps)
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
         "evaluation episodes are simulated and nobody's; an environment's reset must forget the user "
@@ -202,6 +218,19 @@ def notes_of(config: RunConfig, data: Dataset | None = None) -> dict[str, str]:
     )
     notes["public information"] = ", ".join(public)
     return notes
+
+
+def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
+    """Which datasets of as many users are neighbours, in words.
+
+    Which users are public is decided by how many there are and in which order. So their number is public
+    whatever `privacy.population` is, and a neighbour has the same users in the same places.
+    """
+    number = f"N = {users}, the number of private users in the dataset, is taken as public"
+    if int(privacy.population or 0) > users:
+        number = f"the dataset's number of private users, {users}, is taken as public, too"
+    one = "has no data" if privacy.adjacency == "zero_out" else "has other data"
+    return f"one private user {one}, and everybody keeps their place; {number}"
 
 
 def assemble(
@@ -228,6 +257,8 @@ def assemble(
     task = _task_of(config) if config.env.kind == "text" else None
     if config.data.id is None:
         spec, data = env_spec(config.env), None
+        configs = real_users.with_population(configs, spec)
+        config = configs[0]
     else:
         spec, data, configs = _with_data(configs)
         config = configs[0]
@@ -259,6 +290,8 @@ def assemble(
     if allowed < rounds:
         rounds = allowed
         algo, plan = _build(rounds, *made)
+    if data is None:
+        real_users.check_enough(config, spec, rounds, round_steps)
     if task is not None:
         _check_prompts(config, task, rounds)
     for name in (RUNNING_OBS, RUNNING_REWARD):
@@ -289,12 +322,12 @@ def _task_of(config: RunConfig) -> TextTask:
 
 
 def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:
-    """Every user is a prompt of her own. Raises ConfigError: there are not enough."""
+    """Every user is a place with a prompt of its own. Raises ConfigError: there are not enough."""
     users, there = config.privacy.users_per_round, len(task.prompts_train)
     if rounds * users > there:
         raise ConfigError(
             "rounds" if config.rounds else "total_steps",
-            f"{rounds} rounds of {users} users need {rounds * users} prompts, and each is used once; "
+            f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
             f"{config.env.label} has {there}: at most {there // users} rounds, "
             f"total_steps={there // users * users * task.new_tokens}",
         )
@@ -332,6 +365,8 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
         privacy = c.privacy
         if privacy.drawn:
             privacy = replace(privacy, population=people or data.users)
+        if privacy.sampling == "poisson":  # see `neighbours_of`
+            privacy = replace(privacy, adjacency="zero_out")
         found.append(replace(c, env=env, privacy=privacy))
     return spec, data, found
 
@@ -400,11 +435,13 @@ def _build(
     algo: Algorithm = build(config.algo, setup)
     poisson = config.privacy.sampling == "poisson"
     many = data is not None and data.most > 1  # then a user is more than one trajectory
-    unit = (None if many else algo.unit()) or unit_of(config.env, spec.limit, steps, poisson, data)
+    who = spec.one_user
+    given = unit_of(config.env, spec.limit, steps, poisson, data, who)
+    unit = (None if many else algo.unit()) or given
     devices = None
     if at_home:
         noised = config.privacy.rewards == "noised"
-        unit = local_unit(config.env, spec.limit, steps, noised)
+        unit = local_unit(config.env, spec.limit, steps, noised, who)
         devices = LocalNoise(
             ranges_of(config.env, spec.obs_dim, noised),
             [c.privacy.z for c in configs],
@@ -421,7 +458,7 @@ def _build(
         noises=noises,
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
-        notes={**notes_of(config, data), **algo.notes()},
+        notes={**notes_of(config, spec, data), **algo.notes()},
         local=devices,
         pooled=_pooled(config),
     )
@@ -476,11 +513,13 @@ def describe_plan(parts: Parts, r: int) -> dict[str, Any]:
         "releases": parts.rounds,
         "releases_per_user": plan.participation or parts.rounds,
         "users_per_round": config.privacy.users_per_round,
+        "users": real_users.needed(config, parts.rounds),
         "steps_per_user": parts.steps,
         "steps": parts.rounds * parts.round_steps,
         "parameters": {block.name: block.size for block in plan.blocks},
         "clip": {block.name: block.clip for block in plan.blocks},
         "event": plan.event(r).to_dict(),
+        **({} if parts.data is None else {"data": parts.data.describe()}),
         **devices,
     }
 

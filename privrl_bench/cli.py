@@ -25,10 +25,13 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench import config, jobs, mistakes
+from privrl_bench.crash import guarded, one_line
 from privrl_bench.errors import ConfigError
-from privrl_bench.jobs import Outcome, check_hardware, one_line
+from privrl_bench.jobs import Outcome
+from privrl_bench.machine import check_hardware
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.words import explicit_keys, settle
 
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
 
@@ -37,25 +40,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Always leaves through `SystemExit`."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    words = config.plain_groups(_overrides_last(list(sys.argv[1:] if argv is None else argv)))
-    try:
-        sys.exit(_main(config.text_versions(words)))
-    except ConfigError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    words = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(guarded(lambda: _main(words)))
 
 
 def _main(words: list[str]) -> int:
-    args = _parse_args(words)
+    flags, overrides = _split(words)
+    args = _parse_args([*flags, *overrides])
     if args.help:
         print(config.help_text())
         return 0
     if args.hydra_help or args.info is not None or args.shell_completion:
         return _enter_hydra(words)
-    overrides = list(args.overrides)
+    given = set(args.overrides)  # argparse leaves words without "=" among the flags
+    flags = [word for word in flags if word not in given]
+    overrides = settle(args.overrides)
+    words = [*flags, *overrides]
     config.register_algo(overrides)
     if args.cfg is not None:
         config.compose_raw(overrides, args.config_dir)
@@ -88,12 +88,13 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
         elif override.is_discrete_sweep():
             columns[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
     base = config.compose_raw([column[0] for column in columns.values()], config_dir)
+    explicit = explicit_keys(column[0] for column in columns.values())
     if not columns:
         check_hardware(config.to_run_config(base))
     for column in columns.values():
         for word in column:
             try:
-                check_hardware(config.replace(base, word))
+                check_hardware(config.replace(base, word, explicit))
             except ConfigError:
                 others = [[word] if other is column else other for other in columns.values()]
                 _check_some_job(others, config_dir)
@@ -106,7 +107,7 @@ def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
     for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
         cfg = config.compose_raw(words, config_dir)  # Hydra refuses all jobs for one typo: no retry
         try:
-            return check_hardware(config.to_run_config(cfg))
+            return check_hardware(config.to_run_config(cfg, explicit_keys(words)))
         except ConfigError as error:
             first_error = first_error or error
     assert first_error is not None
@@ -125,6 +126,8 @@ def _parse_args(words: list[str]) -> Any:
     except SystemExit:
         text = complaint.getvalue().strip().rpartition("error: ")[2]
         raise ConfigError("", f"{text}; see privrl-bench --help") from None
+    if args.package is not None and args.cfg is None:
+        raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
     for name in ("config_name", "config_path", "experimental_rerun"):
         if getattr(args, name) is not None:
             flag = "--" + name.replace("_", "-")
@@ -132,10 +135,10 @@ def _parse_args(words: list[str]) -> Any:
     return args
 
 
-def _overrides_last(words: list[str]) -> list[str]:
-    """Flags before overrides, so that `seed=1 -m env=a,b` is understood as well."""
-    overrides = [word for word in words if "=" in word and not word.startswith("-")]
-    return [word for word in words if word not in overrides] + overrides
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags and overrides, so that `seed=1 -m env=a,b` is understood as well."""
+    overrides = [w for w in words if w.startswith("~") or ("=" in w and not w.startswith("-"))]
+    return [word for word in words if word not in overrides], overrides
 
 
 def _version() -> str:
@@ -167,6 +170,14 @@ def _enter_hydra(words: list[str]) -> int:
         return 130
     except mistakes.HYDRA_ERRORS as error:
         raise ConfigError("", mistakes.first_line(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A job's own errors do not arrive here: Hydra could not make the job's folder.
+        key = "hydra.sweep.dir" if "-m" in words or "--multirun" in words else "hydra.run.dir"
+        raise ConfigError(
+            key, f"cannot make the folder {error.filename}: {error.strerror}"
+        ) from error
     finally:
         sys.argv = saved
     return 0
@@ -184,7 +195,9 @@ def job(cfg: DictConfig) -> None:
     info = HydraConfig.get()
     folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
-    one = jobs.prepare(lambda: config.to_run_config(cfg), number, folder, words)
+    one = jobs.prepare(
+        lambda: config.to_run_config(cfg, explicit_keys(words)), number, folder, words
+    )
     if one is None:
         return
     outcomes = jobs.train([one])
@@ -228,7 +241,12 @@ def finish_run(outcomes: list[Outcome], code: int) -> int:
 
 
 def finish_sweep(outcomes: list[Outcome], code: int) -> int:
-    """Print the table of a sweep and return its exit code."""
+    """Print the table of a sweep and return its exit code. Raises `ConfigError` if every job is refused."""
+    if outcomes and all(outcome.bad_input for outcome in outcomes):
+        for outcome in outcomes:
+            jobs.remove_empty(Path(outcome.folder), "multirun.yaml")
+        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
+        raise ConfigError("", f"{outcomes[0].reason}{count}")
     print(report(outcomes))
     if code:
         return code

@@ -26,6 +26,7 @@ import torch
 
 from privrl_bench import config as words_to_config
 from privrl_bench.assemble import assemble
+from privrl_bench.crash import guarded
 from privrl_bench.data.minari_io import check_id, local_ids, open_dataset, write_minari
 from privrl_bench.data.shards import read_shard, write_shard
 from privrl_bench.data.trajectories import Episode
@@ -41,9 +42,11 @@ from privrl_bench.rundir import provenance, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.signals import catching_signals
+from privrl_bench.words import check_repeated, explicit_keys, later_wins, plain_groups
 
 _OWN = ("runs", "steps", "name", "together")
 _OWN_PLAY = ("policy", "episodes", "name", "together")
+_QUIET = ("log=none", "eval.every=0")
 _SAVE_EVERY = 50_000  # steps between checkpoints
 
 
@@ -74,12 +77,18 @@ def _split(arguments: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str
     for word in arguments:
         key, _, value = word.partition("=")
         if key in keys:
+            if own.get(key, value) != value:
+                raise ConfigError(key, f"given twice, as {own[key]} and {value}; give it once")
             own[key] = value
         else:
             near = suggest(key, keys) if "." not in key and "=" not in word else ""
             if near:
                 raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
             rest.append(word)
+    check_repeated(plain_groups(rest))
+    for key in ("rounds", "total_steps", "eval.every", "log"):
+        if key in explicit_keys(rest):
+            raise ConfigError(key, f"is set by privrl-collect, which takes {', '.join(keys)}")
     return own, rest
 
 
@@ -130,7 +139,7 @@ def parse(arguments: Sequence[str]) -> Order:
         if word.startswith("+collect="):
             rest.remove(word)
             preset = _preset(word.partition("=")[2], rest)
-    rest = [*preset.pop("words", ()), *rest]
+    rest = later_wins(preset.pop("words", ()), rest)
     own = {**{k: str(v) for k, v in preset.items()}, **own}
     numbers = {"runs": "8", "steps": "20_000", "together": "64"} | own
     found = {key: _number(key, numbers[key]) for key in ("runs", "steps", "together")}
@@ -162,9 +171,9 @@ def _preset(name: str, rest: Sequence[str]) -> dict[str, Any]:
 def configs_of(order: Order) -> list[RunConfig]:
     """One configuration for each run; they differ in the seed. Raises ConfigError."""
     raw = words_to_config.compose_raw(
-        [*order.words, f"total_steps={order.steps}", "rounds=null", "log=none", "eval.every=0"]
+        later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     )
-    first = words_to_config.to_run_config(raw)
+    first = words_to_config.to_run_config(raw, explicit_keys(order.words))
     if first.privacy.mechanism != "none" or first.algo.offline:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [words_to_config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
@@ -243,7 +252,7 @@ class Part:
 
 def collect_play(order: PlayOrder, root: Path) -> int:
     """Play the episodes that are missing, then write the dataset. Returns the exit code; raises ConfigError."""
-    config = words_to_config.compose([*order.words, "log=none", "eval.every=0"])
+    config = words_to_config.compose(later_wins(order.words, _QUIET))
     spec = env_spec(config.env)
     policy = known_policy(order.policy, config.env, spec)
     _check_name(order.name)
@@ -265,9 +274,10 @@ def collect_play(order: PlayOrder, root: Path) -> int:
     finally:
         progress.close()
     chances = [e.chances for e in playing.episodes() if e.chances is not None]
+    simulated = "" if spec.users is None else "; its declared users were not played but simulated"
     card = {
         "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
-        f"{config.env.label}, with the chance of every action",
+        f"{config.env.label}, with the chance of every action{simulated}",
         "algorithm_name": order.policy,
         "policy": order.policy,
         "words": list(order.words),
@@ -302,7 +312,13 @@ def collect(order: Order, root: Path) -> int:
     """Play what is missing, then write the dataset. Returns the exit code; raises ConfigError."""
     _check_name(order.name)
     configs = configs_of(order)
-    assemble(configs[:1], [None])  # every ConfigError before a folder is made
+    spec = assemble(configs[:1], [None]).spec  # every ConfigError before a folder is made
+    if spec.users is not None:
+        raise ConfigError(
+            "env",
+            f"{configs[0].env.label} declares {spec.users} users, whom training runs would play and "
+            "record; policy=<name> plays its simulation",
+        )
     folder = root / order.name.replace("/", "-")
     if _is_there(order.name):
         return 0
@@ -383,18 +399,19 @@ def _check_same(path: Path, order: Order | PlayOrder) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 2 for a wrong word; 130 when interrupted."""
+    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or {"-h", "--help"} & set(given):
         print(__doc__)
         return 0
-    try:
-        if any(word.partition("=")[0] == "policy" for word in given):
-            return collect_play(parse_play(given), Path("outputs/collect"))
-        return collect(parse(given), Path("outputs/collect"))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return guarded(lambda: _order(given))
+
+
+def _order(given: Sequence[str]) -> int:
+    """Returns the exit code; raises ConfigError."""
+    if any(word.partition("=")[0] == "policy" for word in given):
+        return collect_play(parse_play(given), Path("outputs/collect"))
+    return collect(parse(given), Path("outputs/collect"))
 
 
 if __name__ == "__main__":

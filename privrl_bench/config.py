@@ -12,7 +12,6 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.errors import ConfigError
+from privrl_bench.explicit import check_explicit
 from privrl_bench.mistakes import (
     COMPOSE_ERRORS,
     CONFIG_NAME,
+    check_choices,
     explain,
     field_types,
     first_line,
@@ -34,40 +35,24 @@ from privrl_bench.mistakes import (
     parse,
     sections,
 )
+from privrl_bench.ranges import check_sizes
 from privrl_bench.schema import (
     ALGO_CONFIGS,
     ALGO_MODULES,
-    TEXT_VERSIONS,
     AlgoConfig,
     EnvConfig,
     RunConfig,
     algo_module,
 )
+from privrl_bench.words import choices, conf_dir, explicit_keys, has_texts, settle, text_versions
+
+__all__ = ["choices", "conf_dir", "has_texts", "text_versions"]  # also used from here
 
 VERSION_BASE = "1.3"
 LEAF_LENGTH = 120  # characters
 # Not in a folder's last part: named elsewhere in the path, or without influence on the result.
 OUTSIDE_FOLDER = ("algo", "env", "seed", "plan_only", "resume")
 OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
-
-
-@cache
-def conf_dir() -> Path:
-    """The folder of YAML files: inside the package in a wheel, beside it in a source tree."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "conf", here.parent / "conf"):
-        if (folder / f"{CONFIG_NAME}.yaml").is_file():
-            return folder
-    raise FileNotFoundError(f"privrl_bench was installed without its YAML files (near {here})")
-
-
-def choices(group: str) -> list[str]:
-    """The names of a group's own YAML files.
-
-    >>> choices("log")
-    ['none', 'offline', 'online']
-    """
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
 def _choices_in_help(group: str) -> str:
@@ -87,8 +72,12 @@ def leaf(overrides: Iterable[str], seed: int) -> str:
     'privacy.z=0.1,seed=3'
     """
     values: dict[str, str] = {}
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    by_steps = any(override.key_or_group == "total_steps" for override in parsed)
+    for override in parsed:
         key = override.key_or_group
+        if by_steps and key == "rounds" and override.value() is None:
+            continue  # `words.explicit_length` adds it
         if key not in OUTSIDE_FOLDER and re.split(r"[./]", key)[0] not in OUTSIDE_SECTIONS:
             values[key] = override.get_value_element_as_str()
     pairs = sorted(values.items())
@@ -170,12 +159,13 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
     >>> compose(["env=hopper"]).privacy.clip
     1.8
     """
-    return to_run_config(compose_raw(overrides, config_dir))
+    words = list(overrides)
+    return to_run_config(compose_raw(words, config_dir), explicit_keys(words))
 
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    words = text_versions(plain_groups(overrides))
+    words = settle(overrides)
     register_algo(words)
     if config_dir is not None:
         folder = Path(config_dir).resolve()
@@ -184,6 +174,7 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
         words.append(f"hydra.searchpath=['file://{folder}']")
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         try:
+            check_choices(words)
             return hydra_compose(CONFIG_NAME, words)
         except ConfigError:
             raise
@@ -191,52 +182,13 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
             raise explain(words, error) from error
 
 
-def plain_groups(words: Iterable[str]) -> list[str]:
-    """`+paper=x` as `paper=x`.
+def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
+    """Turn a composed config into checked dataclasses. Raises `ConfigError`.
 
-    The group is in config.yaml's defaults (as null), because the column that it takes depends on the
-    environment; people add it with a plus, as any group that is off by default.
-
-    >>> plain_groups(["env=hopper", "+paper=dppg"])
-    ['env=hopper', 'paper=dppg']
+    Args:
+        cfg: the composed config.
+        explicit: keys that the command line gives (`words.explicit_keys`), which must not be ignored.
     """
-    return [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
-
-
-def text_versions(words: Iterable[str]) -> list[str]:
-    """The same words, with the algorithms' versions for texts where the environment has texts.
-
-    Raises `ConfigError`: a sweep over environments of which some have texts.
-
-    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
-    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
-    """
-    found = list(words)
-    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
-    texts = [name for name in envs if has_texts(name)]
-    if not texts:
-        return found
-    if len(texts) < len(envs):
-        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
-    if not any(word.startswith("algo=") for word in found):
-        found.append("algo=dppg")
-    return [
-        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
-        if word.startswith("algo=")
-        else word
-        for word in found
-    ]
-
-
-@cache
-def has_texts(env: str) -> bool:
-    """Whether the users of one of our environments bring prompts."""
-    path = conf_dir() / "env" / f"{env}.yaml"
-    return path.is_file() and bool(re.search(r"^kind: text\b", path.read_text(), re.M))
-
-
-def to_run_config(cfg: DictConfig) -> RunConfig:
-    """Turn a composed config into checked dataclasses. Raises `ConfigError`."""
     for prefix, section in sections(cfg):
         fields = field_types(section)
         for name in map(str, section):
@@ -251,10 +203,12 @@ def to_run_config(cfg: DictConfig) -> RunConfig:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(key, first_line(error)) from error
     assert isinstance(run, RunConfig)
+    check_sizes(run)
+    check_explicit(run, set(explicit))
     return run
 
 
-def replace(cfg: DictConfig, word: str) -> RunConfig:
+def replace(cfg: DictConfig, word: str, explicit: Iterable[str] = ()) -> RunConfig:
     """`cfg` with one key changed, composed without Hydra, hence fast. Raises `ConfigError`.
 
     Only plain keys can be changed so; a group's choice is refused.
@@ -267,7 +221,7 @@ def replace(cfg: DictConfig, word: str) -> RunConfig:
         OmegaConf.update(changed, override.key_or_group, override.value(), merge=True)
     except OmegaConfBaseException as error:
         raise ConfigError(override.key_or_group, first_line(error)) from error
-    return to_run_config(changed)
+    return to_run_config(changed, explicit)
 
 
 def help_text() -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.compiled import cartpole
 from privrl_bench.envs.slots import Slots
-from privrl_bench.jit import exact_jit, jit
+from privrl_bench.jit import exact_jit, exact_part, part
 from privrl_bench.nets.policy import ArrayPolicy, Policy
 from privrl_bench.privacy.local import DeviceArrays, LocalNoise
 
@@ -120,7 +120,7 @@ def as_tensors(kept: Kept) -> dict[str, Tensor]:
     return {name: torch.from_numpy(x) for name, x in kept._asdict().items()}
 
 
-@jit
+@part
 def _logits(x, params, widths, noise, added, dropout, y, z):  # type: ignore[no-untyped-def]
     """Fill z[: widths[-1]]; `x` one observation, `noise` of one step, y and z as long as the widest layer."""
     zero, scale = np.float32(0), np.float32(1.0 / (1.0 - dropout))
@@ -151,7 +151,7 @@ def _logits(x, params, widths, noise, added, dropout, y, z):  # type: ignore[no-
             unit += 1
 
 
-@exact_jit
+@exact_part
 def _largest(z, noise, added, count):  # type: ignore[no-untyped-def]
     """The place of the largest, the first of equal ones, or of the first that is no number, as torch has it."""
     best, place = np.float32(0), -1
@@ -164,7 +164,7 @@ def _largest(z, noise, added, count):  # type: ignore[no-untyped-def]
     return place
 
 
-@exact_jit
+@exact_part
 def _shown(raw, d, r, noise, shows):  # type: ignore[no-untyped-def]
     """`privacy.local.LocalNoise.after_step` of one number."""
     low, high, step = shows.low[d], shows.high[d], shows.grid[r, d]

@@ -23,13 +23,18 @@ class EnvironmentFailure(RuntimeError):
     """A user's environment raised; carries its own message."""
 
 
-def suggest(name: str, allowed: Iterable[str]) -> str:
+def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     """Return ` (did you mean X?)`, or an empty string when nothing is near.
+
+    Args:
+        name: what was given.
+        allowed: what is known.
+        cutoff: similarity from 0 to 1 (`difflib`) that a suggestion needs.
 
     >>> suggest("hoper", ["hopper", "cartpole"])
     ' (did you mean hopper?)'
     """
-    near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.55)
+    near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

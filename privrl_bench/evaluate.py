@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from torch import Tensor
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.envs.slots import Users
 from privrl_bench.episodes import Played, player
 from privrl_bench.machine import cores
 from privrl_bench.nets.policy import Policy
@@ -35,17 +37,31 @@ class Evaluation:
         returns, lengths: [E].
         more: further metrics of the released policy, by their declared names.
         samples: what some of the episodes look like, where that can be read.
+        invalid: how many episodes met a non-finite reward, observation or action. With one of them the
+            whole evaluation is invalid: what remains of that episode is not its return, and a mean of
+            the others would leave out the worst.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     more: dict[str, float] = field(default_factory=dict)
     samples: list[dict[str, Any]] = field(default_factory=list)
+    invalid: int = 0
 
     @property
     def value(self) -> float:
-        """What a run is judged by."""
-        return float(self.returns.mean())
+        """What a run is judged by; NaN if the evaluation is invalid."""
+        return math.nan if self.invalid else float(self.returns.mean())
+
+    @property
+    def problem(self) -> str:
+        """Why the evaluation is invalid; empty if it is valid."""
+        if not self.invalid:
+            return ""
+        return (
+            f"return invalid: {self.invalid} of {len(self.returns)} evaluation episodes had non-finite "
+            "rewards, observations or actions"
+        )
 
 
 class Evaluates(Protocol):
@@ -100,7 +116,8 @@ class Evaluator:
             for e in range(episodes)
         ]
         everyone = np.arange(replicas * episodes)
-        raw = self._slots.reset(everyone, seeds).reshape(replicas, episodes, -1)
+        nobody: Users = None if self._spec.users is None else [None] * len(everyone)
+        raw = self._slots.reset(everyone, seeds, nobody).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
         going[list(over)] = False
         draws = [s.torch("eval_policy", round_index) for s in self._streams]
@@ -117,10 +134,13 @@ class Evaluator:
             for _ in range(0, self._spec.limit, _BLOCK):
                 if played.going.any():
                     compiled.play(actor, drawn(), shown, played, _BLOCK)
-            return [Evaluation(played.returns[r], played.lengths[r]) for r in range(replicas)]
+            return _evaluations(played.returns, played.lengths, played.broken)
 
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
+        broken = going & ~_finite(raw)
+        going &= ~broken
+        raw = np.where(broken[..., None], 0.0, raw)
         now = torch.zeros(replicas, episodes, self._spec.obs_dim)
         with torch.inference_mode():
             sample = self._policy.sampler(actor)
@@ -134,19 +154,40 @@ class Evaluator:
                     action = self._policy.greedy(actor, now)
                 else:
                     action = sample(now, noise[t % _BLOCK])
+                acts = _finite(action.numpy().reshape(replicas, episodes, -1))
+                broken |= going & ~acts
+                going &= acts
                 flat = action.numpy().reshape(going.size, *action.shape[2:])
                 indices = np.flatnonzero(going)
+                if not len(indices):
+                    break
                 result = self._slots.step(indices, self._policy.to_env(flat[indices]))
-                finite = np.isfinite(result.obs).all(axis=-1) & np.isfinite(result.rewards)
+                finite = _finite(result.obs) & np.isfinite(result.rewards)
+                broken[going] |= ~finite
                 returns[going] += np.where(finite, result.rewards, 0.0)
                 lengths[going] += 1
                 raw[going] = np.where(finite[:, None], result.obs, 0.0)
                 going[going] = ~(result.terminated | result.truncated | ~finite)
-        return [Evaluation(returns[r], lengths[r]) for r in range(replicas)]
+        return _evaluations(returns, lengths, broken)
 
     def close(self) -> None:
         """Free the environments."""
         self._slots.close()
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    """[...] whether all entries of x [..., D] are finite in single precision, which policies compute in."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.isfinite(x.astype(np.float32, copy=False)).all(axis=-1))
+
+
+def _evaluations(returns: np.ndarray, lengths: np.ndarray, broken: np.ndarray) -> list[Evaluation]:
+    """One of each replica, from arrays [R, E]. Finite rewards can have an infinite sum."""
+    invalid = (broken | ~np.isfinite(returns)).sum(axis=1)
+    return [
+        Evaluation(mine, steps, invalid=int(count))
+        for mine, steps, count in zip(returns, lengths, invalid, strict=True)
+    ]
 
 
 class Evaluations:

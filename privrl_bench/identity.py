@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from privrl_bench.errors import ConfigError
@@ -92,12 +93,18 @@ def _flat(value: Any, declared: Any, key: str) -> dict[str, Any]:
     """Leaves of nested dataclasses by dotted key, each in the form of its declared type."""
     if not is_dataclass(value):
         return {key: _leaf(value, declared)}
-    hints = typing.get_type_hints(type(value))
+    kind: type = type(value)
+    hints = _hints(kind)
     prefix = f"{key}." if key else ""
     found: dict[str, Any] = {}
     for one in fields(value):
         found |= _flat(getattr(value, one.name), hints[one.name], prefix + one.name)
     return found
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _leaf(value: Any, declared: Any) -> Any:

@@ -8,18 +8,17 @@ is trained.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privrl_bench.crash import describe, one_line, save
 from privrl_bench.errors import ConfigError
+from privrl_bench.machine import check_hardware
 from privrl_bench.schema import RunConfig
 
 if TYPE_CHECKING:
@@ -94,8 +93,10 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
         results = run_each(configs, folders, [job.overrides for job in jobs])
     except Exception as error:  # the other jobs of a sweep go on
         if len(jobs) > 1:
-            what = f"{type(error).__name__}: {one_line(error)}"
-            print(f"group   {what}; its {len(jobs)} jobs go on one by one", file=sys.stderr)
+            print(
+                f"group   {one_line(describe(error))}; its {len(jobs)} jobs go on one by one",
+                file=sys.stderr,
+            )
             return _one_by_one(jobs)
         (job,) = jobs
         return [_broken(error, job.number, job.folder)]
@@ -130,10 +131,9 @@ def _refused(error: ConfigError, number: int, folder: Path) -> Outcome:
 
 
 def _broken(error: Exception, number: int, folder: Path) -> Outcome:
-    traceback.print_exception(error)
-    return Outcome(
-        "failed", f"{type(error).__name__}: {one_line(error)}", str(folder), 1, number=number
-    )
+    reason = one_line(describe(error))
+    print(f"error: {reason}; traceback in {save(error, folder)}", file=sys.stderr, flush=True)
+    return Outcome("failed", reason, str(folder), 1, number=number)
 
 
 def interruption(outcomes: Sequence[Outcome]) -> int:
@@ -156,35 +156,21 @@ def recorded(path: Path) -> list[Outcome]:
     return sorted(outcomes, key=lambda outcome: outcome.number)
 
 
-def check_hardware(run: RunConfig) -> None:
-    """Raise `ConfigError` when the run wants a GPU and there is none."""
-    if run.hardware.device == "cuda" and not _cuda_works():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+def remove_empty(folder: Path, leftover: str = "") -> None:
+    """Take back the folders that Hydra made for a job that left nothing.
 
-
-@functools.cache
-def _cuda_works() -> bool:
-    if sys.platform == "linux":  # answers at once where there is no driver; torch takes seconds
-        try:
-            ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def remove_empty(folder: Path) -> None:
-    """Take back the folders that Hydra made for a job that left nothing."""
+    Args:
+        folder: of the job.
+        leftover: name of a file that counts as nothing.
+    """
     with contextlib.suppress(OSError):  # not empty: something is to be kept
         if folder.exists():
             folder.rmdir()
         for parent in folder.parents:
             if parent == Path.cwd() or not parent.is_relative_to(Path.cwd()):
                 return
+            if not parent.exists():
+                continue
+            if leftover and [path.name for path in parent.iterdir()] == [leftover]:
+                (parent / leftover).unlink()
             parent.rmdir()
-
-
-def one_line(problem: object) -> str:
-    """A message without line breaks."""
-    return " ".join(str(problem).split())

@@ -36,6 +36,14 @@ _DECLARED = (
     Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
     Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
     Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
+    Metric(
+        "eval/invalid_episodes",
+        "episodes",
+        "down",
+        "released",
+        "evaluation episodes with non-finite rewards, observations or actions, which make the "
+        "evaluation invalid: the row has no result",
+    ),
     Metric("eval/mspbe", "value^2", "down", "released", "mean squared projected Bellman error"),
     Metric(
         "eval/relative_mspbe",

@@ -7,7 +7,9 @@ wording of Hydra's messages, and says which one is wrong and what is allowed.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import re
+import shlex
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,8 @@ from omegaconf.errors import OmegaConfBaseException
 from privrl_bench.errors import ConfigError, suggest
 
 CONFIG_NAME = "config"
+_KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
+OPTIONAL_GROUPS = ("tuned", "paper", "paper/column")
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 
@@ -35,13 +39,25 @@ def parse(overrides: Iterable[str]) -> list[Override]:
     parsed = []
     for word in overrides:
         key, equals, value = word.partition("=")
-        if not re.fullmatch(r"[+~]*[\w./@-]+", key) or not (equals or key.startswith("~")):
+        if not re.fullmatch(_KEY, key) or not (equals or key.startswith("~")):
             raise ConfigError("", f"cannot read {word!r}; write key=value")
         try:
             parsed += parser.parse_overrides([word])
         except HydraException as error:
-            raise ConfigError(key, f"cannot read the value {value!r}; quote it") from error
+            raise ConfigError(
+                key, f"cannot read the value {value!r}{_quoted(key, value)}"
+            ) from error
     return parsed
+
+
+def _quoted(key: str, value: str) -> str:
+    """How to write a value that Hydra reads in quotes only, e.g. one that is not ASCII.
+
+    >>> print(_quoted("env.id", "Wälder-v0"))
+    ; quote it for Hydra and for the shell: 'env.id="Wälder-v0"'
+    """
+    text = value.replace("\\", "\\\\").replace('"', '\\"')
+    return "; quote it for Hydra and for the shell: " + shlex.quote(f'{key}="{text}"')
 
 
 def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
@@ -51,6 +67,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         overrides: the words of one run, without sweeps.
         error: what Hydra raised; its first line is the answer when no single override is guilty.
     """
+    parsed: list[Override] = []
     try:
         parsed = parse(overrides)
         searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
@@ -77,7 +94,8 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         error = broken
     if "'paper/" in str(error):  # its keys are those of one algorithm
         return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
-    return ConfigError("", first_line(error))
+    guilty = [o.key_or_group for o in parsed if o.key_or_group in str(error)]
+    return ConfigError(guilty[0] if guilty else "", first_line(error))
 
 
 def first_line(error: Exception) -> str:
@@ -89,6 +107,37 @@ def _loader() -> ConfigLoader:
     hydra = GlobalHydra.instance().hydra
     assert hydra is not None
     return hydra.config_loader
+
+
+def check_choices(words: Iterable[str]) -> None:
+    """Raise `ConfigError` for a group without the given choice. Needs an initialised Hydra.
+
+    Hydra leaves out an optional group without a file, which is wanted only where the file's name follows from
+    the algorithm and the environment; it takes paths and file names for choices, and lets any group be removed.
+    """
+    parsed = parse(words)
+    searchpath = [o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath"]
+    groups = set(_loader().list_groups("")) - {"schema", "hydra", "collect"}
+    for override in parsed:
+        group = override.key_or_group
+        if override.is_sweep_override() or (group in OPTIONAL_GROUPS and override.is_delete()):
+            continue
+        if group in (*groups, *OPTIONAL_GROUPS) and not isinstance(override.value(), dict):
+            options = _loader().get_group_options(
+                group, config_name=CONFIG_NAME, overrides=searchpath
+            )
+            _check_choice(override, sorted(options))
+    _check_tuned(parsed, sorted(_loader().get_group_options("algo")))
+
+
+def _check_tuned(parsed: Iterable[Override], algos: Iterable[str]) -> None:
+    """Raise `ConfigError` for values that were tuned for another algorithm: <algorithm>_<environment>."""
+    chosen = {o.key_or_group: o.value() for o in parsed if not o.is_sweep_override()}
+    tuned, algo = str(chosen.get("tuned")), str(chosen.get("algo", "dppg"))
+    owners = [name for name in algos if tuned.startswith(f"{name}_")]
+    owner = max(owners, key=len, default=algo)
+    if owner != algo:
+        raise ConfigError("tuned", f"{tuned} is for algo={owner}, got algo={algo}")
 
 
 def _check_choice(override: Override, options: list[str]) -> None:
@@ -111,7 +160,10 @@ def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> N
     section = OmegaConf.select(base, parent) if parent else base
     if override.is_add() and isinstance(section, DictConfig) and name in section:
         raise ConfigError(key, f"exists already; write it without +, {key}=<value>")
-    if override.is_add() or override.is_force_add() or override.is_delete():
+    typed = isinstance(section, DictConfig) and name in field_types(section)
+    if override.is_delete() and typed:
+        raise ConfigError(key, "a key cannot be removed")
+    if override.is_add() or (override.is_force_add() and not typed):
         return  # `to_run_config` finds what they break
     if not isinstance(section, DictConfig) or name not in section:
         raise no_such_key(key, base, groups)
@@ -173,6 +225,8 @@ def _kind(wanted: Any) -> str:
         return f"a list of {of.get(typing.get_args(wanted)[0], 'values')}"
     if typing.get_origin(wanted) is dict:
         return "a mapping {name: value}"
+    if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
+        return f"one of {', '.join(choice.name for choice in wanted)}"
     words = {
         int: "a whole number",
         float: "a number",

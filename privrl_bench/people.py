@@ -24,7 +24,8 @@ _NOBODY_PLAYED = {"train/return_mean": math.nan, "train/episodes": 0.0, "train/i
 class People:
     """Rounds of people with memories, by the interface of `rollout.Rollout`.
 
-    Person p is the p-th to come, a public number; one whose data are not finite keeps nothing, as if absent.
+    Person p is the p-th to come, a public number, and user p of an environment that declares users; one whose
+    data are not finite keeps nothing, as if absent.
 
     Args:
         rollout: where those who come play, one slot each.
@@ -44,6 +45,7 @@ class People:
     ):
         replicas, _, steps = rollout.shape
         self.people, self.rollout = people, rollout
+        self._real = spec.users is not None
         self.shape = (replicas, room, steps)
         self._arrivals = arrivals
         first = (replicas, people, steps)
@@ -72,7 +74,10 @@ class People:
         coming = self._arrivals(round_index)
         stats = [dict(_NOBODY_PLAYED) for _ in members]
         if coming:
-            met = self.rollout.collect(actor, round_index, [len(coming)] * len(members))
+            if self._real:
+                met = self.rollout.meet(actor, round_index, [np.array(coming)] * len(members))
+            else:
+                met = self.rollout.collect(actor, round_index, [len(coming)] * len(members))
             stats = met.stats
             self._keep(met, slice(coming.start, coming.stop))
             self._came = coming.stop
@@ -123,4 +128,4 @@ class People:
         self.rollout.close()
 
 
-assert {f.name for f in fields(UserBatch)} == {*_TOLD, "valid", "stats", "chances"}
+assert {f.name for f in fields(UserBatch)} == {*_TOLD, "valid", "stats", "chances", "numbers"}

@@ -39,7 +39,7 @@ def play(
     """The whole episodes of these numbers, at most as many as there are slots.
 
     The policy sees what the data will hold: observations in single precision. Chances are its own of the
-    actions, rounded to single precision.
+    actions, rounded to single precision. Users whom the environment declares are not played but simulated.
     """
     n, limit = len(numbers), spec.limit
     obs = np.zeros((n, limit + 1, spec.obs_dim), np.float32)
@@ -53,7 +53,8 @@ def play(
         ]
     )
     going = np.arange(n)
-    obs[:, 0] = slots.reset(going, [streams.episode_seed("play_env", k) for k in numbers])
+    seeds = [streams.episode_seed("play_env", k) for k in numbers]
+    obs[:, 0] = slots.reset(going, seeds, None if spec.users is None else [None] * n)
     for t in range(limit):
         seen = torch.from_numpy(obs[going, t]).double()
         offered = policy.probabilities(seen).numpy()

@@ -28,6 +28,7 @@ from privrl_bench.report.paper import Cell, Line, Panel, Picture, Table, write_i
 from privrl_bench.report.runs import load_run
 from privrl_bench.sweep import run_jobs
 from privrl_bench.trivial import trivial_returns
+from privrl_bench.words import later_wins
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Want:
 
     def overrides(self, seed: int) -> list[str]:
         """The command line of one run."""
-        return [f"env={self.env}", *self.words, f"seed={seed}"]
+        return later_wins([f"env={self.env}", *self.words, f"seed={seed}"])
 
     def folder(self, root: Path, seed: int) -> Path:
         """Where `privrl-bench` would put the run below `root`."""
@@ -302,7 +303,7 @@ def _parts(wants: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
     for want in wants:
         key = (want.env, *[w for w in want.words if not w.startswith("privacy.z=")])
         raw = config.compose_raw(
-            [*want.overrides(0), *_QUIET, f"hardware.max_replicas={_TOGETHER}"]
+            later_wins(want.overrides(0), _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
         )
         for seed in range(want.seeds):
             folder, words = want.folder(root, seed), want.overrides(seed)

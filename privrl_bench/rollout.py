@@ -10,6 +10,10 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
 With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
 policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
 
+An environment may declare real users (`envs/declared.py`). `meet` plays those it is given, by number: their
+random numbers are functions of seed, number and round, whatever their slot and whoever else takes part.
+`collect` plays simulated users.
+
 Where `episodes.player` has a player, whole episodes are played in compiled code, from the same random numbers.
 """
 
@@ -19,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.envs.places import Places
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.episodes import Kept, Played, Player, as_tensors, player
@@ -67,7 +72,9 @@ class _Record:
         self.rewards = np.zeros(first, dtype=np.float32)
         self.terminated, self.ended, self.mask = (np.zeros(first, dtype=bool) for _ in range(3))
 
-    def users(self, valid: np.ndarray, stats: list[dict[str, float]]) -> UserBatch:
+    def users(
+        self, valid: np.ndarray, stats: list[dict[str, float]], numbers: np.ndarray | None
+    ) -> UserBatch:
         """The same by user: [R, U, T, ...]. Steps that did not happen hold nothing of anybody."""
         if not self.mask.all():
             idle = torch.from_numpy(~self.mask)
@@ -88,6 +95,7 @@ class _Record:
             mask=by_user(self.mask),
             valid=torch.from_numpy(valid),
             stats=stats,
+            numbers=None if numbers is None else torch.from_numpy(numbers),
         )
 
 
@@ -131,6 +139,7 @@ class Rollout:
         self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments said
         # What leaves the devices, in the same units: everything but replay reads this one.
         self._shown = self._raw if device is None else np.zeros_like(self._raw)
+        self._places = Places(replicas, users, spec.users)
         self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
         self._elapsed = np.zeros((replicas, users), dtype=np.int64)
         self._return = np.zeros((replicas, users))
@@ -146,7 +155,7 @@ class Rollout:
         """Start new episodes before step t in the slots `where` [R, U] bool; observations follow."""
         seeds = []
         for r, u in zip(*np.nonzero(where), strict=True):
-            counters = [int(u), int(self._episode[r, u])]
+            counters = [int(self._places.numbers[r, u]), int(self._episode[r, u])]
             if self._config.user != "segment":
                 counters.append(round_index)
             self._seeds[r, u] = self._streams[r].episode_seed("env", *counters)
@@ -155,7 +164,7 @@ class Rollout:
         self._elapsed[where] = 0
         self._return[where] = 0.0
         self.scaler.restart(where)
-        self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds)
+        self._raw[where] = self.slots.reset(np.flatnonzero(where), seeds, self._places.told(where))
         if self.device is not None:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
@@ -165,8 +174,20 @@ class Rollout:
         whole_episode = self._config.user == "episode"
         return player(self.slots, self._policy) if whole_episode and plain else None
 
+    def _draw(self, round_index: int) -> Tensor:
+        """Random numbers of the policy for the round: [T, R, U, ...]."""
+        _, users, steps = self.shape
+        draw, drawn = self._policy.draw, []
+        for stream, who in zip(self._streams, self._places.numbers.tolist(), strict=True):
+            if self._places.real:
+                each = [stream.torch("policy", round_index, max(k, 0)) for k in who]
+                drawn.append(torch.cat([draw(g, steps, 1) for g in each], dim=1))
+            else:
+                drawn.append(draw(stream.torch("policy", round_index), steps, users))
+        return torch.stack(drawn, dim=1)
+
     def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
-        """One round of users.
+        """One round of simulated users.
 
         Args:
             actor: [R, P] policy parameters.
@@ -176,22 +197,33 @@ class Rollout:
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        replicas, users, steps = self.shape
+        return self._act(actor, round_index, self._places.simulate(cohort))
+
+    def meet(self, actor: Tensor, round_index: int, members: list[np.ndarray]) -> UserBatch:
+        """One round of the users whom the environment declares.
+
+        Args:
+            actor: [R, P] policy parameters.
+            round_index: from 0; selects the random streams.
+            members: numbers of each replica's users, at most U, each once. A number that the environment
+                does not declare is an absent user's: not valid.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        return self._act(actor, round_index, self._places.seat(members))
+
+    def _act(self, actor: Tensor, round_index: int, active: np.ndarray) -> UserBatch:
+        """The round of the slots `active` [R, U] bool."""
+        replicas, _, steps = self.shape
         whole_episode = self._config.user == "episode"
-        active = np.arange(users)[None, :] < np.asarray(cohort)[:, None]
         begins = self._config.user != "segment" or not self._started
         if begins:
             self._episode[:] = 0
             self._reset(active, round_index, 0)
         self._started = True
 
-        noise = torch.stack(
-            [
-                self._policy.draw(s.torch("policy", round_index), steps, users)
-                for s in self._streams
-            ],
-            dim=1,
-        )  # [T, R, U, ...]
+        noise = self._draw(round_index)
         bad_users = active & ~_finite(self._shown).all(axis=-1)
         self._shown[bad_users] = 0.0
         compiled = self.compiled()
@@ -220,7 +252,7 @@ class Rollout:
                 fine = going
                 if not _all_finite(self._shown, reward):
                     broken = going & ~(_finite(self._shown).all(axis=-1) & _finite(reward))
-                    # The user's row will be zero; her slot starts afresh so that it can go on.
+                    # The user's row will be zero; the slot starts afresh so that it can go on.
                     bad_users |= broken
                     self._shown[broken] = 0.0
                     reward = np.where(broken, 0.0, reward)
@@ -238,7 +270,9 @@ class Rollout:
                         finished[r].append(float(self._return[r, u]))
                     if whole_episode:
                         going = going & ~stop
-                    else:
+                    elif (
+                        t + 1 < steps or not self._places.real
+                    ):  # real users are not reset for nothing
                         self._reset(stop, round_index, t + 1)
                         lost = stop & ~_finite(self._shown).all(axis=-1)
                         if lost.any() and t + 1 < steps:  # after the last step: the next user's
@@ -246,7 +280,8 @@ class Rollout:
                             self._shown[lost] = 0.0
                         begun = self.scaler.obs(self._shown, update=stop & ~lost)
                         scaled = np.where(stop[..., None], begun, scaled)
-        return told.users(active & ~bad_users, _stats(finished, bad_users))
+        valid, numbers = active & ~bad_users, self._places.numbers if self._places.real else None
+        return told.users(valid, _stats(finished, bad_users), numbers)
 
     def _at_once(
         self,
@@ -326,7 +361,9 @@ class Rollout:
         self._started = True
         everyone = np.ones(elapsed.shape, dtype=bool)
         seeds = [int(s) for s in arrays["seeds"].reshape(-1)]
-        self._raw[everyone] = self.slots.reset(np.flatnonzero(everyone), seeds)
+        self._raw[everyone] = self.slots.reset(
+            np.flatnonzero(everyone), seeds, self._places.told(everyone)
+        )
         self._elapsed[:] = 0
         self._seeds[:] = arrays["seeds"]
         replay = arrays["history"]

@@ -79,9 +79,14 @@ class Rows:
 
 
 def eval_row(evaluation: Evaluation | ValueEvaluation) -> dict[str, float]:
-    """Metrics of one evaluation."""
+    """Metrics of one evaluation. An invalid one has no result, only how many episodes are why."""
     if isinstance(evaluation, ValueEvaluation):
         return evaluation.row()
+    if evaluation.invalid:
+        return {
+            "eval/episodes": len(evaluation.returns),
+            "eval/invalid_episodes": evaluation.invalid,
+        }
     mean, half = mean_ci(evaluation.returns)
     return {
         "eval/return_mean": mean,

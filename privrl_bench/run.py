@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from privrl_bench import real_users
 from privrl_bench.assemble import Parts, assemble, describe_plan, local_plan, supports_replicas
 from privrl_bench.errors import ConfigError
 from privrl_bench.machine import use_threads
@@ -60,8 +61,11 @@ def run_each(
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
+    results.update(_refused(configs, dirs))
     with ExitStack() as locks:
         for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
+            if i in results:
+                continue
             try:
                 locks.enter_context(rundir.lock())
                 found = _look(config, rundir)
@@ -87,6 +91,17 @@ def run_each(
             results.update(zip(members, group, strict=True))
             interrupted = interrupted or _interrupted(group)
     return [results[i] for i in range(len(configs))]
+
+
+def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
+    """The error of runs that have no folder yet: it is raised before a folder or a lock is made."""
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
+    try:
+        if new:
+            assemble([configs[i] for i in new], [None] * len(new))
+    except ConfigError as error:
+        return dict.fromkeys(new, error)
+    return {}
 
 
 def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
@@ -208,11 +223,14 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
+    users = real_users.in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
         f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
-        f"steps = {parts.rounds * parts.round_steps} steps"
+        f"steps = {parts.rounds * parts.round_steps} steps{'; ' + users if users else ''}"
     )
+    if parts.data is not None:
+        print(f"  data    {parts.data.describe()}")
     print(f"  values  {config.values_from}")
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps

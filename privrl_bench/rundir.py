@@ -2,7 +2,8 @@
 
 `config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
 `metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
-`wandb/`; of texts also `samples.jsonl` (what the policy writes) and `adapter/` (for peft) or `model/`.
+`wandb/`; after a failure `error.txt` with the traceback; of texts also `samples.jsonl` (what the policy writes)
+and `adapter/` (for peft) or `model/`.
 
 `metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -27,11 +28,14 @@ from typing import Any
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 
+from privrl_bench.crash import ERROR_FILE
 from privrl_bench.errors import ConfigError
 from privrl_bench.identity import identity
 from privrl_bench.schema import RunConfig
 
+LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
 _PACKAGES = (
     "torch",
@@ -82,26 +86,30 @@ class RunDir:
     def lock(self) -> Iterator[None]:
         """Keep other processes out of this folder: two of them would each count half the releases.
 
-        Raises: ConfigError when another process is in it.
-        """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the folder, so that `resume=restart` may move the folder while it is locked.
-        name = self.path.with_name(f".{self.path.name[:200]}.lock")
-        with name.open("w") as file:
-            try:
-                import fcntl
+        The lock file lies in a hidden folder beside the run folder, so that `resume=restart` can move the
+        run folder while it is locked. It is never deleted: a process that waits for a deleted file and one
+        that creates it anew would both hold the lock. An old lock file is no obstacle.
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:
-                pass  # not a POSIX system; nothing to lock with
-            except OSError:
-                raise ConfigError(
-                    "", f"{self.path} is in use by another process; wait for it or stop it"
-                ) from None
-            try:
-                yield
-            finally:
-                name.unlink(missing_ok=True)
+        Raises: ConfigError when another process is in the folder, or the lock file cannot be written.
+        """
+        path = self.path.resolve()
+        folder = path.parent / LOCKS
+        lock = FileLock(folder / f"{path.name[:200]}.lock")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise ConfigError(
+                "", f"{self.path} is in use by another process; wait for it or stop it"
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                "hydra.run.dir", f"cannot write {self.path}: {error.strerror or error}"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     # -- start ------------------------------------------------------------------------------
 
@@ -156,6 +164,7 @@ class RunDir:
     def begin(self, config: RunConfig, overrides: list[str]) -> None:
         """Create the folder and write what is known before anything is trained."""
         self.path.mkdir(parents=True, exist_ok=True)
+        (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
         write_json(self / "identity.json", identity(config))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.ranges import check_finite
 
 USERS = ("fresh", "episode", "segment")
 MECHANISMS = ("gaussian", "tree", "imitated_tree", "per_transition", "local", "smooth", "none")
@@ -32,9 +33,9 @@ class TextConfig:
         default_factory=lambda: [2, 8]
     )  # n of a prompt: low <= n < high
     new_tokens: int = 24  # of an answer, which may end earlier
-    min_characters: int = 200  # shorter reviews are nobody's
-    holdout: int = 20  # every so-many-th review is for evaluation, the others are users
-    reviews: int | None = 25_000  # at most so many; unset: all (a file's)
+    min_characters: int = 200  # a shorter review is an absent user
+    holdout: int = 20  # one of so many reviews, by a hash of each, is public: for evaluation
+    reviews: int | None = 25_000  # at most so many places; unset: all (a file's)
     seed: int = 0  # of made models and reviews, of the order of users and their prompts' lengths
     size: str = "small"  # of the made models: small | smoke (seconds, learns little)
     cache: str | None = (
@@ -42,6 +43,7 @@ class TextConfig:
     )
 
     def __post_init__(self) -> None:
+        check_finite("env.text.", self)
         for key in ("policy", "classifier"):
             require(f"env.text.{key}", bool(getattr(self, key)), "a name or a folder", "nothing")
         ok = len(self.prompt_tokens) == 2 and 1 <= self.prompt_tokens[0] < self.prompt_tokens[1]
@@ -103,6 +105,7 @@ class EnvConfig:
         return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name
 
     def __post_init__(self) -> None:
+        check_finite("env.", self)
         require_choice("env.kind", self.kind, ("gym", "dmc", "text"))
         require_choice("env.backend", self.backend, ("auto", "loop", "rollout"))
         require_choice("env.user", self.user, USERS)
@@ -191,14 +194,17 @@ class PrivacyConfig:
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; one_of_n: one, drawn from exactly
     # `population`; everybody: all of exactly `population`, in one release
     sampling: str = "fixed"
-    population: int | None = None  # public number of people: a bound (poisson), or exact
-    # zero_out | replace_one (fixed), add_or_remove (poisson), any_two: trajectories (local)
+    # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
+    population: int | None = None
+    # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
+    # any_two: trajectories (local)
     adjacency: str = "zero_out"
     accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
     noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
     rewards: str = "public"  # local: public: told exactly | noised
 
     def __post_init__(self) -> None:
+        check_finite("privacy.", self)
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
         if self.mechanism == "per_transition" and self.adjacency != "replace_one":
             raise ConfigError(
@@ -219,9 +225,12 @@ class PrivacyConfig:
         require("privacy.z", self.z == 0 or 1e-6 <= self.z <= 1e6, "0 or in [1e-6, 1e6]", self.z)
         ok = math.isfinite(self.clip) and self.clip > 0
         require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
+        require("privacy.clip", 1e-9 <= self.clip <= 1e9, "in [1e-9, 1e9]", self.clip)
         require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
+        require("privacy.delta", self.delta >= 1e-100, ">= 1e-100", self.delta)
         ok = self.epsilon is None or 0 < self.epsilon < math.inf
         require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
+        require("privacy.epsilon", not ok or (self.epsilon or 1) >= 1e-4, ">= 1e-4", self.epsilon)
         if self.epsilon is not None and self.mechanism in (
             *("none", "imitated_tree", "per_transition"),
         ):
@@ -242,20 +251,17 @@ class PrivacyConfig:
                     "privacy.accountant",
                     f"only pld has an analysis of capped Poisson cohorts, got {self.accountant!r}",
                 )
-            if self.adjacency != "add_or_remove":
+            if self.adjacency not in ("add_or_remove", "zero_out"):
                 raise ConfigError(
                     "privacy.adjacency",
-                    f"Poisson sampling is analysed for add_or_remove only, got {self.adjacency!r}",
+                    "Poisson sampling is analysed for add_or_remove and zero_out only, got "
+                    f"{self.adjacency!r}",
                 )
         elif self.adjacency == "add_or_remove":
             raise ConfigError(
                 "privacy.adjacency",
                 "cohorts of fixed size have no add_or_remove analysis (removing one user moves "
                 "the others); use zero_out or replace_one, or privacy.sampling=poisson",
-            )
-        elif self.population is not None and self.sampling == "fixed":
-            raise ConfigError(
-                "privacy.population", "is used with sampling from people only, not with fixed"
             )
         if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
             raise ConfigError(
@@ -338,13 +344,18 @@ class DataConfig:
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
     users: int | None = None  # take only so many of its users; unset: all
+    # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
+    # user, and refused if values of other keys repeat | a key | null: each episode is a user
+    user_key: str | None = "auto"
     # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
     policy: str | None = None
 
     def __post_init__(self) -> None:
+        check_finite("data.", self)
         require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
         ok = self.users is None or self.users >= 2
         require("data.users", ok, "null or a whole number >= 2", self.users)
+        require("data.user_key", self.user_key != "", "auto, a key or null", "nothing")
 
 
 @dataclass
@@ -381,6 +392,7 @@ class AlgoConfig:
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
+        check_finite("algo.", self)
         require("algo.gamma", 0 < self.gamma <= 1, "in (0, 1]", self.gamma)
 
     def round_steps(self, users: int, steps: int) -> int:
@@ -512,6 +524,7 @@ class HardwareConfig:
     )
 
     def __post_init__(self) -> None:
+        check_finite("hardware.", self)
         require_choice("hardware.device", self.device, ("cpu", "cuda"))
         require("hardware.threads", self.threads >= 1, "a whole number >= 1", self.threads)
         require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
@@ -535,8 +548,18 @@ class LogConfig:
     plot: bool = True  # writes curve.png into the run folder at the end
 
     def __post_init__(self) -> None:
+        check_finite("log.", self)
         require_choice("log.wandb", self.wandb, ("none", "offline", "online"))
         require("log.lines", self.lines >= 1, "a whole number >= 1", self.lines)
+        ok = 1 <= len(self.project) <= 128 and not set(self.project) & set("/\\#?%:")
+        rule = "1 to 128 characters without / \\ # ? % :"
+        require("log.project", ok, rule, repr(self.project))
+        for key in ("entity", "group"):
+            value = getattr(self, key)
+            ok = value is None or 1 <= len(value) <= 128
+            require(f"log.{key}", ok, "null or 1 to 128 characters", repr(value))
+        ok = all(1 <= len(tag) <= 64 for tag in self.tags)
+        require("log.tags", ok, "a list of texts of 1 to 64 characters", self.tags)
 
 
 @dataclass
@@ -552,6 +575,7 @@ class EvalConfig:
     window: int = 25  # evaluations in a row
 
     def __post_init__(self) -> None:
+        check_finite("eval.", self)
         require("eval.episodes", self.episodes >= 1, "a whole number >= 1", self.episodes)
         require("eval.every", self.every >= 0, ">= 0 (0: only the final one)", self.every)
         require_choice("eval.policy", self.policy, ("stochastic", "greedy"))
@@ -579,6 +603,7 @@ class RunConfig:
     resume: str = "auto"  # auto: go on where the folder stands | restart: move it aside first
 
     def __post_init__(self) -> None:
+        check_finite("", self)
         require("total_steps", self.total_steps >= 1, "a whole number >= 1", self.total_steps)
         ok = self.rounds is None or self.rounds >= 1
         require("rounds", ok, "null or a whole number >= 1", self.rounds)
@@ -752,11 +777,14 @@ class RunConfig:
             raise ConfigError(
                 "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
             )
-        if poisson and not (offline or self.algo.keeps) and privacy.population is None:
+        bounded = privacy.sampling == "fixed" and privacy.population is not None
+        if bounded and (offline or self.env.user == "segment"):
+            why = (
+                f"algo={self.algo.name} takes from a dataset" if offline else "env.user=segment has"
+            )
             raise ConfigError(
                 "privacy.population",
-                "Poisson sampling needs the number of people, at least "
-                f"privacy.users_per_round={privacy.users_per_round}, got None",
+                f"bounds the users of fixed cohorts, each used once, and {why} others",
             )
 
 

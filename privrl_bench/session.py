@@ -132,6 +132,9 @@ class Session:
         if isinstance(self.rollout, People):
             return self.rollout.collect(actor, index, plan.members(index, self.rollout.people))
         plan.begin_local(index)
+        declared = self.parts.spec.users
+        if declared is not None and isinstance(self.rollout, Rollout):
+            return self.rollout.meet(actor, index, plan.enrolled(index, declared))
         return self.rollout.collect(actor, index, plan.cohort(index))
 
     def everybody(self, actor: Tensor, index: int) -> Iterator[UserBatch]:

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.data.minari_io import open_dataset
+from privrl_bench.data.minari_io import local_ids, open_dataset
 from privrl_bench.data.split import Split, moments, split_users
 from privrl_bench.data.trajectories import Trajectories
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
+from privrl_bench.presets import collect_command
 from privrl_bench.schema import DataConfig, EnvConfig
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 
@@ -40,6 +41,17 @@ class Dataset:
         """How many users are private."""
         return self.split.users
 
+    def describe(self) -> str:
+        """Who the users are, for the plan."""
+        split, flat = self.split, self.trajectories
+        named = "each a user" if flat.user_key is None else f"user key {flat.user_key!r}"
+        others = ", ".join(map(repr, flat.repeated))
+        more = f"; other keys that repeat: {others}" if others else ""
+        return (
+            f"{split.users} private users ({len(split.private_episodes)} episodes, {named}), "
+            f"{split.public_users} public{more}"
+        )
+
     def episodes_of(self, user: int) -> np.ndarray:
         """Episode numbers of a private user."""
         starts = self.split.private_starts
@@ -53,7 +65,10 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
         ConfigError: not there, damaged, of another environment's shape, or too small to split.
     """
     assert config.id is not None
-    found = open_dataset(config.id)
+    command = None if config.id in local_ids() else collect_command(config.id)
+    if command is not None:
+        raise ConfigError("data.id", f"no dataset {config.id!r} here; this makes it: {command}")
+    found = open_dataset(config.id, config.user_key)
     width, actions = found.observations.shape[1], found.actions.shape[1:]
     expected = () if spec.discrete else (spec.actions,)
     if width != spec.obs_dim or tuple(actions) != expected:

@@ -69,7 +69,8 @@ class TextEvaluator:
         shown = zip(task.decode(prompts), task.decode(rows), scores.tolist(), strict=False)
         samples = [{"prompt": p, "answer": a, "score": round(s, 4)} for p, a, s in shown]
         lengths = found.answer_mask.sum(-1).cpu().numpy()
-        return Evaluation(scores.double().numpy(), lengths, more, samples)
+        invalid = int((~torch.isfinite(scores)).sum())
+        return Evaluation(scores.double().numpy(), lengths, more, samples, invalid)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -1,10 +1,11 @@
 """Users who bring a prompt, and the answers that a released policy gives them.
 
-Stands where `rollout.py` stands for simulators. A user is one prompt of the training part; she comes once in a
-run, in the order of the task, which everybody knows. What she leaves is a `TextBatch`.
+Stands where `rollout.py` stands for simulators. A user is one place of `text.prompts.prompts_of`, and comes
+once in a run, in the public order of places. What a user leaves is a `TextBatch`; one with an empty prompt is
+absent: not valid, and leaves nothing.
 
-A user's answer and score depend on her prompt, her own random numbers and the policy: prompts are padded to a
-public width, and nobody is grouped with anybody by length.
+A user's answer and score depend on their prompt, their own random numbers and the policy: prompts are padded
+to a public width, nobody is grouped with anybody by length, and an absent user is computed as the others are.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ class Answerer:
         sources: list[torch.Generator],
         users: int,
     ) -> TextBatch:
-        """Answers of R policies `actor` [R, size], each to U = `users` prompts, or to none."""
+        """Answers of R policies `actor` [R, size], each to U = `users` prompts, or to none.
+
+        An empty prompt is an absent user: not valid, and zero everywhere. The model is asked about the
+        end-of-text token in their place, so that the others' numbers come from the same operations to the last
+        bit.
+        """
         task, replicas, steps = self.task, len(actor), self.task.new_tokens
         first = (replicas, users)
         batch = TextBatch(
@@ -61,10 +67,14 @@ class Answerer:
         for r in range(replicas):  # one by one, so that nothing depends on how many there are
             if not prompts[r]:
                 continue
-            found, scores = self(actor[r], prompts[r], sources[r])
-            batch.tokens[r], batch.seen[r] = found.tokens.cpu(), found.mask.cpu()
-            batch.mask[r], batch.scores[r] = found.answer_mask.cpu(), scores
-            batch.valid[r] = torch.isfinite(scores)
+            there = torch.tensor([bool(prompt) for prompt in prompts[r]])
+            asked = [prompt or [task.eos] for prompt in prompts[r]]
+            found, scores = self(actor[r], asked, sources[r])
+            batch.tokens[r] = torch.where(there[:, None], found.tokens.cpu(), 0)
+            batch.seen[r] = found.mask.cpu() & there[:, None]
+            batch.mask[r] = found.answer_mask.cpu() & there[:, None]
+            batch.scores[r] = torch.where(there, scores, 0.0)
+            batch.valid[r] = there & torch.isfinite(scores)
         return batch
 
 
@@ -107,13 +117,13 @@ class TextRollout:
         prompts = [here if size else [] for size in cohort]
         sources = [s.torch("policy", round_index) for s in self._streams]
         batch = self.answers.batch(actor, prompts, sources, users)
-        for r, size in enumerate(cohort):
+        for r in range(len(cohort)):
             scores = batch.scores[r][batch.valid[r]]
             batch.stats.append(
                 {
                     "train/return_mean": float(scores.mean()) if len(scores) else math.nan,
                     "train/episodes": float(len(scores)),
-                    "train/invalid_users": float(size - len(scores)),
+                    "train/invalid_users": float(sum(map(bool, prompts[r])) - len(scores)),
                 }
             )
         return self.instead(batch)
@@ -135,7 +145,7 @@ def public_answers(
 ) -> Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]]:
     """(adapter, how many) -> (actor [R, size], round) -> answers to the first evaluation prompts.
 
-    They are nobody's: public prompts, on streams that no user has.
+    The prompts are public, and on streams that no user has.
     """
 
     def of(adapter: Adapter, count: int) -> Callable[[Tensor, int], TextBatch]:

@@ -6,7 +6,6 @@ import math
 import signal
 import sys
 import time
-import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -16,8 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from privrl_bench import crash
 from privrl_bench.assemble import Parts
 from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.jit import tell_of_compiling
 from privrl_bench.log.progress import Progress
 from privrl_bench.log.samples import before_and_after
 from privrl_bench.log.wandb_mirror import WandbMirror
@@ -78,7 +79,7 @@ class Training:
         self._started = time.perf_counter()
         self._trained = math.inf  # when training was over; plots of other replicas do not count
         self._start_round = 0
-        self._told = False
+        self._told = self._invalid = False
         self._recent = [deque[float](maxlen=self.config.eval.window) for _ in dirs]
         self._saved_at = time.perf_counter()
         self._save_seconds = 0.0
@@ -97,6 +98,7 @@ class Training:
             initial_steps=count * self._resume(saved) * parts.round_steps,
             result=self.measure.name,
         )
+        tell_of_compiling(progress.note)
         try:
             if parts.task is not None and session.round == 0:
                 self._before()
@@ -134,9 +136,9 @@ class Training:
                 with suppress(EnvironmentFailure):
                     self.rows.write()
                 self._save_if_written(snapshot)
-            if not isinstance(error, EnvironmentFailure):
-                traceback.print_exc()
-            return self._end("failed", f"{type(error).__name__}: {error}", 1)
+            for r in self.alive:
+                crash.save(error, self.dirs[r].path)
+            return self._end("failed", crash.describe(error), 1)
         finally:
             progress.close()
             session.close()
@@ -200,7 +202,10 @@ class Training:
         if self.rows.evaluated > seen:
             if self._unsaved(CHECKPOINT_PAUSE) or last:
                 self._checkpoint()
-            mean = float(np.mean([self.rows.evaluations[r].value for r in self.alive]))
+            values = [self.rows.evaluations[r].value for r in self.alive]
+            valid = [value for value in values if math.isfinite(value)]
+            mean = float(np.mean(valid)) if valid else math.nan
+            self._tell_of_invalid_evaluations(progress)
             spent = {parts.plan.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif self._unsaved(CHECKPOINT_SECONDS):
@@ -216,6 +221,8 @@ class Training:
         if target is None:
             return
         for r in list(self.alive):
+            if self.rows.evaluations[r].problem:
+                continue
             self._recent[r].append(self.rows.evaluations[r].value)
             full = len(self._recent[r]) == self.config.eval.window
             reached = float(np.mean(self._recent[r])) - target
@@ -225,15 +232,24 @@ class Training:
                 self._finish(r, solved=self.session.round)
                 self.session.freeze(r, now)
 
+    def _tell_of_invalid_evaluations(self, progress: Progress) -> None:
+        """Once: an evaluation without a result, which the run goes on after."""
+        problem = next(filter(None, (self.rows.evaluations[r].problem for r in self.alive)), "")
+        if problem and not self._invalid:
+            self._invalid = True
+            progress.note(f"  note    round {self.rows.evaluated}: {problem}")
+
     def _tell_of_broken_users(self, progress: Progress) -> None:
-        """Once: a user whose data are not finite counts as nobody, which is easily overlooked."""
+        """Once: a user whose data are not finite counts as nobody, which is easily overlooked.
+
+        How many there were is private: the screen may be shared, and nothing on it is noised.
+        """
         broken = max(self.session.diagnostics[r].get("train/invalid_users", 0) for r in self.alive)
         if broken and not self._told:
             self._told = True
             progress.note(
-                f"  note    {broken:.0f} of {self.parts.plan.slots} users of round "
-                f"{self.session.round} had numbers that are not finite: their rows are zero "
-                "(train/invalid_users in metrics.jsonl counts them)"
+                "  note    some users had non-finite data: their rows are zero "
+                "(train/invalid_users in metrics.jsonl, which is private, counts them)"
             )
 
     def _row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
@@ -298,8 +314,8 @@ class Training:
         if self.rows.evaluations:
             row = eval_row(self.rows.evaluations[r])
             result = {
-                "mean": row[measure.metric],
-                "ci95": None if measure.spread is None else row[measure.spread],
+                "mean": row.get(measure.metric),
+                "ci95": None if measure.spread is None else row.get(measure.spread),
                 "definition": self._definition(),
                 "last_fifth": self._last_fifth(r),
             }
@@ -345,8 +361,15 @@ class Training:
         return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}
 
     def _finish(self, r: int, solved: int | None = None) -> None:
-        """Everything a finished run leaves; prints the result. `solved`: after which round, if it was."""
+        """Everything a finished run leaves; prints the result. `solved`: after which round, if it was.
+
+        Without a valid last evaluation there is no result: the run has failed. Its policy was paid for.
+        """
         rundir, config = self.dirs[r], self.parts.configs[r]
+        if problem := self.rows.evaluations[r].problem:
+            torch.save(self._policy(r), rundir / "policy.pt")
+            self._end_one(r, "failed", f"the last evaluation: {problem}", 1)
+            return
         summary = self._summary(r, "done")
         if config.eval.solved is not None:
             summary["solved"] = solved
@@ -405,7 +428,10 @@ class Training:
         write_json(rundir / "summary.json", summary)
         rundir.set_status(status, reason)
         self.mirrors[r].finish(summary, exit_code=code)
-        print(f"{status}  {reason}\n      kept in {rundir.path}", file=sys.stderr, flush=True)
+        there = (rundir / crash.ERROR_FILE).exists()
+        more = f"; traceback in {rundir / crash.ERROR_FILE}" if there else ""
+        line = f"{status}  {crash.one_line(reason)}; kept in {rundir.path}{more}"
+        print(line, file=sys.stderr, flush=True)
         self._leave(r, RunResult(status, reason, rundir.path, summary, code, apart))
 
     def _leave(self, r: int, result: RunResult) -> None:

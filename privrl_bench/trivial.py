@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -33,5 +34,5 @@ def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, flo
         scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
         (one,) = evaluator.run(torch.zeros(1, 0), 0, scaling)
         evaluator.close()
-        found.append((name, mean_ci(one.returns)))
+        found.append((name, (math.nan, math.nan) if one.problem else mean_ci(one.returns)))
     return found

@@ -23,6 +23,8 @@ class EnvSpec:
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
         one_hot: observations are one-hot: one of `obs_dim` states; zeros are the end, if it is observed.
         limit: public upper bound on the steps of one episode.
+        users: number of real users that the environment declares (docs/environments.md); None: its users are
+            simulated.
     """
 
     name: str
@@ -34,6 +36,14 @@ class EnvSpec:
     action_high: np.ndarray | None = None
     stretch: bool = True
     one_hot: bool = False
+    users: int | None = None
+
+    @property
+    def one_user(self) -> str:
+        """The subject of a privacy unit, in words."""
+        if self.users is None:
+            return "one simulated user"
+        return f"one user (of {self.users} declared by the environment)"
 
 
 @dataclass
@@ -45,7 +55,8 @@ class UserBatch:
     `terminated` and `ended` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
     [R, U, T]: the step happened; the steps of a user come first. `valid` [R, U]: the user takes part and her
     data are finite. `chances` [R, U, T]: probability of each action under the policy that chose it, 1 where no
-    step happened; None: not known.
+    step happened; None: not known. `numbers` [R, U]: which of the environment's declared users it is, -1 where
+    there is none; None: the environment declares no users.
     """
 
     obs: Tensor
@@ -58,6 +69,7 @@ class UserBatch:
     valid: Tensor
     stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
     chances: Tensor | None = None
+    numbers: Tensor | None = None
 
 
 @dataclass

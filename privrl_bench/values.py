@@ -9,6 +9,7 @@ the same for all runs (`algo.reference` of them). Computed from released values 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,18 @@ class ValueEvaluation:
 
     @property
     def value(self) -> float:
-        """What a run is judged by."""
-        return self.mspbe
+        """What a run is judged by; NaN if the evaluation is invalid."""
+        return math.nan if self.problem else self.mspbe
+
+    @property
+    def problem(self) -> str:
+        """Why the evaluation is invalid; empty if it is valid."""
+        return "" if math.isfinite(self.mspbe) else "MSPBE invalid: it is not finite"
 
     def row(self) -> dict[str, float]:
-        """Its metrics."""
+        """Its metrics; none if it is invalid."""
+        if self.problem:
+            return {}
         return {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
 
 

@@ -3,7 +3,8 @@
     python scripts/write_claims.py [--check]
 
 The facts are in claims_data.yaml beside this file; every other number is computed here. --check writes
-nothing and exits with 1 if the page differs. A test, module, caveat or note that does not exist: exit 2.
+nothing and exits with 1 if the page differs. A test, module, caveat or note that does not exist, or a fate that
+is none of `FATES`: exit 2.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "claims.md"
 DATA = Path(__file__).resolve().with_name("claims_data.yaml")
 COVERED, NOT_COVERED, UNDETERMINED = "covered", "not covered", "cannot be determined"
+FATES = ("closed", "caveat", "note", "limit")
 
 
 # -- mechanisms ---------------------------------------------------------------------------------
@@ -268,13 +270,17 @@ def test_names(path: str) -> frozenset[str]:
 
 
 def missing(data: dict[str, Any]) -> list[str]:
-    """What the page would refer to and is not there, and fates without what they need."""
+    """What the page would refer to and is not there, unknown fates, and fates without what they need."""
     problems = []
     if [hole["number"] for hole in data["holes"]] != list(range(1, 36)):
         problems.append("the holes are not numbered 1 to 35")
     for hole in data["holes"]:
+        if not hole["fates"]:
+            problems.append(f"hole {hole['number']}: no fate")
         for fate in hole["fates"]:
             where = f"hole {hole['number']} ({fate['fate']})"
+            if fate["fate"] not in FATES:
+                problems.append(f"{where}: a fate must be one of {', '.join(FATES)}")
             if fate["fate"] == "closed" and not (fate.get("module") and fate.get("tests")):
                 problems.append(f"{where}: closed needs a module and a test")
             if fate["fate"] in ("caveat", "note") and fate["name"] not in source_strings():
@@ -319,8 +325,8 @@ Four papers stand behind the algorithms here: DPPG (Rio, Barlier, Colin: "Differ
 Gradient"), PriMORL (Rio, Barlier, Colin, Thomas: "Differentially Private Deep Model-Based RL"), D&O (Doulazmi,
 Odonnat: "Differential Privacy in Reinforcement Learning") and GPOPE (Xie, Thomas, Miklau: "Privacy Preserving
 Off-Policy Evaluation"). This page puts every epsilon they print beside what an exact accountant gives for the
-same mechanism, and says what became here of the holes found in them and in their public code.
-`python scripts/write_claims.py` computes it anew.
+same mechanism, and states how this project handles each privacy hole found in them and in their public code.
+`python scripts/write_claims.py` regenerates it.
 
 Words: z is the noise's standard deviation over the bound of one user's contribution. *Zero-out* compares a
 user with one who contributes nothing, *replace-one* with another user, at twice the distance. Exact values
@@ -365,9 +371,9 @@ not counted.
 HOLES = """\
 ## Thirty-five holes and their fate here
 
-*closed*: it cannot happen, by the module, held by the tests. *caveat*: it can be switched on, and then every
-guarantee of that run is `heuristic` and names it so. *note*: a named condition in the guarantee. *limit*: not
-solved. *not here yet*: it belongs to an algorithm that this project does not have.
+*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the
+guarantee of that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a
+condition that the guarantee states under this name. *limit*: not solved.
 """
 
 
@@ -390,12 +396,10 @@ def summaries(data: dict[str, Any], judged: list[dict[str, Any]]) -> tuple[str, 
     closed = [found for found in sets if "closed" in found]
     whole = sum(found == {"closed"} for found in closed)
     limits = sum("limit" in found and "closed" not in found for found in sets)
-    waiting = sum(found == {"not here yet"} for found in sets)
     second = (
-        f"Of the {len(sets)}, {len(closed)} are closed ({whole} of them with nothing left to say; for the "
-        "others the table names the setting that opens them, what remains, or the algorithm to come), "
-        f"{limits} are limits, {waiting} wait for their algorithm. "
-        f"{sum('caveat' in found for found in sets)} can be switched on, as a caveat.\n"
+        f"Of the {len(sets)}, {len(closed)} are closed ({whole} of them without a condition; for the others "
+        f"the table names the setting that allows them, or what remains) and {limits} are limits. "
+        f"{sum('caveat' in found for found in sets)} can be allowed by a setting, as a caveat.\n"
     )
     return first, second
 

@@ -1,5 +1,6 @@
 """A user's own package of Gymnasium environments, as `env.id=my_pkg:MyEnv-v0` finds it."""
 
+import json
 import os
 
 import gymnasium as gym
@@ -125,6 +126,71 @@ class Broken(MyEnv):
         return (obs * np.nan if self.steps > 2 else obs), *rest
 
 
+def clinic_log(path):
+    """What every `reset` of a clinic was given so far, in the order of the calls in one process."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Clinic(Clock):
+    """Declares 12 real users; user k sees (step, k) and gets reward k + step. Writes down its resets."""
+
+    metadata = {"users": 12, "render_modes": []}  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        if "CLINIC_LOG" in os.environ:
+            with open(os.environ["CLINIC_LOG"], "a") as file:
+                print(json.dumps([options, seed, os.getpid()]), file=file)
+        assert set(options) in ({"user"}, {"user", "evaluation"})
+        user = options["user"]
+        assert user is None or (type(user) is int and 0 <= user < 12)
+        super().reset(seed=seed)
+        self._user = -1 if user is None else user
+        return self._seen(), {}
+
+    def _seen(self):
+        return np.array([self._step, self._user], float)
+
+    def step(self, action):
+        _, _, *rest = super().step(action)
+        return self._seen(), float(self._user + self._step), *rest
+
+
+class SpecClinic(Clinic):
+    """Declares its users in its spec."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, users):
+        super().__init__()
+
+
+class OddClinic(Clinic):
+    """`metadata["users"]` is whatever is asked for."""
+
+    def __init__(self, declared, **kwargs):
+        super().__init__()
+        self.metadata = {"users": declared}
+
+
+class DeafClinic(Clinic):
+    """An old `reset`, without options."""
+
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed, options={"user": 0})
+
+
+class RealClinic(Clinic):
+    """Has no simulation."""
+
+    def reset(self, *, seed=None, options=None):
+        if options["user"] is None:
+            raise KeyError("nobody")
+        return super().reset(seed=seed, options=options)
+
+
+for _name in ("Clinic", "DeafClinic", "OddClinic", "RealClinic"):
+    gym.register(f"{_name}-v0", entry_point=globals()[_name], max_episode_steps=5)
+gym.register("SpecClinic-v0", entry_point=SpecClinic, max_episode_steps=5, kwargs={"users": 12})
 gym.register("Broken-v0", entry_point=Broken, max_episode_steps=20)
 gym.register("MyEnv-v0", entry_point=MyEnv, max_episode_steps=20)
 gym.register("NoLimit-v0", entry_point=MyEnv)

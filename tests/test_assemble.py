@@ -9,8 +9,8 @@ from test_run import cartpole
 from privrl_bench.assemble import assemble, unit_of
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError
+from privrl_bench.identity import group_key
 from privrl_bench.schema import DppgConfig, EnvConfig
-from privrl_bench.sweep import _but_seed_and_z
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_poisson_users_may_come_in_every_round():
     config = compose(["privacy=poisson", "privacy.population=1000", "total_steps=100_000"])
     plan = assemble([config], [None]).plan
     assert plan.participation is None
-    assert "person" in plan.unit.text
+    assert plan.unit.text.startswith("one simulated user with all their rounds")
     assert plan.guarantee(0).adjacency == "add-or-remove"
 
 
@@ -116,7 +116,7 @@ def test_runs_with_a_budget_are_trained_together_only_with_equal_z():
     runs = [compose(["privacy.epsilon=9", f"privacy.z={z}"]) for z in (1, 2)]
     with pytest.raises(ConfigError, match="seed and privacy"):
         assemble(runs, [None, None])
-    assert _but_seed_and_z(runs[0]) != _but_seed_and_z(runs[1])
+    assert group_key(runs[0]) != group_key(runs[1])
     with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
         compose(["privacy.epsilon=-1"])
     with pytest.raises(ConfigError, match=r"privacy\.epsilon"):

@@ -86,6 +86,7 @@ def test_everything_the_page_refers_to_exists():
         ({"module": "privrl_bench/privacy/gone.py"}, "no module"),
         ({"tests": []}, "closed needs a module and a test"),
         ({"fate": "caveat", "name": "caveat that nobody declares"}, "in the source"),
+        ({"fate": "not here yet"}, "a fate must be one of closed, caveat, note, limit"),
     ],
 )
 def test_a_reference_to_nothing_is_reported(change, message):
@@ -93,6 +94,21 @@ def test_a_reference_to_nothing_is_reported(change, message):
     (fate,) = (f for f in data["holes"][28]["fates"] if f["fate"] == "closed")
     fate.update(change)
     assert any(message in problem for problem in claims.missing(data))
+
+
+def test_every_hole_has_a_fate():
+    data = copy.deepcopy(DATA)
+    data["holes"][6]["fates"] = []
+    assert claims.missing(data) == ["hole 7: no fate"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_hole_is_closed_or_a_limit_and_all_are_counted(page):
+    kinds = [claims.kinds(hole) for hole in DATA["holes"]]
+    assert all(found & {"closed", "limit"} for found in kinds)
+    closed = sum("closed" in found for found in kinds)
+    assert f"Of the 35, {closed} are closed" in page
+    assert f"and {35 - closed} are limits." in page
 
 
 def test_check_writes_nothing_and_exits_with_1_when_the_page_differs(tmp_path, monkeypatch, capsys):

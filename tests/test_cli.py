@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from privrl_bench import cli, config, jobs
+from privrl_bench import cli, config, machine
 from privrl_bench.errors import ConfigError
 from privrl_bench.schema import RunConfig
 
@@ -171,7 +171,7 @@ def test_a_combination_without_meaning_fails_alone(runs: Runs) -> None:
 def test_a_gpu_that_is_not_there_is_bad_input(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_cuda_works", lambda: False)
+    monkeypatch.setattr(machine, "_cuda_works", lambda: False)
     assert code_of("hardware=gpu") == 2
     assert "use hardware=cpu" in capsys.readouterr().err
     assert not runs.seen

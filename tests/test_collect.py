@@ -130,7 +130,7 @@ class Counter:
     def __init__(self):
         self.at, self.ends = np.zeros(2), {3: "terminated"}
 
-    def reset(self, indices, seeds):
+    def reset(self, indices, seeds, users=None):
         self.at[indices] = 0
         return self.at[indices, None] * np.ones(3)
 

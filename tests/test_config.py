@@ -309,10 +309,6 @@ ERRORS = [
         "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
     ),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
-    (
-        "privacy=poisson",
-        "privacy.population: Poisson sampling needs the number of people",
-    ),
     ("~seed", "seed: a key cannot be removed"),
     ("hopper", "cannot read 'hopper'; write key=value"),
     ("seed=(1", "seed: cannot read the value '(1'; quote it"),

@@ -1,5 +1,6 @@
 """Rounds of users from a dataset: whose data stand where, and how they are scaled."""
 
+import json
 from dataclasses import replace
 
 import gymnasium as gym
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from privrl_bench.assemble import assemble
+from privrl_bench.assemble import assemble, describe_plan
 from privrl_bench.config import compose
 from privrl_bench.data.minari_io import open_dataset, write_minari
 from privrl_bench.data.split import moments
 from privrl_bench.data.trajectories import Episode
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accountant import epsilon
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
@@ -169,6 +171,24 @@ def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     assert parts.config.privacy.population == parts.data.users == 54
     own = assemble([config_of(sets, "env.obs_scaling=public")], [None]).config.env
     assert own.obs_std == [0.7, 0.7, 4.0]
+
+
+@pytest.mark.parametrize("people", [54, 60])
+def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
+    """Its number of users decides who is public, so no claim is about a dataset of other size."""
+    words = () if people == 54 else ("privacy.population=60",)
+    config = config_of(sets, *words)
+    assert config.privacy.adjacency == "add_or_remove"
+    parts = assemble([config], [None])
+    guarantee, planned = parts.plan.guarantee(0), describe_plan(parts, 0)
+    assert guarantee.adjacency == "zero-out"
+    assert planned["event"]["adjacency"] == "zero_out"
+    assert planned["event"]["population"] == people
+    assert "add-or-remove" not in json.dumps(planned)
+    assert "54, " in guarantee.notes["neighbours"]
+    assert "taken as public" in guarantee.notes["neighbours"]
+    event = replace(parts.plan.event(0), adjacency="add_or_remove")
+    assert guarantee.epsilon == epsilon([event] * 3, config.privacy.delta)
 
 
 def test_fewer_users_and_another_share(sets) -> None:

@@ -84,9 +84,11 @@ def _prepare(cfg: DictConfig) -> object:
     """The job of a composed configuration; None when it is refused."""
     from privrl_bench import config
     from privrl_bench.jobs import prepare, remove_empty
+    from privrl_bench.words import explicit_keys
 
     info = HydraConfig.get()
     folder = Path(info.runtime.output_dir)
     remove_empty(folder)  # Hydra makes it at once; a run makes its own when its turn comes
     words = list(info.overrides.task)
-    return prepare(lambda: config.to_run_config(cfg), int(info.job.num), folder, words)
+    explicit = explicit_keys(words)
+    return prepare(lambda: config.to_run_config(cfg, explicit), int(info.job.num), folder, words)

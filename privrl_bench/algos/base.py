@@ -143,10 +143,11 @@ def step_order(
     """Which of her own steps every user takes in every local minibatch.
 
     Every pass is a random order of the user's steps; a user with fewer than T steps goes through them
-    again, so that all users make the same, public number of local steps.
+    again, so that all users make the same, public number of local steps. The order depends on the user's
+    slot, or on their number where the environment declares users.
 
     Args:
-        users: `mask` [R, U, T] is used.
+        users: `mask` [R, U, T] and `numbers` [R, U] are used.
         streams: of each replica.
         round_index: selects the random numbers.
 
@@ -154,13 +155,20 @@ def step_order(
     """
     replicas, count, steps = users.mask.shape
     size = max(steps // minibatches, 1)
-    scores = torch.stack(
-        [
+    if users.numbers is None:
+        drawn = [
             torch.rand(epochs, count, steps, generator=s.torch("local", round_index))
             for s in streams
-        ],
-        dim=1,
-    )  # [E, R, U, T]
+        ]
+    else:
+        drawn = [
+            torch.cat([torch.rand(epochs, 1, steps, generator=g) for g in each], dim=1)
+            for each in (
+                [s.torch("local", round_index, max(k, 0)) for k in who]
+                for s, who in zip(streams, users.numbers.tolist(), strict=True)
+            )
+        ]
+    scores = torch.stack(drawn, dim=1)  # [E, R, U, T]
     order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)
     own = users.mask.sum(-1).clamp_min(1)[..., None]  # [R, U, 1]
     position = torch.arange(size * minibatches).expand(replicas, count, -1) % own

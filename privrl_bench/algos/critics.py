@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos.base import Setup, per_user
+from privrl_bench.algos.fused_ridge import ridge_regressions
 from privrl_bench.algos.local import Descent, LocalTrainer, ValueObjective
 from privrl_bench.maths.optim import adam_start
 from privrl_bench.nets.features import FourierFeatures
@@ -157,11 +158,10 @@ class PrivateCritic:
         weight = users.mask.to(users.obs.dtype)
         phi = self._features(users.obs) * weight[..., None]
         residual = (lesson.targets - lesson.values) * weight
-        count = weight.sum(-1).clamp_min(1.0)[..., None]
-        gram = torch.einsum("rutf,rutg->rufg", phi, phi) / count[..., None]
-        gram = gram + self._config.critic_ridge * torch.eye(phi.shape[-1])
-        target = torch.einsum("rutf,rut->ruf", phi, residual) / count
-        solution = torch.linalg.solve_ex(gram, target.unsqueeze(-1))[0].squeeze(-1)
+        count = weight.sum(-1).clamp_min(1.0)
+        arrays = (phi.flatten(0, 1), residual.flatten(0, 1), count.flatten())
+        solution = ridge_regressions(*arrays, self._config.critic_ridge)
+        solution = solution.reshape(*count.shape, -1)
         return {"critic": solution}, {}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:

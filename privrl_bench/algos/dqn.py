@@ -107,9 +107,10 @@ class Dqn(Algorithm):
         return (Block("q", self.policy.net.size, self._setup.clip),)
 
     def unit(self) -> Unit:
-        """A person with what she keeps."""
+        """A user with what they keep."""
+        spec = self._setup.spec
         return Unit(
-            f"one person: one episode of at most {self._setup.spec.limit} steps, reused in any of the rounds",
+            f"{spec.one_user}: one episode of at most {spec.limit} steps, reused in any of the rounds",
             None,
         )
 

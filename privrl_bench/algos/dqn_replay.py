@@ -96,8 +96,8 @@ class DqnReplay(Replay):
             return None
         batch, memory = self.config.batch, self.config.memory
         return Unit(
-            f"one transition, not an episode or a person: {batch} of {memory} in a full memory are drawn "
-            f"in each of {memory} updates",
+            f"one transition of {self._setup.spec.one_user}, not an episode or a person: {batch} of {memory} "
+            f"in a full memory are drawn in each of {memory} updates",
             None,
             (batch, memory),
         )

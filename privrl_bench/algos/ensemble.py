@@ -6,7 +6,6 @@ Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thoma
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos import fused_models
+from privrl_bench.algos.over_threads import over_threads
 from privrl_bench.maths.optim import Adam, adam_start, adam_step, project
 from privrl_bench.nets.ensemble import Ensemble
 
@@ -111,14 +111,7 @@ def _one_by_one(
             result[part],
         )
 
-    threads = max(min(torch.get_num_threads(), users), 1)
-    edges = [users * i // threads for i in range(threads + 1)]
-    parts = [slice(a, b) for a, b in itertools.pairwise(edges)]
-    if threads == 1:
-        some(parts[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(some, parts))
+    over_threads(users, some)
     return torch.from_numpy(result).reshape(users, ensemble.members * net.size)
 
 

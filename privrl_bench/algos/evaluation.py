@@ -73,10 +73,11 @@ class EvaluationAlgorithm(Algorithm):
                 raise ConfigError("algo.target", error.problem) from None
 
     def unit(self) -> Unit:
-        """A person with what she did."""
+        """A user with what they did: of a dataset, or simulated."""
         often = "used once" if self.settings.everybody else "in any of the rounds"
         limit = self._setup.spec.limit
-        return Unit(f"one person: one trajectory of at most {limit} steps, {often}", None)
+        who = "one user" if self._setup.public is not None else self._setup.spec.one_user
+        return Unit(f"{who}: one trajectory of at most {limit} steps, {often}", None)
 
     def notes(self) -> dict[str, str]:
         """What is public, and that no choice of values was paid for."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privrl_bench.jit import jit
+from privrl_bench.jit import jit, part
 
 CATEGORICAL, GAUSSIAN, SQUARED = 0, 1, 2
 
@@ -33,7 +33,7 @@ class Head(NamedTuple):
     normalize: bool = False  # the advantages of each minibatch
 
 
-@jit
+@part
 def _tanh(x):  # type: ignore[no-untyped-def]
     """In place. Coefficients: Eigen, GenericPacketMathFunctions."""
     f = np.float32
@@ -53,7 +53,7 @@ def _tanh(x):  # type: ignore[no-untyped-def]
         x[i] = p / q
 
 
-@jit
+@part
 def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
     """Fill the layers after the first; `layers` holds one [rows, width] after the other."""
     at, left = 0, 0
@@ -75,7 +75,7 @@ def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
         left = right
 
 
-@jit
+@part
 def _backward(params, widths, layers, rows, grad, slopes):  # type: ignore[no-untyped-def]
     """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
     at, right = 0, 0
@@ -104,7 +104,7 @@ def _backward(params, widths, layers, rows, grad, slopes):  # type: ignore[no-un
         right = left
 
 
-@jit
+@part
 def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyped-def]
     """Derivative of the mean policy loss with respect to one log probability (`Surrogate.slope`)."""
     ratio = np.exp(log_prob - old)
@@ -113,7 +113,7 @@ def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyp
     return -ratio * advantage / np.float32(rows)
 
 
-@jit
+@part
 def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
     """`CategoricalPolicy.surrogate_gradient` at the logits y [B, A]; y becomes log probabilities."""
     rows, choices = y.shape
@@ -138,7 +138,7 @@ def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-unty
         dy[i, chosen] += slope
 
 
-@jit
+@part
 def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
     """`GaussianPolicy.surrogate_gradient` at the means y [B, A] and the log deviations [A]."""
     rows, width = y.shape
@@ -159,7 +159,7 @@ def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # typ
             dy[i, j] *= slope * inverse[j]
 
 
-@jit
+@part
 def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
     """Half the derivative of `losses.value_loss`, the weight that the authors' code gives it."""
     rows = y.shape[0]
@@ -167,7 +167,7 @@ def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
         dy[i, 0] = np.float32(0.5) * (y[i, 0] - rest[i, 0]) / np.float32(rows)
 
 
-@jit
+@part
 def _standardize(x):  # type: ignore[no-untyped-def]
     """In place, as `returns.normalize` over a whole minibatch."""
     mean = np.float32(0)
@@ -183,7 +183,7 @@ def _standardize(x):  # type: ignore[no-untyped-def]
         x[i] /= scale
 
 
-@jit
+@part
 def _adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untyped-def]
     """`optim.adam_step` and `optim.project` of one user, in place; `grad` is used up."""
     f = np.float32

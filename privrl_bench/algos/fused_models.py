@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.algos.fused import _adam, _tanh
-from privrl_bench.jit import jit
+from privrl_bench.jit import jit, part
 from privrl_bench.nets.ensemble import LEAST, MOST
 
 _LEAST, _MOST = np.float32(LEAST), np.float32(MOST)
 
 
-@jit
+@part
 def _forward(params, widths, layers, gates, rows):  # type: ignore[no-untyped-def]
     """Fill `layers` after the first, and `gates` with sigmoids of what the hidden ones were before swish."""
     f = np.float32
@@ -43,7 +43,7 @@ def _forward(params, widths, layers, gates, rows):  # type: ignore[no-untyped-de
         left = right
 
 
-@jit
+@part
 def _backward(params, widths, layers, gates, slopes, rows, grad):  # type: ignore[no-untyped-def]
     """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
     f = np.float32
@@ -73,12 +73,12 @@ def _backward(params, widths, layers, gates, slopes, rows, grad):  # type: ignor
         right = left
 
 
-@jit
+@part
 def _sigmoid(x):  # type: ignore[no-untyped-def]
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
-@jit
+@part
 def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
     """Slopes of `Ensemble.loss` at the outputs y [B, 2 K]."""
     f = np.float32
@@ -97,7 +97,7 @@ def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
             dy[i, width + j] = slope * _sigmoid(up) * _sigmoid(over)
 
 
-@jit
+@part
 def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[no-untyped-def]
     """A plain step on `grad` and the L2 penalty, then every part, up to each of `ends`, within `radius`."""
     keep = np.float32(1) - step * shrink

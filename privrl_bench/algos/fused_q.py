@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.jit import jit
+from privrl_bench.jit import jit, part
 
 
-@jit
+@part
 def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
     """Fill `layers` after the first: the input and every layer's output, one after the other."""
     at, left = 0, 0
@@ -32,7 +32,7 @@ def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
         left = right
 
 
-@jit
+@part
 def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-def]
     """From the outputs' slopes, the last piece of `slopes`, to those of every hidden layer."""
     at, right = params.size, layers.size - rows * widths[-1]
@@ -49,7 +49,7 @@ def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-de
         right = left
 
 
-@jit
+@part
 def _square(x):  # type: ignore[no-untyped-def]
     """Squared length."""
     total = np.float32(0)
@@ -58,7 +58,7 @@ def _square(x):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit
+@part
 def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
     """Scale every sample's slopes so that its whole gradient is within `bound` (see `Mlp.sample_norms`)."""
     for i in range(rows):
@@ -80,7 +80,7 @@ def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
                     d[j] *= scale
 
 
-@jit
+@part
 def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def]
     """The gradients of all samples added up: `grad` [P]."""
     at, left = 0, 0
@@ -100,7 +100,7 @@ def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def
         left = right
 
 
-@jit
+@part
 def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: ignore[no-untyped-def]
     """One step of AdamW with AMSGrad, number `step` from 1, then one of the target."""
     f = np.float32

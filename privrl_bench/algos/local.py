@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algos import fused
+from privrl_bench.algos.over_threads import over_threads
 from privrl_bench.algos.together import AllAtOnce, Descent
 from privrl_bench.maths.returns import normalize
 from privrl_bench.nets.mlp import Mlp
@@ -150,12 +149,5 @@ def one_by_one(
             result[part],
         )
 
-    users, threads = len(start), min(torch.get_num_threads(), len(start))
-    ends = [users * i // threads for i in range(threads + 1)]
-    parts = [slice(a, b) for a, b in itertools.pairwise(ends)]
-    if threads == 1:
-        some(parts[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(some, parts))
+    over_threads(len(start), some)
     return torch.from_numpy(result)

@@ -62,7 +62,8 @@ class PpoText(TextAlgorithm):
         """One row for each replica: the change of the adapter on everybody's answers."""
         found = [self._update(state, users, r, s) for r, s in enumerate(streams)]
         change, m, v = (torch.stack(x) for x in zip(*found, strict=True))
-        usable = users.valid.all(dim=1) & torch.isfinite(change).all(-1)
+        absent = ~users.mask.any(-1)
+        usable = (users.valid | absent).all(dim=1) & torch.isfinite(change).all(-1)
         keep = usable[:, None]
         moments = {
             "m": torch.where(keep, m, state.tensors["m"]),
@@ -77,12 +78,13 @@ class PpoText(TextAlgorithm):
         config, where = self.config, self.task.model.device
         vector = state.tensors["actor"][r].to(where)
         lessons, _ = self.lessons(vector, users, r)
-        mask = users.mask[r].to(where)
+        present = users.mask[r].any(-1).to(where)
+        lessons, mask = Lessons(*(x[present] for x in lessons)), users.mask[r].to(where)[present]
         lessons = lessons._replace(advantages=whitened(lessons.advantages, mask))
         trained = self.adapter.trained
         fixed, start = vector.split([len(vector) - trained, trained])
         count = len(mask)
-        size = count // config.minibatches
+        size = max(1, count // config.minibatches)
         m, v = (state.tensors[name][r].to(where) for name in ("m", "v"))
         adam = Adam(m, v, state.round * config.epochs * config.minibatches)
         source = stream.torch("local", state.round)

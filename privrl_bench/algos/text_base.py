@@ -79,15 +79,20 @@ class TextAlgorithm(Algorithm):
         return (Block("actor", self.adapter.trained, self._setup.clip),)
 
     def unit(self) -> Unit:
-        """A user is one prompt; `text_rollout.py` lets her come once."""
-        return Unit("one prompt with its answer and score, used once", 1)
+        """A user is the review of one place; `text_rollout.py` has every place once."""
+        return Unit("one private review (its prompt, answer and score), used once", 1)
 
     def notes(self) -> dict[str, str]:
-        """What is there before training is public."""
+        """What is there before training is public, and how many reviews there are."""
         return {
+            "reviews": f"{len(self.task.prompts_train)} places, in a public order, are taken as public; "
+            "a neighbour has no review in one of them (zero-out), or another private one (replace-one); "
+            "the public reviews, chosen by a hash of each one's identifier or text, are for evaluation "
+            "and unprotected",
             "start model and classifier": "taken as public: what they, the tokenizer and the evaluation "
             "prompts tell of the people whose texts they were made from is outside epsilon, which is for "
-            "this training alone (lvwerra/gpt2-imdb and distilbert-imdb learned from IMDB's reviews themselves)"
+            "this training alone (lvwerra/gpt2-imdb and distilbert-imdb learned from IMDB's reviews "
+            "themselves)",
         }
 
     def init(self, streams: list[Streams]) -> State:

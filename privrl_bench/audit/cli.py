@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from privrl_bench.crash import guarded
 from privrl_bench.errors import ConfigError, suggest
 
 USAGE = """privrl-audit tries to break the privacy of a configuration, on the real training code.
@@ -27,14 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        sys.exit(_main(words))
-    except ConfigError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(guarded(lambda: _main(words)))
 
 
 def _main(words: list[str]) -> int:

@@ -22,7 +22,7 @@ from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.machine import use_threads
+from privrl_bench.machine import check_hardware, use_threads
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
@@ -87,19 +87,29 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     words: list[str] = args.overrides
     claimed = compose(words)
+    check_hardware(claimed)
     refuse_unauditable(claimed)
     use_threads(claimed.hardware.threads)
     given = {override.key_or_group for override in parse(words)}
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
     folder = Path(args.folder) if args.folder else default_folder(claimed)
-    guarantee = assemble([claimed], [None]).plan.guarantee(0)
+    parts = assemble([claimed], [None])
+    if parts.spec.users is not None:
+        raise ConfigError(
+            "env",
+            f"{claimed.env.label} declares {parts.spec.users} users, whom an attack would play; attack a "
+            "simulator, or see leaks",
+        )
+    guarantee = parts.plan.guarantee(0)
     _announce(claimed, guarantee, args.confidence)
 
     findings: list[Finding] = []
     changes: dict[str, list[str]] = {}
     for attack in attacks:
         config, changes[attack] = sized[attack]
+        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
+            config = replace(config, privacy=replace(config.privacy, population=None))
         if changes[attack]:
             _say(f"{attack}: made small for the audit: {', '.join(changes[attack])}")
         found = _run(attack, config, args)

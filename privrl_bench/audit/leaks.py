@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from privrl_bench.assemble import NOT_PRIVATE, Parts
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.leak_report import LeakReport
@@ -26,7 +24,7 @@ from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.audit.worlds import World
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
-from privrl_bench.machine import use_threads
+from privrl_bench.machine import check_hardware, use_threads
 from privrl_bench.people import People
 from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.review import outside, write
@@ -42,14 +40,14 @@ Runs the real training code in two worlds that differ in one user: once the user
 once the user is somebody else with extreme data (crafted). Both worlds get the same released values. Everything
 that later rounds compute is then compared, and what may leave the run: released metrics, policy.pt, exported
 files, evaluation. What differs went around the gate and must be a caveat of the configuration. The test
-compares the first rounds, the last planned ones, and late ones around multiples of every period up to 100 and of
-the configured periods. Two runs with other seeds are trained together: the second must not differ.
+compares the first rounds, the last planned ones, and late ones around multiples of every period up to 100 and
+of the configured periods. Two runs with other seeds are trained together: the second must not differ.
 
 `found` says where a path begins, `reaches` what later rounds compute otherwise when all paths are left as they
 are, `not covered` what the test does not see. With privacy=local the user has other observations (and noised
 rewards), the device shows the same, and nothing at all may differ. Sizes that cost time only are cut unless
-they are given; the output says which. When an algorithm from outside the package passes, the result is recorded in
-outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
+they are given; the output says which. When an algorithm from outside the package passes, the result is recorded
+in outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
 
   --config-dir DIR  a folder with more YAML files, as for privrl-bench
   --round I         the user's round, from 0 (default 1)
@@ -258,8 +256,7 @@ def main(argv: list[str]) -> int:
         if getattr(args, flag) < 0:
             raise ConfigError(f"--{flag}", f"must be >= 0, got {getattr(args, flag)}")
     config = compose(args.overrides, args.config_dir)
-    if config.hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+    check_hardware(config)
     use_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
     small, cuts = shrink(

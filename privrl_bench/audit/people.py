@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from privrl_bench.envs.slots import Users
 from privrl_bench.types import TextBatch, UserBatch
 
 NULL, CRAFTED = "null", "crafted"
@@ -51,14 +52,19 @@ class OtherPerson:
         self._resets = resets
         self._taken = 0
         self._elapsed = 0
+        self._simulated = False  # the environment declares users
+
+    def _nobody(self, count: int) -> Users:
+        return [None] * count if self._simulated else None
 
     def _seen(self, obs: np.ndarray) -> np.ndarray:
         """Her observation."""
         return obs * np.nan if self._person == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
-        """See `Slots.reset`."""
-        obs = self._slots.reset(indices, seeds)
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+        """See `Slots.reset`. A test plays simulations only, never the users that an environment declares."""
+        self._simulated = users is not None
+        obs = self._slots.reset(indices, seeds, self._nobody(len(indices)))
         hers = indices == self._slot
         if hers.any():
             self._elapsed = 0
@@ -83,7 +89,7 @@ class OtherPerson:
             over = self._taken <= self._burst and self._taken % _BURST == 0
             cut = not over and self._elapsed >= self._limit
             if (result.terminated | result.truncated)[hers].any() and not (over or cut):
-                result.obs[hers] = self._slots.reset(indices[hers], [self._taken])
+                result.obs[hers] = self._slots.reset(indices[hers], [self._taken], self._nobody(1))
             result.terminated[hers], result.truncated[hers] = over, cut
         result.obs[hers] = self._seen(result.obs[hers])
         return result

@@ -76,13 +76,16 @@ def shrink(
         coming = config.algo.people(config.rounds or rounds)
         config = cut(config, "privacy", users_per_round=coming - 1, population=coming)
     # T, in the key that it comes from; a minibatch needs a step.
-    steps = user_steps(config.env, env_spec(config.env))
+    spec = env_spec(config.env)
+    steps = user_steps(config.env, spec)
     key = "max_episode_steps" if config.env.user == "episode" else "user_steps"
     explicit: Any = {key: steps}
     config = replace(config, env=replace(config.env, **explicit))
     config = cut(config, "env", **{key: max(_STEPS, getattr(config.algo, "minibatches", 1))})
     need = rounds * config.privacy.users_per_round * getattr(config.env, key)
-    if config.total_steps < need and "total_steps" not in given:
+    bounded = (spec.users or config.privacy.population) and config.privacy.sampling == "fixed"
+    wrong = config.total_steps < need or (bounded and config.total_steps > need)
+    if wrong and "total_steps" not in given:
         cuts.append(f"total_steps {config.total_steps} -> {need}")
         config = replace(config, total_steps=need)
     return config, cuts

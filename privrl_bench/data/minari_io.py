@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from privrl_bench.data.trajectories import (
     load_flat,
     save_flat,
 )
+from privrl_bench.data.users import AUTO, MINARIS, OURS, labels_of, users_of
 from privrl_bench.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
 
 _OURS = "privrl_bench"  # our key in a dataset's metadata
 _STANDARD = ("algorithm_name", "description", "code_permalink", "requirements")
-_USER = "user"  # key in an episode's metadata
+_LABELS = "labels"  # of a read episode
 _CHANCES = (
     "behaviour_probabilities"  # key in `infos`, [T + 1]: those of a reset, of no action, are NaN
 )
 _REOPEN = 256  # episodes; HDF5 remembers some 50 KB for each that it saw, until the file is closed
-_FORMAT = 1  # of the cache; another one makes old caches unused
+_FORMAT = 2  # of the cache; another one makes old caches unused
 
 
 def local_ids() -> list[str]:
@@ -78,7 +80,7 @@ def write_minari(
     chances of its actions are under infos/behaviour_probabilities.
 
     Raises: ConfigError on data.id for an id that is malformed or taken, for actions neither in a Box nor
-    Discrete, for a bad episode (see `check_episode`) or none.
+    Discrete, for a bad episode (see `check_episode`) or none, or where only some episodes name their user.
     """
     import minari
     from minari.dataset.minari_storage import MinariStorage
@@ -116,7 +118,12 @@ def write_minari(
         if not storage.total_episodes:
             raise ConfigError("data.id", "there are no episodes")
         if users:
-            storage.update_episode_metadata(({_USER: name} for name in users.values()), users)
+            if len(users) < storage.total_episodes:
+                raise ConfigError(
+                    "data.id",
+                    f"{len(users)} of {storage.total_episodes} episodes name their user: all or none",
+                )
+            storage.update_episode_metadata(({OURS: name} for name in users.values()), users)
         _create_namespace(namespace)
         os.rename(inside, folder)
     return folder
@@ -224,6 +231,7 @@ def _as_stored(episode: Episode) -> Episode:
             chances=None
             if episode.chances is None
             else np.asarray(episode.chances, dtype=np.float32),
+            labels=episode.labels,
         )
 
 
@@ -239,28 +247,37 @@ def _check_choices(actions: np.ndarray, number: int, space: gym.Space) -> None:
 # --- read
 
 
-def open_dataset(dataset_id: str) -> Trajectories:
+def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
     """Open a local dataset; the first time it is read, checked and copied to flat files beside it.
 
     Observations are flat [N + K, D] as by `gymnasium.spaces.flatten`, actions flat [N, A], Discrete ones [N]
     as they are; chances where all episodes have them. The card is that of `write_minari`, and under `minari`
-    the dataset's metadata.
+    the dataset's metadata. `user_key` says which key of the episodes' metadata names their user (see
+    `users_of`).
 
-    Raises: ConfigError on data.id for a dataset that is not there or cannot be read, for actions neither in a
-    Box nor Discrete, and for a bad episode (see `check_episode`).
+    Raises: ConfigError on data.user_key (see `users_of`), and on data.id for a dataset that is not there or
+    cannot be read, for actions neither in a Box nor Discrete, and for a bad episode (see `check_episode`).
     """
     folder = _root() / dataset_id
     if not (folder / "data" / "metadata.json").exists():
+        check_id(dataset_id)
         raise ConfigError(
             "data.id",
             f"no dataset {dataset_id!r} in {_root()}{suggest(dataset_id, local_ids())}; "
             f"`minari download {dataset_id}` fetches a public one",
         )
+    flat = load_flat(_flat_copy(dataset_id, folder))
+    users = users_of(flat.labels, flat.episodes, user_key, dataset_id)
+    return replace(flat, users=users.numbers, user_key=users.key, repeated=users.repeated)
+
+
+def _flat_copy(dataset_id: str, folder: Path) -> Path:
+    """The flat files of a dataset, which are made if they are not there. Raises: ConfigError."""
     name = f"flat-{_fingerprint(dataset_id, folder / 'data')}"
     beside, elsewhere = folder / name, _cache_home() / name
     for cache in (beside, elsewhere):
         if cache.exists():
-            return load_flat(cache)
+            return cache
     cache = beside if os.access(folder, os.W_OK) else elsewhere
     env_id, card = _about(dataset_id, folder / "data")
     with contextlib.suppress(FileExistsError):  # when another process was faster
@@ -268,7 +285,7 @@ def open_dataset(dataset_id: str) -> Trajectories:
     for old in folder.glob("flat-*"):
         if old != cache:
             shutil.rmtree(old, ignore_errors=True)
-    return load_flat(cache)
+    return cache
 
 
 def _cache_home() -> Path:
@@ -339,10 +356,10 @@ def _episodes(dataset_id: str) -> Iterator[Episode]:
 def _from_minari(storage: Any) -> Iterator[dict[str, Any]]:
     """Fields of each episode, in any of Minari's formats. Raises: KeyError."""
     numbers = range(storage.total_episodes)
-    users = storage.get_episode_metadata(numbers)
-    for fields, known in zip(storage.get_episodes(numbers), users, strict=True):
+    metadata = storage.get_episode_metadata(numbers)
+    for fields, known in zip(storage.get_episodes(numbers), metadata, strict=True):
         chances = (fields.get("infos") or {}).get(_CHANCES)
-        yield {**fields, _USER: known.get(_USER), _CHANCES: chances}
+        yield {**fields, _LABELS: labels_of(known), _CHANCES: chances}
 
 
 def _from_hdf5(storage: Any) -> Iterator[dict[str, Any]]:
@@ -358,20 +375,18 @@ def _from_hdf5(storage: Any) -> Iterator[dict[str, Any]]:
 
 def _fields(file: h5py.File, place: str, storage: Any) -> dict[str, Any]:
     """Fields of the episode in group `place`. Raises: KeyError, OSError."""
-    import h5py
-
     fields = {
         "observations": _stored(file, f"{place}/observations", storage.observation_space),
         "actions": _stored(file, f"{place}/actions", storage.action_space),
-        _USER: None,
         _CHANCES: None,
     }
     if f"{place}/infos/{_CHANCES}" in file:
         fields[_CHANCES] = _stored(file, f"{place}/infos/{_CHANCES}", None)
     for name in ("rewards", "terminations", "truncations"):
         fields[name] = _stored(file, f"{place}/{name}", None)
-    if h5py.h5a.exists(file.id, _USER.encode(), obj_name=place.encode()):
-        fields[_USER] = file[place].attrs[_USER]
+    attributes = file[place].attrs
+    own = [key for key in attributes if key.split("/")[0] not in MINARIS]
+    fields[_LABELS] = labels_of({key: attributes[key] for key in own})
     return fields
 
 
@@ -419,8 +434,6 @@ def _episode(
         actions = np.asarray(raw[name])
         if not isinstance(action_space, spaces.Discrete):
             actions = flatten_steps(action_space, actions)
-        name = "rewards, terminations or truncations"
-        user = raw[_USER]
         name, chances = f"infos/{_CHANCES}", None
         if raw[_CHANCES] is not None:
             chances = np.asarray(raw[_CHANCES], dtype=np.float32)[1:]
@@ -432,8 +445,8 @@ def _episode(
                 rewards=np.atleast_1d(raw["rewards"]),
                 terminated=np.atleast_1d(raw["terminations"]),
                 truncated=np.atleast_1d(raw["truncations"]),
-                user=None if user is None else str(user),
                 chances=chances,
+                labels=raw[_LABELS],
             )
         )
     except (ValueError, TypeError, LookupError) as error:

@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privrl_bench.data.users import Label, Labels
 from privrl_bench.errors import ConfigError
 
 _BLOCK = 1 << 20  # steps read at once
 
 
 class Episode(NamedTuple):
-    """One recorded episode. `user`: to whom it belongs; None: to a user of its own.
+    """One recorded episode. `user`: to whom it belongs; None: to a user of its own, or see `labels`.
 
     `observations` [T + 1, D] float32, `actions` [T, A] float32 or [T] int64 choices, `rewards` [T]
     float32, `terminated` and `truncated` [T] bool, true at the last step only. `chances` [T] float32 in (0, 1]:
-    probability of each action under the policy that chose it; None: not known.
+    probability of each action under the policy that chose it; None: not known. `labels`: single values of
+    its metadata.
     """
 
     observations: np.ndarray
@@ -35,6 +37,7 @@ class Episode(NamedTuple):
     truncated: np.ndarray
     user: str | None = None
     chances: np.ndarray | None = None
+    labels: dict[str, Label] | None = None
 
 
 @dataclass(eq=False)
@@ -51,6 +54,9 @@ class Trajectories:
         env_id: environment the episodes were recorded in, if known.
         chances: [N] float32, probability of each action under the policy that chose it; None: not known.
         card: what else is known about the data.
+        labels: of the episodes' metadata, each a list of length K.
+        user_key: the key of the metadata that names the users; None: each episode's is its own.
+        repeated: other keys whose values repeat over episodes.
     """
 
     observations: np.ndarray
@@ -62,6 +68,9 @@ class Trajectories:
     env_id: str | None = None
     card: dict[str, Any] = field(default_factory=dict)
     chances: np.ndarray | None = None
+    labels: Labels = field(default_factory=dict)
+    user_key: str | None = None
+    repeated: tuple[str, ...] = ()
 
     @property
     def episodes(self) -> int:
@@ -237,9 +246,10 @@ def save_flat(
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         inside = Path(temporary) / "flat"
         inside.mkdir()
-        starts, users = _write_columns(inside, episodes)
+        starts, users, labels = _write_columns(inside, episodes)
         np.save(inside / "starts.npy", starts)
         np.save(inside / "users.npy", users)
+        (inside / "labels.json").write_text(json.dumps(labels))
         (inside / "card.json").write_text(json.dumps({"env_id": env_id, "card": card or {}}))
         try:
             os.rename(inside, folder)
@@ -249,9 +259,12 @@ def save_flat(
             raise
 
 
-def _write_columns(folder: Path, episodes: Iterable[Episode]) -> tuple[np.ndarray, np.ndarray]:
-    """Write the large arrays; return `starts` [K + 1] and `users` [K]."""
+def _write_columns(
+    folder: Path, episodes: Iterable[Episode]
+) -> tuple[np.ndarray, np.ndarray, Labels]:
+    """Write the large arrays; return `starts` [K + 1], `users` [K] and `labels`, of K values each."""
     starts, users = [0], []
+    labels: Labels = {}
     names: dict[str, int] = {}
     count = 0
     columns: dict[str, _Column] = {}
@@ -273,12 +286,17 @@ def _write_columns(folder: Path, episodes: Iterable[Episode]) -> tuple[np.ndarra
             user = count if episode.user is None else names.setdefault(episode.user, count)
             count = max(count, user + 1)
             users.append(user)
+            for key, value in (episode.labels or {}).items():
+                column_of = labels.setdefault(key, [])
+                column_of += [None] * (number - len(column_of)) + [value]
     finally:
         for column in columns.values():
             column.close()
     if not users:
         raise ConfigError("data.id", "there are no episodes")
-    return np.array(starts, dtype=np.int64), np.array(users, dtype=np.int64)
+    for values in labels.values():
+        values += [None] * (len(users) - len(values))
+    return np.array(starts, dtype=np.int64), np.array(users, dtype=np.int64), labels
 
 
 def _columns(
@@ -311,5 +329,6 @@ def load_flat(folder: Path) -> Trajectories:
         users=np.load(folder / "users.npy"),
         env_id=known["env_id"],
         card=known["card"],
+        labels=json.loads((folder / "labels.json").read_text()),
         chances=column("chances") if (folder / "chances.npy").exists() else None,
     )

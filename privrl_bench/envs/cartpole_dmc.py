@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.envs.slots import Users, tame_mujoco
 from privrl_bench.schema import EnvConfig
 
 NEAR = 1e-9  # a step that comes this close to a stop is MuJoCo's [m]; far above rounding
@@ -68,7 +68,7 @@ class DmcCartpoleSlots(ClassicSlots):
     def begin(self, rng: Any) -> np.ndarray:
         """First four numbers of the state, drawn from a `RandomState` in the suite's order."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.zeros((self.size, len(seeds)))
         rng = np.random.RandomState()

@@ -15,7 +15,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from privrl_bench.envs.slots import StepResult
+from privrl_bench.envs.slots import StepResult, Users
 from privrl_bench.schema import EnvConfig
 
 
@@ -52,7 +52,7 @@ class ClassicSlots(ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """[S, n] states and actions -> next states (new arrays), rewards [n], terminated [n]."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.empty((self.size, len(seeds)))
         for i, seed in enumerate(seeds):

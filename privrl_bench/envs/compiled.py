@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.jit import exact_jit
+from privrl_bench.jit import exact_part
 
 
-@exact_jit
+@exact_part
 def cartpole(state, n, action, constants):  # type: ignore[no-untyped-def]
     """`classic.CartPoleSlots.advance` of state[:, n], in place; returns whether the episode is over.
 

@@ -13,15 +13,14 @@ HiP-MDP, WhyNot), which agree. Dormand and Prince 1980 for the integration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import numba
 import numpy as np
 
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.jit import exact_jit, exact_part
 from privrl_bench.schema import EnvConfig
 
 DAYS, DECISIONS = 5.0, 200
@@ -50,16 +49,7 @@ _ERROR = np.array(
 )
 
 
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use, once for all processes where there is a folder for machine code."""
-    try:
-        kept: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:
-        kept = numba.njit(nogil=True, error_model="numpy")(function)
-    return kept
-
-
-@_jit
+@exact_part
 def _slope(y, rates, e1, e2, out):  # type: ignore[no-untyped-def]
     """Derivatives [6] per day of one patient, into `out`."""
     l1, l2, d1, d2, f = rates[0], rates[1], rates[2], rates[3], rates[4]
@@ -77,7 +67,7 @@ def _slope(y, rates, e1, e2, out):  # type: ignore[no-untyped-def]
     out[5] = _LE + (_BE * ill / (ill + _KB) - _DE * ill / (ill + _KD) - _DELTA_E) * y[5]
 
 
-@_jit
+@exact_jit
 def _days(state, efficacies, days):  # type: ignore[no-untyped-def]
     """States [n, 6 + 12] after so many days of efficacies [n, 2], in place, one patient after the other.
 

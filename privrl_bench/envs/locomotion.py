@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 import torch
 
-from privrl_bench.envs.slots import StepResult, tame_mujoco
+from privrl_bench.envs.slots import StepResult, Users, tame_mujoco
 from privrl_bench.schema import EnvConfig
 
 
@@ -158,7 +158,7 @@ class LocomotionSlots(ABC):
     def healthy(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray | None:
         """[k] whether the episode goes on; None: it always does and nothing is paid for it."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         env, scale = self._env, self._env._reset_noise_scale
         for slot, seed in zip(indices, seeds, strict=True):

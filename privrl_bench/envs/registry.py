@@ -4,108 +4,17 @@ from __future__ import annotations
 
 import importlib
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
+from privrl_bench.envs.declared import checked_users, reset_options
+from privrl_bench.envs.making import check_reset, dmc_id, make_env
 from privrl_bench.envs.own import NAMESPACE, OWN, slots_class
-from privrl_bench.envs.slots import LoopSlots, Slots, tame_mujoco
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.errors import ConfigError
 from privrl_bench.schema import EnvConfig
 from privrl_bench.types import EnvSpec
-
-
-def _make_gym(config: EnvConfig) -> Any:
-    """One Gymnasium environment. `package:Name-v0` imports the package first."""
-    import gymnasium as gym
-
-    name = str(config.id)
-    if ":" in name:
-        module = name.split(":", 1)[0]
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError("env.id", f"cannot import {module!r} ({error})") from None
-    known = gym.registry.get(name.split(":")[-1])
-    if known is not None and "mujoco" in str(known.entry_point):
-        tame_mujoco()
-    try:
-        return gym.make(
-            name,
-            max_episode_steps=config.max_episode_steps,
-            disable_env_checker=True,
-            **config.kwargs,
-        )
-    except gym.error.Error as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        near = suggest(name.split(":")[-1], gym.registry.keys())
-        raise ConfigError("env.id", f"Gymnasium cannot make {name!r}{near}: {first}") from None
-    except TypeError as error:
-        raise ConfigError("env.kwargs", f"{name} does not take them: {error}") from None
-
-
-def _dmc_id(config: EnvConfig) -> str:
-    """Gymnasium's id of a dm_control suite task, once shimmy has registered them."""
-    return f"dm_control/{config.domain}-{config.task}-v0"
-
-
-def _make_dmc(config: EnvConfig) -> Any:
-    """One dm_control suite task as a Gymnasium environment."""
-    import gymnasium as gym
-    import shimmy
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
-        from dm_control import suite
-
-    tame_mujoco()
-    domains = sorted({domain for domain, _ in suite.ALL_TASKS})
-    domain, task = str(config.domain), str(config.task)
-    if domain not in domains:
-        raise ConfigError(
-            "env.domain",
-            f"dm_control has no {domain!r}{suggest(domain, domains)}; allowed: {', '.join(domains)}",
-        )
-    tasks = sorted(t for d, t in suite.ALL_TASKS if d == domain)
-    if task not in tasks:
-        raise ConfigError(
-            "env.task",
-            f"{domain} has no {task!r}{suggest(task, tasks)}; allowed: {', '.join(tasks)}",
-        )
-    gym.register_envs(shimmy)
-    return gym.make(
-        _dmc_id(config),
-        max_episode_steps=config.max_episode_steps,
-        disable_env_checker=True,
-        **config.kwargs,
-    )
-
-
-def make_env(config: EnvConfig) -> Any:
-    """One environment with a flat real observation and a Discrete or Box action space.
-
-    Raises:
-        ConfigError: the environment cannot be made, or its spaces are not supported.
-    """
-    import gymnasium as gym
-
-    if config.kind == "text":
-        raise ConfigError("env", f"{config.name} is answers to prompts, which have no simulator")
-    env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
-    space = env.observation_space
-    if not isinstance(space, gym.spaces.Box):
-        if not space.is_np_flattenable:
-            raise ConfigError(
-                "env", f"observations of type {type(space).__name__} have no fixed size"
-            )
-        env = gym.wrappers.FlattenObservation(env)
-    if not isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.Box):
-        raise ConfigError(
-            "env",
-            f"actions must be Discrete or Box, {config.name} has {type(env.action_space).__name__}",
-        )
-    return env
 
 
 def _limit(config: EnvConfig, env: Any) -> int:
@@ -139,18 +48,27 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     """Public facts of an environment, read from one instance; of a text, from its settings.
 
     Raises:
-        ConfigError: see `make_env`; also when public constants have the wrong length.
+        ConfigError: see `make_env`, `checked_users`; also when public constants have the wrong length.
     """
     if config.kind == "text":
         from privrl_bench.text.models import text_spec
 
         return text_spec(config)
-    _own_slots(config)
+    own = _own_slots(config)
     env = make_env(config)
     try:
+        users = checked_users(env, config.label)
+        if own is None:
+            check_reset(config, env, None if users is None else reset_options(None))
         obs_dim = int(np.prod(env.observation_space.shape))
         space = env.action_space
         discrete = hasattr(space, "n")
+        if not discrete and config.action == "stretch" and not space.is_bounded():
+            raise ConfigError(
+                "env.action",
+                f"stretch needs bounded actions, {config.label} has {space}; use env.action=clip, or "
+                "gymnasium.wrappers.RescaleAction in a registered environment of your own",
+            )
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
             used = config.obs_scaling in ("public", "private")
@@ -175,6 +93,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
+            users=users,
         )
     finally:
         env.close()
@@ -204,7 +123,7 @@ def _own_slots(config: EnvConfig) -> Any:
     namespace, _, name = str(config.id).partition("/")
     if namespace == NAMESPACE and name in OWN and config.backend != "loop":
         found = slots_class(name)
-    known = _dmc_id(config) if config.kind == "dmc" else str(config.id)
+    known = dmc_id(config) if config.kind == "dmc" else str(config.id)
     if known in SLOTS and not config.kwargs and config.backend != "loop":
         module, name = SLOTS[known].split(":")
         found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)

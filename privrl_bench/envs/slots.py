@@ -13,7 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from privrl_bench.envs.declared import reset_options
 from privrl_bench.errors import EnvironmentFailure
+
+# Of an environment that declares users: whom to play in each slot, None: a simulation. None: it declares none.
+Users = list[int | None] | None
 
 
 class StepResult(NamedTuple):
@@ -30,8 +34,12 @@ class Slots(Protocol):
 
     count: int
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
-        """Start new episodes in the slots `indices` [k] with `seeds`: obs [k, D]."""
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+        """Start new episodes in the slots `indices` [k] with `seeds`: obs [k, D].
+
+        `users` [k]: what an environment that declares users is told of each slot; the package's own
+        simulators declare none.
+        """
         ...
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
@@ -62,12 +70,13 @@ class LoopSlots:
         self._discrete = hasattr(space, "n")
         self._dtype = getattr(space, "dtype", None)
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`. Raises EnvironmentFailure with the environment's own message."""
         obs = np.empty((len(indices), self._obs_dim))
         for row, (slot, seed) in enumerate(zip(indices, seeds, strict=True)):
+            told = {} if users is None else {"options": reset_options(users[row])}
             try:
-                obs[row] = np.asarray(self._envs[slot].reset(seed=seed)[0]).reshape(-1)
+                obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **told)[0]).reshape(-1)
             except Exception as error:
                 raise _failure("reset", error) from error
         return obs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.data.trajectories import Episode
-from privrl_bench.envs.slots import Slots, StepResult
+from privrl_bench.envs.slots import Slots, StepResult, Users
 from privrl_bench.types import EnvSpec
 
 
@@ -31,11 +31,11 @@ class TapeSlots:
         self._length = np.zeros(slots.count, np.int64)
         self._over: list[Episode] = []
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         for slot in indices[self._length[indices] > 0]:
             self._end(int(slot), terminated=False)
-        obs = self._slots.reset(indices, seeds)
+        obs = self._slots.reset(indices, seeds, users)
         self._obs[indices, 0] = obs
         return obs
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.envs.remote import Remote
-from privrl_bench.envs.slots import Slots, StepResult
+from privrl_bench.envs.slots import Slots, StepResult, Users
 from privrl_bench.schema import EnvConfig
 
 
@@ -35,20 +35,22 @@ class WorkerSlots:
         for remote in self._remotes:
             remote.wait_made()
 
-    def _spread(self, name: str, indices: np.ndarray, payload: Any) -> list[tuple[Any, Any]]:
-        """Send each worker its share, then collect: [(rows, result)]."""
+    def _spread(self, name: str, indices: np.ndarray, *payloads: Any) -> list[tuple[Any, Any]]:
+        """Send each worker its share of every list or array, then collect: [(rows, result)]."""
         asked = []
         for w, remote in enumerate(self._remotes):
             rows = np.flatnonzero(indices % self._workers == w)
             if len(rows):
-                share = [payload[i] for i in rows] if isinstance(payload, list) else payload[rows]
-                remote.send(name, indices[rows] // self._workers, share)
+                shares = [
+                    [x[i] for i in rows] if isinstance(x, list) else x[rows] for x in payloads
+                ]
+                remote.send(name, indices[rows] // self._workers, *shares)
                 asked.append((rows, remote))
         return [(rows, remote.answer()) for rows, remote in asked]
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
-        parts = self._spread("reset", indices, seeds)
+        parts = self._spread("reset", indices, seeds, *([] if users is None else [users]))
         obs = np.empty((len(indices), parts[0][1].shape[1]))
         for rows, part in parts:
             obs[rows] = part

@@ -50,7 +50,7 @@ class Progress:
     def update(
         self, steps: int, *, return_mean: float | None = None, epsilon: float | None = None
     ) -> None:
-        """Set the steps done so far; None keeps the last return or epsilon."""
+        """Set the steps done so far; None keeps the last return or epsilon, NaN is an invalid return."""
         self._steps = int(steps)
         self._return = self._return if return_mean is None else return_mean
         self._epsilon = self._epsilon if epsilon is None else epsilon
@@ -116,7 +116,8 @@ class Progress:
     def _results(self) -> str:
         parts = []
         if self._return is not None:
-            parts.append(f"{self._name} {self._return:.4g}")
+            valid = math.isfinite(self._return)
+            parts.append(f"{self._name} {self._return:.4g}" if valid else f"{self._name} invalid")
         if self._epsilon is not None:
             parts.append(f"epsilon {shown_epsilon(self._epsilon)}")
         return ", ".join(parts)

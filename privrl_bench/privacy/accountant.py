@@ -36,7 +36,8 @@ class ReleaseEvent:
             own theorem (`smooth.py`), z says nothing; `none`: no noise.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
         adjacency: zero_out | replace_one | add_or_remove | any_two (local: z is against any other user).
-        q: chance that a person joins the round; 1 for fixed cohorts.
+        q: chance that a user joins the round: 1 for fixed cohorts; below 1 independently of the others
+            (Poisson), or under replace_one as one of n.
         population, cap: number of people and largest cohort (Poisson sampling; one of n: n and 1; or see
             `per_transition`).
         epsilon, delta: of `smooth` only.
@@ -164,11 +165,12 @@ def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, account
     from dp_accounting.rdp import RdpAccountant
 
     adjacency = counts[0][0].adjacency
+    drawn = any(release.q < 1.0 for release, _ in counts)
     relation = {
         "zero_out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
         "add_or_remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-    }[adjacency]
+    }["add_or_remove" if drawn and adjacency == "zero_out" else adjacency]  # see `_poisson`
     if accountant == "rdp":
         ledger: Any = RdpAccountant(neighboring_relation=relation)
     else:
@@ -224,11 +226,21 @@ def _per_transition(release: ReleaseEvent, delta: float) -> float:
 
 
 def _poisson(release: ReleaseEvent, accountant: str) -> Any:
-    """The event of one Poisson-sampled release; cohorts larger than `cap` are cut."""
+    """The event of one Poisson-sampled release; cohorts larger than `cap` are cut.
+
+    Zero-out has the analysis of add-or-remove. The cohort is drawn from N public places, whoever is there, so
+    an absent user is a row of zeros in both relations. Given the other users A who are drawn, let x be the
+    user's row, |x| <= 1, and the sum of the others the origin:
+
+    - |A| < cap: q N(x) + (1 - q) N(0) against N(0), in both directions: the dominating pair of add-or-remove.
+    - |A| >= cap: with chance p the user has the place of another one, whose row is y, |y| <= 1. This is
+      p N(x - y) + (1 - p) N(0) against p N(-y) + (1 - p) N(0) (zero-out), or against N(0) (the other one moves
+      up, add-or-remove). dp-accounting bounds it by rows 2 and -2 in place of x - y and -y, which covers both.
+    """
     import dp_accounting
 
-    if release.adjacency != "add_or_remove":
-        raise PrivacyError("Poisson sampling is analysed for add_or_remove only")
+    if release.adjacency not in ("add_or_remove", "zero_out"):
+        raise PrivacyError("Poisson sampling is analysed for add_or_remove and zero_out only")
     if release.cap is not None and release.population is not None:
         if accountant == "rdp":
             raise ConfigError(

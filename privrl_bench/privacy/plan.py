@@ -28,11 +28,13 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
    and option). What breaks it on purpose must be permitted here by name and stands in the guarantee.
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
    at every attempt: `rollout.py` (tests/test_rollout.py); Poisson cohorts may differ, a caveat then says so.
+   Users whom an environment declares are named to it by number; in fixed cohorts each is in one round
+   (`enrolled`: tests/test_real_users.py).
 c. Poisson: `population` N is a public bound, neighbouring datasets both stay within it, and q = U / N and the
    cap are functions of these numbers. The number of people is drawn here, once for a round (`session.py`; slots
    beyond it are not valid: tests/test_rollout.py); who they are too where they stand in a dataset (`members`,
-   `source.py`). Live ones are simulated, independently in every round: a deployment must draw them uniformly,
-   afresh and in secret (a note).
+   `source.py`), or an environment declares them (`enrolled`). Other live ones are simulated, independently in
+   every round: a deployment must draw them uniformly, afresh and in secret (a note).
 d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration, and the plan
    takes nothing else. A replica ends early when its parameters, which are released, are not finite, or when a
    person or a signal stops the program; its guarantee stays that of all planned rounds.
@@ -154,7 +156,8 @@ class PrivacyPlan:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same people compose"
             )
-        if configs[0].sampling in ("poisson", "one_of_n") and "dataset" not in self.notes:
+        drawn = configs[0].sampling in ("poisson", "one_of_n")
+        if drawn and not {"dataset", "users"} & set(self.notes):
             self.notes["sampling"] = (
                 "simulated: a deployment must draw among all people, afresh and in secret"
             )
@@ -176,6 +179,8 @@ class PrivacyPlan:
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, Future[dict[int, int]]] | None = None
         self._told = -1  # the last round whose devices had noise
+        # Of the last draw: (round, people) and who joined.
+        self._members: tuple[tuple[int, int], list[np.ndarray]] | None = None
         people = self.config.population
         if self.config.sampling == "poisson" and not self.config.users_per_round <= (people or 0):
             raise PrivacyError(
@@ -239,9 +244,31 @@ class PrivacyPlan:
         that nobody has is an absent person's. Without a mechanism any U of them: nothing is promised.
         `one_of_n`: one, everybody as likely; `everybody`: all.
 
+        Drawn once: a second call in the same round gives the same people.
+
         Raises PrivacyError: cohorts of fixed size have no draw, there are more people than `population`, or
         not exactly as many where that number is public.
         """
+        if self._members is None or self._members[0] != (round_index, people):
+            self._members = (round_index, people), self._draw_members(round_index, people)
+        return [who.copy() for who in self._members[1]]
+
+    def enrolled(self, round_index: int, people: int) -> list[np.ndarray]:
+        """Which of the `people` whom an environment declares take part, by number: [cohort] of each replica.
+
+        Drawn (`members`), or in cohorts of fixed size the next U, each of them in one round only.
+
+        Raises PrivacyError: see `members`; or there is nobody left for a cohort of fixed size.
+        """
+        if self.config.sampling != "fixed":
+            return self.members(round_index, people)
+        first = round_index * self.config.users_per_round
+        if first + self.config.users_per_round > people:
+            raise PrivacyError(f"round {round_index} would use one of {people} users again")
+        return [np.arange(first, first + size) for size in self.cohort(round_index)]
+
+    def _draw_members(self, round_index: int, people: int) -> list[np.ndarray]:
+        """See `members`."""
         if self.config.sampling in ("one_of_n", "everybody"):
             if people != self.config.population:
                 raise PrivacyError(f"{people} people, and n = {self.config.population} is public")
@@ -632,7 +659,8 @@ def _check_config(config: PrivacyConfig) -> None:
         raise PrivacyError(f"z = {config.z}, clip = {config.clip}: no such mechanism")
     if not 0 < config.delta < 1:
         raise PrivacyError(f"delta = {config.delta} is no probability")
-    relations = ("add_or_remove",) if config.sampling == "poisson" else ("zero_out", "replace_one")
+    other = "add_or_remove" if config.sampling == "poisson" else "replace_one"
+    relations: tuple[str, ...] = ("zero_out", other)
     if config.sampling in ("one_of_n", "everybody") and config.mechanism != "none":
         relations = ("replace_one",)
     if config.mechanism == "local":

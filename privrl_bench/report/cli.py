@@ -7,9 +7,12 @@ import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
+from privrl_bench.crash import guarded
+from privrl_bench.errors import ConfigError
 from privrl_bench.report.page import Picture, Table, write_page
 from privrl_bench.report.plots import curves, profiles, return_against_epsilon
 from privrl_bench.report.runs import Run, load_runs, usable
@@ -31,25 +34,38 @@ _FEWEST = 3  # seeds of a group for statistics over them
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table and write a report. Returns 1 when there is nothing, 2 for a wrong word."""
-    parser = argparse.ArgumentParser(
-        prog="privrl-report", description=(__doc__ or "").splitlines()[0]
-    )
+    return guarded(lambda: _main(arguments))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are ours: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError("", f"{message}; see privrl-report --help")
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = _Parser(prog="privrl-report", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="with run folders")
     parser.add_argument(
         "--out", type=Path, help="where to write (default: DIR/report of the first)"
     )
     options = parser.parse_args(arguments)
-    try:
-        runs = [run for folder in options.folders for run in load_runs(folder)]
-    except FileNotFoundError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    for folder in options.folders:
+        if not folder.is_dir():
+            there = "is a file" if folder.exists() else "does not exist"
+            raise ConfigError("DIR", f"{folder} {there}; give a folder with run folders")
+    runs = [run for folder in options.folders for run in load_runs(folder)]
     for line in left_out(runs):
         print(f"not counted or incomplete: {line}", file=sys.stderr)
     if not usable(runs):
         print(f"no finished run below {', '.join(map(str, options.folders))}", file=sys.stderr)
         return 1
     out = options.out or options.folders[0] / "report"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("--out", f"cannot make the folder {out}: {error.strerror}") from None
     print(markdown(summarise(runs)))
     page = write_report(runs, out, " ".join(map(str, options.folders)))
     print(f"look at {page}", file=sys.stderr)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privrl_bench.crash import guarded
 from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.schema import TextConfig
 from privrl_bench.text.corpus import Corpus
@@ -333,6 +334,8 @@ def parse(words: Sequence[str]) -> TextConfig:
         require_choice("privrl-text", key, ("size", "seed", "cache"))
         if not equals or not value:
             raise ConfigError(key, f"write {key}=<value>")
+        if given.get(key, value) != value:
+            raise ConfigError(key, f"given twice, as {given[key]} and {value}; give it once")
         given[key] = value
     if "seed" in given:
         if not given["seed"].isdecimal():
@@ -342,19 +345,16 @@ def parse(words: Sequence[str]) -> TextConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 2 for a wrong word; 130 when interrupted."""
+    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted, and then nothing is left."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if {"-h", "--help"} & set(given):
         print(__doc__)
         return 0
-    try:
-        folder = made(parse(given))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; nothing is left behind", file=sys.stderr)
-        return 130
+    return guarded(lambda: _make_and_show(parse(given)))
+
+
+def _make_and_show(config: TextConfig) -> int:
+    folder = made(config)
     print(describe(json.loads((folder / CARD).read_text())))
     print(folder)
     return 0

@@ -44,8 +44,8 @@ class TextTask:
         model: the start model, a causal language model of transformers; also the reference.
         tokenizer: the model's.
         classifier: the judge, a sequence classifier of transformers.
-        prompts_train: one prompt for each user, in the order in which users come.
-        prompts_eval: prompts that are nobody's.
+        prompts_train: one prompt for each user, in the order in which users come; empty: of an absent user.
+        prompts_eval: public prompts.
         new_tokens: T, most tokens of an answer.
         width: L, that prompts are padded to: the longest length that a prompt may have.
         eos: the end-of-text token.
@@ -92,6 +92,9 @@ def open_task(config: EnvConfig) -> TextTask:
             gets it); a model is of the wrong kind, or has too few positions.
     """
     text = _text(config)
+    if text.prompts not in (None, MADE) and not Path(str(text.prompts)).expanduser().exists():
+        # Before models are made, which takes minutes.
+        raise ConfigError("env.text.prompts", f"no such file or folder: {text.prompts}")
     policy, classifier = _folders(text)
     model, tokenizer = load_policy(policy)
     judge, judge_tokenizer = load_classifier(classifier)

@@ -7,7 +7,8 @@ from evaluation_runs import CHAIN, check_neighbours, check_pieces, everybody, pa
 from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.maths.evaluation import first_visits
+from privrl_bench.maths.evaluation import Visits, dp_lsw, first_visits
+from privrl_bench.privacy.smooth import smoothness
 from privrl_bench.session import Session
 
 
@@ -32,6 +33,23 @@ def test_dp_lsw_answers_with_mean_first_visit_returns():
     assert (mean > 0.9).all()
     (block,) = algo.blocks()
     assert float(algo.answer(seen).bound) >= block.clip
+
+
+def test_the_weights_are_those_of_the_configuration_whatever_was_visited():
+    """The authors' program multiplies them by visits; then the theorem does not hold."""
+    given = torch.tensor([1.0, 0.5, 2.0, 4.0], dtype=torch.float64)
+    words = ("algo.weights=[1,0.5,2,4]", "algo.return_high=1", "privacy.epsilon=0.5")
+    algo = parts_of("algo=dp_lsw", *words).algo
+    beta = smoothness(0.5, 1e-5, 4)
+    for visits in ([40.0, 3.0, 1.0, 0.0], [5.0, 40.0, 20.0, 2.0]):
+        seen = Visits(torch.tensor([visits]).double() / 2, torch.tensor([visits]).double())
+        expected = dp_lsw(seen, torch.eye(4), given, beta, 1.0)
+        found = algo.answer(seen)
+        torch.testing.assert_close(found.bound, expected.bound)
+        torch.testing.assert_close(found.theta, expected.theta)
+        # With weights multiplied by visits the bound would be another one.
+        wrong = dp_lsw(seen, torch.eye(4), given * (1 + seen.visits[0]), beta, 1.0)
+        assert not torch.allclose(found.bound, wrong.bound)
 
 
 def test_a_person_without_numbers_is_nobody():

@@ -3,10 +3,11 @@
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from text_runs import NEW, config_of, learned, parts_of, session
+from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
 from privrl_bench.algos.dppg_text import DppgText
 from privrl_bench.algos.text_local import Descent, Lessons
@@ -19,6 +20,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.run import run
 from privrl_bench.rundir import read_lines
 from privrl_bench.session import one_replica
+from privrl_bench.text.prompts import reviews_of
 
 BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_clip=0.2")
 LORA = ("algo.lora_trains=both", "algo.targets=linear", "algo.rank=2")
@@ -73,8 +75,10 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     rows = algo.trainer(vector, lessons, descent)
     assert rows.shape == (5, algo.adapter.trained)
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
-    assert rows.norm(dim=-1).min() > 1e-3
-    for u in range(5):
+    there = [u for u in range(5) if u != ABSENT]
+    assert rows[there].norm(dim=-1).min() > 1e-3
+    assert not rows[ABSENT].any()
+    for u in there:
         alone = one_user(
             task.model, algo.adapter, vector, Lessons(*(x[u] for x in lessons)), descent
         )
@@ -122,6 +126,27 @@ def test_adam_at_the_server_sees_releases_only(texts, monkeypatch):
         known.step()
     moved = one.state.tensors["actor"][:, -algo.adapter.trained :]
     torch.testing.assert_close(moved, point.detach(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("words", [(), LORA, BOTH], ids=["shipped", "linear", "all weights"])
+def test_a_release_moves_the_trained_parameters_and_nothing_else(texts, words, monkeypatch):
+    """No value head: all that is trained is one clipped block of adapter parameters of the model."""
+    one = session(texts, "dppg", "algo.anneal_server=false", *words)
+    algo, model = one.parts.algo, one.parts.task.model
+    (block,) = algo.blocks()
+    assert block.size == algo.adapter.trained
+    assert set(one.state.tensors) == {"actor", "baseline"}
+    assert set(algo.adapter.names) <= {name for name, _ in model.named_parameters()}
+    before, frozen = one.state.tensors["actor"], [p.clone() for p in model.parameters()]
+    released, real = [], algo.server
+    monkeypatch.setattr(algo, "server", lambda state, r: (released.append(r), real(state, r))[1])
+    one.step()
+    moved = one.state.tensors["actor"] - before
+    fixed = moved.shape[1] - block.size
+    assert not moved[:, :fixed].any()
+    torch.testing.assert_close(moved[:, fixed:], released[0].values["actor"], atol=1e-6, rtol=1e-5)
+    assert moved[:, fixed:].any()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), frozen, strict=True))
 
 
 def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
@@ -173,16 +198,52 @@ def test_everybody_is_asked_once(texts):
         for row, seen in zip(users.tokens[0], users.seen[0], strict=True):
             asked.append(row[:-NEW][seen[:-NEW]].tolist())
     assert asked == prompts[:60]
+    assert [k for k, prompt in enumerate(asked) if not prompt][:3] == [2, 7, 14]
     nobody = one.rollout.collect(actor, 0, [0])
     assert not nobody.valid.any()
     assert not nobody.tokens.any()
+
+
+@pytest.mark.parametrize("algo", ["dppg", "ppo"])
+def test_a_short_review_is_an_absent_user_and_moves_nobody(texts, algo, tmp_path):
+    """Zero-out: the others' answers, scores and rows are the same to the last bit."""
+    (given,) = (word for word in texts if "prompts=" in word)
+    lines = Path(given.partition("=")[2]).read_text().splitlines()
+    place = next(iter(reviews_of(config_of(texts, algo).env.text))).place
+    lines[place] = ""
+    (tmp_path / "short.txt").write_text("\n".join(lines) + "\n")
+    other = tuple(word for word in texts if word != given)
+    other = (*other, f"env.text.prompts={tmp_path / 'short.txt'}")
+    found = []
+    for words in (texts, other):
+        one = session(words, algo)
+        users = one.collect(one.state.tensors["actor"], 0)
+        assert users.stats[0]["train/invalid_users"] == 0.0
+        rows = one.parts.algo.local(one.state, users, one.parts.streams).take()[0]["actor"]
+        found.append((users, rows))
+        one.step()
+        assert torch.isfinite(one.state.tensors["actor"]).all()
+    (before, rows), (after, rows_after) = found
+    there = [u for u in range(5) if u not in (0, ABSENT)]
+    assert before.valid[0].tolist() == [True, True, False, True, True]
+    assert after.valid[0].tolist() == [False, True, False, True, True]
+    for name in ("tokens", "seen", "mask", "scores"):
+        x, y = getattr(before, name)[0], getattr(after, name)[0]
+        assert torch.equal(x[there], y[there]), name
+        assert not y[[0, ABSENT]].any(), name
+    if algo == "dppg":
+        assert torch.equal(rows[0, there], rows_after[0, there])
+        assert not rows_after[0, [0, ABSENT]].any()
+    else:
+        assert rows_after.abs().max() > 0
 
 
 def test_the_guarantee_says_what_it_covers(texts):
     plan = parts_of(texts, "dppg").plan
     said = plan.guarantee(0)
     assert said.status == "formal"
-    assert said.unit == "one prompt with its answer and score, used once"
+    assert said.unit == "one private review (its prompt, answer and score), used once"
+    assert said.notes["reviews"].startswith("200 places, in a public order, are taken as public")
     assert "start model and classifier" in said.notes
     assert said.epsilon < 10.0  # z = 0.5, as shipped
     papers = parts_of(texts, "dppg", "privacy.z=0.01").plan
@@ -244,11 +305,15 @@ REFUSED = {
         "",
         "total_steps",
         100_000,
-    ): "total_steps: 3333 rounds of 5 users need 16665 prompts, and each is used once",
-    ("", "rounds", 27): "rounds: 27 rounds of 5 users need 135 prompts",
-    ("eval", "episodes", 500): "eval.episodes: must be at most the 67 prompts",
+    ): "total_steps: 3333 rounds of 5 users need 16665 reviews, and each is used once",
+    ("", "rounds", 41): "rounds: 41 rounds of 5 users need 205 reviews",
+    ("eval", "episodes", 500): f"eval.episodes: must be at most the {PUBLIC} prompts",
     ("eval", "policy", "greedy"): "eval.policy: must be one of stochastic",
-    ("algo", "baseline_prompts", 68): "algo.baseline_prompts: must be at most the 67",
+    (
+        "algo",
+        "baseline_prompts",
+        PUBLIC + 1,
+    ): f"algo.baseline_prompts: must be at most the {PUBLIC}",
     ("algo", "gamma", 0.9): "algo.gamma: must be 1",
     ("env", "obs_scaling", "public"): "env.obs_scaling",
     ("env", "reward_scale", 2.0): "env.reward_scale: must be left out",

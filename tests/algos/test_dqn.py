@@ -176,7 +176,8 @@ def test_all_rounds_are_accounted_whoever_has_come():
     assert (event.population, event.q, plan.participation) == (10, 0.3, None)
     assert plan.planned_epsilon(0) == epsilon([event] * 40, 1e-5)
     assert (
-        plan.unit.text == "one person: one episode of at most 40 steps, reused in any of the rounds"
+        plan.unit.text
+        == "one simulated user: one episode of at most 40 steps, reused in any of the rounds"
     )
     assert plan.guarantee(0).status == "formal"
     assert (parts.round_steps, parts.steps) == (10, 40)

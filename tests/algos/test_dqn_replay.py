@@ -222,7 +222,7 @@ def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
     assert found.epsilon == pytest.approx(expected, rel=0.01)
     assert found.status == ("none" if z == 0 else "heuristic")
     assert found.unit.startswith(
-        "one transition, not an episode or a person: 128 of 10000 in a full memory"
+        "one transition of one simulated user, not an episode or a person: 128 of 10000 in a full"
     )
     assert found.adjacency == "replace-one"
     assert set(found.caveats) == {POOLED}

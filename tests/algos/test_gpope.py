@@ -205,6 +205,9 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     more = ("data.id=swim/uniform-v0", "data.public=0.1", "privacy.population=null")
     there = parts_of("algo=gpope", *SWIM[:2], *more, "rounds=3")
     assert there.config.privacy.population == 36
+    guarantee = there.plan.guarantee(0)
+    assert guarantee.adjacency == "replace-one"
+    assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
     session = Session(there)
     session.step()
     assert there.plan.members(1, 36)[0].shape == (1,)
@@ -225,6 +228,15 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     parts_of("algo=gpope", *SWIM[:2], *more)  # ratios of 1 need none
     with pytest.raises(ConfigError, match=r"^data.id: .* has no behaviour probabilities, which"):
         parts_of("algo=gpope", *SWIM[:2], *more, "algo.target=mountain_car")
+
+
+def test_features_of_real_observations_need_public_ranges():
+    """Nothing is scaled by the data's range, and the policies are public by a note."""
+    assert "known policies" in parts_of("algo=gpope", *CAR).plan.guarantee(0).notes
+    for kind in ("linear", "fourier"):
+        words = (*CAR, f"algo.features={kind}", "env.obs_low=null", "env.obs_high=null")
+        with pytest.raises(ConfigError, match=r"^env.obs_low: .* need public ranges"):
+            parts_of("algo=gpope", *words)
 
 
 def test_canaries_stand_where_the_drawn_person_would():

@@ -234,8 +234,8 @@ def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
 
     real = source.open_dataset
 
-    def poisoned(data_id):
-        found = real(data_id)
+    def poisoned(data_id, user_key):
+        found = real(data_id, user_key)
         rows, steps = np.array(found.observations), np.array(found.rewards)
         private = source.split_users(found, 0.1).private_episodes
         for k in private:
@@ -283,7 +283,8 @@ def test_without_noise_nothing_is_promised(sets) -> None:
 
 def test_the_guarantee_says_which_data_are_public(sets) -> None:
     guarantee = session("primorl", sets).parts.plan.guarantee(0)
-    assert guarantee.adjacency == "add-or-remove"
+    assert guarantee.adjacency == "zero-out"
+    assert "N = 54, the number of private users" in guarantee.notes["neighbours"]
     assert guarantee.unit == "one trajectory of at most 40 steps, in any of the rounds"
     assert guarantee.notes["dataset"].startswith("6 of 60 users are public and unprotected")
     assert "sampling" not in guarantee.notes

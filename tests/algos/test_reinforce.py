@@ -250,7 +250,7 @@ def test_epsilon_of_an_episode_is_known(sigma) -> None:
         guarantee = parts.plan.guarantee(0)
         assert guarantee.epsilon == pytest.approx(expected, abs=0.051)
         assert (guarantee.status, guarantee.delta) == ("formal", 1e-5)
-        assert guarantee.unit.startswith("one whole episode")
+        assert guarantee.unit.startswith("one simulated user: one whole episode")
         assert parts.plan.participation == 1
 
 

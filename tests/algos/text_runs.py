@@ -16,10 +16,14 @@ WORDS = [
 ]
 END, GOOD = "<|endoftext|>", "good"
 REVIEWS, NEW = 200, 6
+ABSENT, PUBLIC = (
+    2,
+    29,
+)  # slot of the first round, and of the second, whose review is public; such reviews
 
 SMALL = (
     *("env=sentiment_small", "env.text.prompt_tokens=[1,4]", f"env.text.new_tokens={NEW}"),
-    *("env.text.min_characters=0", "env.text.holdout=3", "privacy.users_per_round=5"),
+    *("env.text.min_characters=0", "env.text.holdout=8", "privacy.users_per_round=5"),
     *("eval.episodes=8", "eval.every=0", "log=none", "log.plot=false", "log.progress=false"),
 )
 

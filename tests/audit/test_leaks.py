@@ -209,7 +209,7 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     elif algo_schema(algo).evaluates:
         config = chained(f"algo={algo}")
     elif algo_schema(algo).texts:
-        few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.new_tokens=6")
+        few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
         config = shrink(compose([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))[0]
@@ -463,7 +463,7 @@ class Counting:
     def __init__(self):
         self.at = np.zeros(2)
 
-    def reset(self, indices, seeds):
+    def reset(self, indices, seeds, users=None):
         self.at[indices] = 0
         return np.stack([self.at[indices]], axis=1)
 

@@ -166,7 +166,7 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
 def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     words = ("env.user=segment", "env.max_episode_steps=5")  # two segments of four steps
     honest = audit(*words)
-    once = lambda env, limit, steps, poisson, data: Unit("an episode", 1)  # noqa: E731
+    once = lambda *_: Unit("an episode", 1)  # noqa: E731
     monkeypatch.setattr(assembling, "unit_of", once)
     finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
     assert honest.claim == pytest.approx(

@@ -46,7 +46,7 @@ def caches(folder):
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_what_is_written_comes_back(root, discrete):
-    users = ["ann", None, "bob", "ann", None]
+    users = ["ann", "eve", "bob", "ann", "joe"]
     made = [e._replace(user=u) for e, u in zip(some(5, discrete), users, strict=True)]
     card = {"description": "d", "algorithm_name": "sac", "q": [1.5, 2.0], "env_kwargs": {"g": 9}}
     env_id = "Pendulum-v1"

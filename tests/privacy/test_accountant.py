@@ -1,8 +1,10 @@
 """Epsilon against known answers: closed forms and dp-accounting 0.6.0."""
 
+import dataclasses
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
@@ -11,6 +13,12 @@ from hypothesis import strategies as st
 
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.rows import Block
+from privrl_bench.schema import PrivacyConfig
 
 
 def gaussian(z, adjacency="zero_out"):
@@ -94,6 +102,43 @@ def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
 
 
+def test_zero_out_of_poisson_cohorts_costs_what_add_or_remove_does():
+    for more in ({}, {"population": 1000, "cap": 25}):
+        removed = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, **more)
+        nulled = dataclasses.replace(removed, adjacency="zero_out")
+        assert epsilon([nulled] * 100, 1e-5) == epsilon([removed] * 100, 1e-5)
+    plain = ReleaseEvent("gaussian", 1.0, "zero_out", q=0.01)
+    removed = dataclasses.replace(plain, adjacency="add_or_remove")
+    assert epsilon([plain] * 9, 1e-5, "rdp") == epsilon([removed] * 9, 1e-5, "rdp")
+
+
+@pytest.mark.parametrize(("people", "cap", "q", "z"), [(6, 2, 0.5, 1.0), (9, 3, 0.3, 0.6)])
+def test_zero_out_of_cut_cohorts_by_integration(people, cap, q, z):
+    """One round, everybody's row 1 or -1: the true delta at our epsilon is at most delta."""
+    from itertools import product
+
+    from scipy import stats
+
+    delta = 1e-3
+    event = ReleaseEvent("gaussian", z, "zero_out", q=q, population=people, cap=cap)
+    limit = epsilon([event], delta)
+    at = np.linspace(-30, 30, 60_001)
+    for x, y in product((1, -1), repeat=2):  # the user's row, everybody else's
+
+        def density(row, y=y):
+            found = np.zeros_like(at)
+            for others, chance in enumerate(stats.binom.pmf(range(people), people - 1, q)):
+                kept = q * min(1.0, cap / (others + 1))  # the user is drawn, and stays
+                inside = row + y * min(others, cap - 1)
+                found += chance * kept * stats.norm.pdf(at, inside, z)
+                found += chance * (1 - kept) * stats.norm.pdf(at, y * min(others, cap), z)
+            return found
+
+        for a, b in ((density(x), density(0)), (density(0), density(x))):
+            excess = np.maximum(a - np.exp(limit) * b, 0).sum() * (at[1] - at[0])
+            assert excess <= delta
+
+
 # -- traps of dp-accounting; if an upgrade changes one of these, our layer must change too
 
 
@@ -129,8 +174,12 @@ def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
         100, 1, dp_accounting.GaussianDpEvent(1.0)
     )
     assert not PLDAccountant(neighboring_relation=relation("REPLACE_SPECIAL")).supports(event)
-    with pytest.raises(PrivacyError):
-        epsilon([ReleaseEvent("gaussian", 1.0, "zero_out", q=0.1)], 1e-5)
+    # A chance below 1 is Poisson's, or under replace_one that of one of n; plans give fixed cohorts 1.
+    fixed = PrivacyConfig(users_per_round=10)
+    plan = PrivacyPlan(
+        [fixed], (Block("a", 1, 1.0),), Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(None)]
+    )
+    assert plan.event(0).q == 1.0
 
 
 def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():

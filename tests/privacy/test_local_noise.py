@@ -231,14 +231,14 @@ def test_guarantees_in_words():
     plan = assemble([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).plan
     found = plan.guarantee(0)
     assert (found.notion, found.adjacency, found.status) == ("local", "any-two", "formal")
-    assert found.unit.startswith("the observations of one user's 16 steps from a reset")
-    assert found.unit.endswith("given her rewards and when her episodes end")
+    assert found.unit.startswith("the observations of one simulated user: 16 steps from a reset")
+    assert found.unit.endswith("given their rewards and when their episodes end")
     assert "reveal the return completely" in found.notes["told exactly"]
     assert math.isinf(plan.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
     found = assemble([noised], [None]).plan.guarantee(0)
     assert found.unit.startswith(
-        "the observations and rewards of one trajectory of at most 500 steps"
+        "the observations and rewards of one simulated user: one trajectory of at most 500 steps"
     )
     assert found.unit.endswith("in up to 33 rounds, given when it ends")
     assert not found.caveats

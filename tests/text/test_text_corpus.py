@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 
@@ -76,54 +77,137 @@ def test_pieces_know_what_is_said_in_them():
 def test_prompts_are_beginnings_of_reviews_each_users_own():
     tokenizer = tokenizer_of()
     users, aside = prompts_of(MADE, tokenizer)
-    texts = [text for _, text in reviews_of(MADE)]
-    long_enough = sum(len(text) > 100 for text in texts)
-    assert len(users) + len(aside) == long_enough < 200
-    assert {len(p) for p in users} == {2, 3, 4, 5, 6, 7}
-    whole = {tuple(tokenizer(text)["input_ids"][:7]) for text in texts}
-    assert all(any(row[: len(p)] == tuple(p) for row in whole) for p in users[:20])
-    # By number: review 0 is for evaluation, 1 to 19 are users.
-    assert aside[0] == list(tokenizer(texts[0])["input_ids"][: len(aside[0])])
-    assert users[0] == list(tokenizer(texts[1])["input_ids"][: len(users[0])])
+    reviews = list(reviews_of(MADE))
+    assert [r.place for r in reviews] == list(range(200)) == [int(r.name) for r in reviews]
+    assert len(users) == 200
+    assert {len(p) for p in users} == {0, 2, 3, 4, 5, 6, 7}
+    public = [r for r in reviews if r.public(MADE.seed, MADE.holdout) and len(r.text) > 100]
+    assert 2 < len(public) == len(aside) < 25
+    for review, prompt in zip(public, aside, strict=True):
+        assert prompt == list(tokenizer(review.text)["input_ids"][: len(prompt)])
+    for review, prompt in zip(reviews, users, strict=True):
+        assert bool(prompt) == (len(review.text) > 100 and review not in public)
+        assert prompt == list(tokenizer(review.text)["input_ids"][: len(prompt)])
     assert prompts_of(MADE, tokenizer) == (users, aside)
     assert prompts_of(replace(MADE, seed=1), tokenizer)[0] != users
     # More reviews: more users, and the first ones stay who they are.
-    assert prompts_of(replace(MADE, reviews=220), tokenizer)[0][: len(users)] == users
+    assert prompts_of(replace(MADE, reviews=220), tokenizer)[0][:200] == users
     fixed = replace(MADE, prompt_tokens=[3, 4])
-    assert {len(p) for p in prompts_of(fixed, tokenizer)[0]} == {3}
+    assert {len(p) for p in prompts_of(fixed, tokenizer)[0]} == {0, 3}
 
 
 def test_the_reviews_of_prompts_are_not_those_that_models_learned():
     learned = {Corpus(0).review(i).text for i in range(300)}
-    assert not learned & {text for _, text in reviews_of(MADE)}
+    assert not learned & {review.text for review in reviews_of(MADE)}
 
 
 TEXTS = [f"review number {i} " + "so good " * 20 for i in range(60)]
 
 
-@pytest.mark.parametrize("form", ["txt", "jsonl", "folder", "parquet"])
-def test_reviews_from_files(tmp_path, form):
-    path = tmp_path / f"reviews.{form}"
-    if form == "txt":
-        path.write_text("\n".join(TEXTS) + "\n")
-    elif form == "jsonl":
-        path.write_text("".join(json.dumps({"text": t, "label": 1}) + "\n\n" for t in TEXTS))
-    elif form == "folder":
-        for i, text in enumerate(TEXTS):
-            (path / ("pos" if i % 2 else "neg")).mkdir(parents=True, exist_ok=True)
-            (path / ("pos" if i % 2 else "neg") / f"{i}.txt").write_text(text)
-    else:
+def write(path, texts, names=None):
+    """A file or folder of reviews; `names` are their identifiers, where a form has any."""
+    names = names or [f"{i:04}" for i in range(len(texts))]
+    if path.suffix == ".txt":
+        path.write_text("".join(f"{text}\n" for text in texts))
+    elif path.suffix == ".jsonl":
+        rows = zip(texts, names, strict=True)
+        path.write_text("".join(json.dumps({"text": t, "id": n}) + "\n\n" for t, n in rows))
+    elif path.suffix == ".parquet":
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.table({"text": TEXTS, "label": [1] * 60}), path)
-    config = TextConfig(prompts=str(path), reviews=None)
+        parquet.write_table(pyarrow.table({"text": texts, "id": names}), path)
+    else:
+        for i, (text, name) in enumerate(zip(texts, names, strict=True)):
+            file = path / ("neg" if 2 * i < len(texts) else "pos") / f"{name}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    return path
+
+
+FILES = ["reviews.txt", "reviews.jsonl", "folder", "reviews.parquet"]
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_reviews_from_files(tmp_path, form):
+    config = TextConfig(prompts=str(write(tmp_path / form, TEXTS)), reviews=None)
     found = list(reviews_of(config))
-    assert sorted(text for _, text in found) == sorted(TEXTS)
-    assert [i for i, _ in found] != sorted(i for i, _ in found)  # files are sorted by label
+    assert sorted(review.text for review in found) == sorted(TEXTS)
+    assert sorted(review.place for review in found) == list(range(60))
+    assert [r.place for r in found] != list(range(60))  # files are sorted by label
+    assert all((review.name is None) == (form == "reviews.txt") for review in found)
     assert found == list(reviews_of(config))
     assert list(reviews_of(replace(config, reviews=7))) == found[:7]
     assert list(reviews_of(replace(config, seed=1))) != found
+
+
+class Words:
+    """A tokenizer of a word each, whatever the words are."""
+
+    def __call__(self, texts, add_special_tokens):
+        return {"input_ids": [[hash(word) % 997 for word in text.split()] for text in texts]}
+
+
+def review(number, length):
+    draw = random.Random(f"{number}/{length}")
+    return " ".join(draw.choice("abcdefgh") * draw.randint(1, 9) for _ in range(length))
+
+
+OTHERS = {
+    **{"empty": "", "short": "bad", "blank": " " * 300, "long": review("other", 60)},
+    **{"longest": review("other", 3000), "feed": review("other", 60) + "\x0c\u2028 b" * 60},
+}
+
+
+@pytest.mark.parametrize("form", FILES)
+@pytest.mark.parametrize("reviews", [None, 150])
+def test_one_review_moves_nobody_else(tmp_path, form, reviews):
+    """Replace one, by turns, at random places: all the others have their round, slot and prompt, and side."""
+    texts = [review(i, 60 if i % 9 else 2) for i in range(200)]
+    config = TextConfig(
+        prompts=str(write(tmp_path / form, texts)), reviews=reviews, holdout=5, seed=3
+    )
+    users, aside = prompts_of(config, Words())
+    places = [r.place for r in reviews_of(config)]
+    assert len(users) == len(places) == (reviews or 200)
+    draw = random.Random(form)
+    for kind, text in OTHERS.items():
+        if form == "reviews.txt" and kind == "feed":
+            text = text.replace("\n", " ")
+        for place in draw.sample(range(200), 4):
+            config_of_it = replace(config, prompts=str(tmp_path / f"{kind}-{place}-{form}"))
+            write(tmp_path / f"{kind}-{place}-{form}", [*texts[:place], text, *texts[place + 1 :]])
+            again, shown = prompts_of(config_of_it, Words())
+            changed = [k for k in range(len(users)) if again[k] != users[k]]
+            assert changed in ([], [places.index(place)] if place in places else [])
+            # Of the evaluation, at most this review went or came.
+            mine = [p for p in aside if p not in shown], [p for p in shown if p not in aside]
+            assert [len(p) for p in mine] in ([0, 0], [1, 0], [0, 1], [1, 1])
+            without = [
+                [p for p in x if p not in y] for x, y in ((aside, mine[0]), (shown, mine[1]))
+            ]
+            assert without[0] == without[1]
+            if kind in ("empty", "short", "blank") and changed:
+                assert again[changed[0]] == []
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_a_review_that_is_taken_away_moves_no_other_to_the_public_part(tmp_path, form):
+    names = [f"{i:04}" for i in range(200)]
+    texts = [review(i, 60) for i in range(200)]
+    before, after = tmp_path / f"before-{form}", tmp_path / f"after-{form}"
+    write(before, texts, names)
+    write(after, texts[:50] + texts[51:], names[:50] + names[51:])
+    if form == "folder":  # sides are names of files here, so each stays in its own folder
+        after = tmp_path / "same"
+        write(after, texts, names)
+        (after / "neg" / "0050.txt").unlink()
+    sides = []
+    for path in (before, after):
+        config = TextConfig(prompts=str(path), reviews=None, holdout=5)
+        sides.append({r.text: r.public(config.seed, 5) for r in reviews_of(config)})
+    assert len(sides[1]) == 199
+    assert all(sides[0][text] == public for text, public in sides[1].items())
 
 
 def test_wrong_reviews_are_one_line(tmp_path):

@@ -1,0 +1,95 @@
+"""How every command ends: one line on stderr, an exit code, and a file with the traceback of a defect.
+
+Exit codes: 0 done; 1 something failed; 2 bad input, nothing was started; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from privrl_bench.errors import ConfigError
+
+ERROR_FILE = "error.txt"  # in a run folder
+OUTPUT_ROOT = "outputs"
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run a command; whatever it raises becomes one line on stderr and an exit code.
+
+    `SystemExit` passes. The traceback of anything but bad input goes to a file.
+    """
+    try:
+        code = main()
+        sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
+        return code
+    except ConfigError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; rerun the same command to resume", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `privrl-report DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        print(f"error: {one_line(describe(error))}; traceback in {save(error)}", file=sys.stderr)
+        return 1
+
+
+def describe(error: BaseException) -> str:
+    """The exception's type and message.
+
+    >>> describe(ValueError("no such state"))
+    'ValueError: no such state'
+    """
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def one_line(problem: object) -> str:
+    """A message without line breaks."""
+    return " ".join(str(problem).split())
+
+
+def save(error: BaseException, folder: Path | None = None) -> Path:
+    """Write the traceback, the command line and the versions to a file. Returns its path.
+
+    Args:
+        error: what was raised.
+        folder: the run folder. Without one, or where it cannot be written, the file goes to the output root
+            if there is one, and to the system's temporary folder otherwise.
+    """
+    text = (
+        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}\n"
+        f"command   {shlex.join(sys.argv)}\nfolder    {os.getcwd()}\n"
+        f"version   privrl_bench {_version()}, Python {platform.python_version()}, "
+        f"{platform.platform()}\n\n{''.join(traceback.format_exception(error))}"
+    )
+    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    places = [] if folder is None else [folder / ERROR_FILE]
+    for path in (*places, Path(OUTPUT_ROOT) / name):
+        if path.parent.is_dir():
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError:
+                continue
+            return path
+    handle, last = tempfile.mkstemp(prefix="privrl_bench-error-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Path(last)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("privrl_bench")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,117 @@
+"""Which user each episode of a dataset belongs to, by a key of the episodes' metadata."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privrl_bench.errors import ConfigError, suggest
+
+OURS = "user"  # the key that `write_minari` and `privrl-collect` use
+AUTO = "auto"  # `OURS` where episodes have it; else each episode is a user
+MINARIS = ("id", "total_steps", "seed", "options")  # what Minari writes by itself
+
+Label = str | int | float | bool | None
+Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode lacks it
+
+
+class Users(NamedTuple):
+    """Who the users of K episodes are.
+
+    Attributes:
+        numbers: [K] int64, from 0 in the order of their first episodes.
+        key: the metadata key that names them; None: each episode is a user.
+        repeated: other keys whose values repeat over episodes, as those of a user do.
+    """
+
+    numbers: np.ndarray
+    key: str | None
+    repeated: tuple[str, ...]
+
+
+def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]:
+    """The single values in an episode's metadata, without Minari's own; `a/b` names key b in a dictionary a."""
+    found: dict[str, Label] = {}
+    for name, value in metadata.items():
+        if not prefix and str(name).split("/")[0] in MINARIS:
+            continue
+        if isinstance(value, Mapping):
+            found |= labels_of(value, f"{prefix}{name}/")
+            continue
+        if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+            value = value.item()
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        if isinstance(value, str | int | float) and value == value:  # NaN: the value is missing
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def repeated_keys(labels: Labels) -> tuple[str, ...]:
+    """Keys whose values look like those of users: texts or integers, several of them, some in many episodes.
+
+    >>> repeated_keys({"patient": ["a", "b", "a"], "run": [1, 2, 3], "version": [2, 2, 2]})
+    ('patient',)
+    """
+
+    def repeats(values: list[Label]) -> bool:
+        counts = Counter(values)
+        there = [v for v in counts if v is not None]
+        plain = all(isinstance(v, str | int) and not isinstance(v, bool) for v in there)
+        return plain and len(counts) > 1 and any(counts[v] > 1 for v in there)
+
+    return tuple(sorted(key for key, values in labels.items() if repeats(values)))
+
+
+def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users:
+    """The users of a dataset's episodes.
+
+    Args:
+        labels: of the K = `episodes` episodes.
+        key: `data.user_key`.
+        name: the dataset, for messages.
+
+    Raises:
+        ConfigError on data.user_key: `key` is in none of the episodes, or only in some; with `auto`, no
+            episode has the key `user`, and values of other keys repeat as users' do.
+    """
+    repeated = repeated_keys(labels)
+    if key is None or (key == AUTO and OURS not in labels):
+        if key == AUTO and repeated:
+            raise ConfigError("data.user_key", _unnamed(labels, repeated, name))
+        return Users(np.arange(episodes, dtype=np.int64), None, repeated)
+    key = OURS if key == AUTO else key
+    if key not in labels:
+        what = "is Minari's own and names no user" if key in MINARIS else "is in no episode"
+        hint = suggest(key, sorted(labels))
+        raise ConfigError(
+            "data.user_key",
+            f"{key!r} {what} of {name}{hint}; null: each episode is a user of its own",
+        )
+    values = labels[key]
+    there = sum(value is not None for value in values)
+    if there < episodes:
+        raise ConfigError(
+            "data.user_key",
+            f"{there} of the {episodes} episodes of {name} have the metadata key {key!r}; it must be in all or "
+            "none (null: each episode is a user of its own)",
+        )
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(str(value), len(numbers)) for value in values]
+    return Users(np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key))
+
+
+def _unnamed(labels: Labels, repeated: tuple[str, ...], name: str) -> str:
+    """What to do about a dataset that may name its users by another key."""
+    first = labels[repeated[0]]
+    values = {value for value in first if value is not None}
+    there = sum(value is not None for value in first)
+    others = f" (so do {', '.join(map(repr, repeated[1:4]))})" if repeated[1:] else ""
+    return (
+        f"no episode of {name} has the metadata key {OURS!r}, but {repeated[0]!r} has {len(values)} values in "
+        f"{there} episodes{others} and may name users: set data.user_key={repeated[0]}, or "
+        "data.user_key=null if each episode is a user of its own"
+    )

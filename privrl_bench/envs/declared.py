@@ -1,0 +1,103 @@
+"""Real users that an environment declares: how many there are, and what `reset` is told.
+
+The contract is in docs/environments.md. An environment declares users with an integer `metadata["users"]`, or
+with an integer keyword argument `users` in its spec. In training it gets `reset(options={"user": k})` with
+0 <= k < users, in every simulation `reset(options={"user": None, "evaluation": True})`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any
+
+from privrl_bench.errors import ConfigError
+
+_SIGNATURE = "reset(self, *, seed=None, options=None)"
+
+
+def reset_options(user: int | None) -> dict[str, Any]:
+    """The options of a reset that starts an episode with this user; None: with a simulated one."""
+    return {"user": None, "evaluation": True} if user is None else {"user": int(user)}
+
+
+def declared_users(env: Any, label: str) -> int | None:
+    """How many users an environment declares; None: it declares none, its users are simulated.
+
+    `metadata["users"]` counts if it is there, else an integer `users` among the keyword arguments of its spec.
+
+    Args:
+        env: a Gymnasium environment, wrapped or not.
+        label: its name in messages.
+
+    Raises:
+        ConfigError: not an integer >= 1, or the two places disagree.
+    """
+    metadata = getattr(env, "metadata", None) or {}
+    spec = env.unwrapped.spec  # not of the wrappers, which copy it
+    given = None if spec is None else spec.kwargs.get("users")
+    argument = given if _integer(given) else None
+    found = metadata.get("users", argument)
+    if found is None:
+        return None
+    if not _integer(found) or found < 1:
+        raise ConfigError(
+            "env",
+            f'{label} declares metadata["users"]={found!r}; allowed: an integer >= 1, or None',
+        )
+    if argument not in (None, found):
+        raise ConfigError(
+            "env",
+            f'{label} declares metadata["users"]={found} and is made with users={argument}; '
+            "they must be equal",
+        )
+    return int(found)
+
+
+def checked_users(env: Any, label: str) -> int | None:
+    """`declared_users`, if `reset` keeps the contract as far as a simulation can show it.
+
+    Raises:
+        ConfigError: a `reset` without `options`, or one that fails on the options of an evaluation.
+    """
+    users = declared_users(env, label)
+    if users is None:
+        return None
+    for layer in _layers(env):
+        if not _takes_options(layer.reset):
+            raise ConfigError(
+                "env",
+                f"{label} declares {users} users, but {type(layer).__name__}.reset takes no options; "
+                f"write {_SIGNATURE}",
+            )
+    options = reset_options(None)
+    try:
+        env.reset(seed=0, options=options)
+    except Exception as error:
+        raise ConfigError(
+            "env",
+            f"{label} declares {users} users, so reset(options={options}) must start a simulation; it raised "
+            f"{type(error).__name__}: {error}",
+        ) from None
+    return users
+
+
+def _integer(x: object) -> bool:
+    return isinstance(x, Integral) and not isinstance(x, bool)
+
+
+def _layers(env: Any) -> list[Any]:
+    """The environment and what it wraps, outermost first."""
+    import gymnasium as gym
+
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _takes_options(reset: Callable[..., Any]) -> bool:
+    """Whether a `reset` can be called with `options`."""
+    kinds = {p.name: p.kind for p in inspect.signature(reset).parameters.values()}
+    return "options" in kinds or inspect.Parameter.VAR_KEYWORD in kinds.values()
