@@ -20,14 +20,17 @@ from privrl_bench.algos.gpope import Gpope
 from privrl_bench.algos.primorl import Primorl
 from privrl_bench.algos.reinforce import Reinforce
 from privrl_bench.algos.ucbvi import UcbVi
-from privrl_bench.audit.compare import OTHER_REPLICA
+from privrl_bench.assemble import assemble
+from privrl_bench.audit.compare import OTHER_REPLICA, evaluation_content, metrics_that_leave
 from privrl_bench.audit.leaks import find_leaks, main
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.audit.visits import late_rounds, visits_after
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.rows import Contribution
+from privrl_bench.measure import RETURN
+from privrl_bench.privacy.rows import Contribution, check_private
 from privrl_bench.rollout import Rollout
+from privrl_bench.session import Session
 from privrl_bench.types import State
 
 
@@ -303,3 +306,30 @@ def test_configured_periods_have_windows_of_their_own():
                 index % period == phase % period for v in windows for index in range(v.start, v.end)
             ), (period, phase)
     assert all(v.start <= v.first <= v.last < v.end for v in windows)
+
+
+# --- what may leave
+
+
+def test_the_learning_curve_shows_compared_metrics_only(swim_session):
+    content = evaluation_content(swim_session)
+    assert {RETURN.metric, RETURN.spread} <= set(content)
+    metrics = metrics_that_leave(swim_session.diagnostics)
+    assert {"release/norm", "policy/norm"} <= set(metrics)
+    assert not [name for name in metrics if name.startswith("train/")]
+
+
+@pytest.fixture
+def swim_session():
+    """After one round."""
+    session = Session(assemble([swim("algo=dppg_l2")], [None]))
+    session.step()
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("name", ["model/public_loss", "lr", "mine/own"])
+def test_the_gate_refuses_names_that_may_leave(name):
+    with pytest.raises(PrivacyError, match=name):
+        check_private([{"train/entropy": 1.0}, {name: 1.0}])
+    check_private([{"train/entropy": 1.0}, {}])
