@@ -19,6 +19,7 @@ from privrl_bench.machine import use_threads
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.privacy.ledger import Mark, require_reaches
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import CHECKPOINT_VERSION
@@ -106,31 +107,29 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
     if status.get("status") == "done" and not config.plan_only:
         return _already_done(rundir)
     saved = rundir.load_checkpoint()
-    rounds = int(saved["round"]) if saved else 0
     if saved and saved["version"] != CHECKPOINT_VERSION:
         raise ConfigError(
             "resume",
             f"{rundir.path} was begun by another version of this program; use resume=restart",
         )
-    if saved and rounds and not config.plan_only:
-        _check_ledger(rundir / "ledger.jsonl", int(saved.get("releases", rounds)))
-    return rounds
+    if not config.plan_only:
+        _check_ledger(rundir, saved)
+    return int(saved["round"]) if saved else 0
 
 
-def _check_ledger(path: Path, rounds: int) -> None:
-    """Raise `ConfigError` unless the ledger tells what was released in the first `rounds` rounds."""
+def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
+    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row of metrics depends on."""
+    marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
-        # A digest says what came out, not what was accounted: it stands for no release.
-        known = {line["round"] for line in read_lines(path) if "digest" not in line}
-    except json.JSONDecodeError as error:
-        raise ConfigError("resume", f"{path} is damaged ({error}), so epsilon is unknown") from None
-    lost = [index for index in range(rounds) if index not in known]
-    if lost:
+        for row in read_lines(rundir / "timing.jsonl"):
+            if "ledger" not in row:
+                raise ValueError("timing.jsonl is of another version of this program")
+            marks.append((f"the row of round {row['round']}", Mark(*row["ledger"])))
+        require_reaches(rundir / "ledger.jsonl", marks)
+    except ValueError as error:
         raise ConfigError(
-            "resume",
-            f"{path} has no line for round {lost[0]}, which the checkpoint has seen, so epsilon is "
-            "unknown; use resume=restart",
-        )
+            "resume", f"{rundir.path}: {error}, so epsilon is unknown; use resume=restart"
+        ) from None
 
 
 def _already_done(rundir: RunDir) -> RunResult:

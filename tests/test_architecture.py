@@ -75,10 +75,10 @@ ALLOWED = {
         *("algos", "assemble", "evaluate", "exact", "people", "played", "rollout"),
         *("source", "text_evaluate", "text_rollout", "types", "values"),
     },
-    "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
+    "rows": {"evaluate", "log", "metrics", "privacy", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
-        *("assemble", "errors", "log", "measure", "metrics", "report", "rows"),
+        *("assemble", "errors", "log", "measure", "metrics", "privacy", "report", "rows"),
         *("rundir", "session", "signals"),
     },
     "run": {
@@ -99,6 +99,7 @@ ALLOWED = {
             "assemble",
             "config",
             "errors",
+            "jit",
             "machine",
             "metrics",
             "mistakes",

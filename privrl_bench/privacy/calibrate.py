@@ -70,7 +70,10 @@ def z_for(
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
     unit = 10.0 ** (math.floor(math.log10(high)) - digits + 1)
-    return round(math.ceil(high / unit - 1e-3) * unit, 12)
+    z = round(math.ceil(high / unit - 1e-3) * unit, 12)
+    while not fits(z):  # what is reported is what was checked
+        z = round(z + unit, 12)
+    return z
 
 
 def affordable(plan: PrivacyPlan, r: int, budget: float) -> int:
