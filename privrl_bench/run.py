@@ -19,6 +19,7 @@ from privrl_bench.machine import use_threads
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.ledger import Mark, require_reaches
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
@@ -118,7 +119,7 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
 
 
 def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
-    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row of metrics depends on."""
+    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row depends on."""
     marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
         for row in read_lines(rundir / "timing.jsonl"):
@@ -182,7 +183,10 @@ def _run_group(
 
 def targets(parts: Parts, r: int) -> str:
     """Which z would give usual budgets over all planned rounds, as text."""
-    found = [f"epsilon {x:g}: privacy.z={needed_z(parts.plan, r, x):g}" for x in (1.0, 3.0, 8.0)]
+    found = [
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.plan, r, x):g}"
+        for x in (1.0, 3.0, 8.0)
+    ]
     return ", ".join(found)
 
 
@@ -214,15 +218,17 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         text = (
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
-        print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
+        print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     if parts.plan.local is not None:
         print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
     elif config.plan_only and config.privacy.mechanism in ("gaussian", "tree"):
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"
-    formula = "" if math.isinf(paper) else f" ({whose}: {paper:.4g})"
+    formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
+    if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
+        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} below")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

@@ -49,7 +49,7 @@ ALLOWED = {
     "privacy": {"types", "schema", "errors", "metrics"},
     "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
     "assemble": {
-        *("algos", "envs", "errors", "nets", "privacy", "rollout"),
+        *("algos", "envs", "errors", "metrics", "nets", "privacy", "rollout"),
         *("schema", "source", "streams", "text", "text_rollout", "types"),
     },
     "rundir": {"errors", "schema"},

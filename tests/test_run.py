@@ -352,7 +352,7 @@ def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
 def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
     ledger = killed_at(5, monkeypatch, tmp_path / "run")
     ledger.write_bytes(ledger.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
-    with pytest.raises(ConfigError, match="ledger.jsonl is damaged at line 2"):
+    with pytest.raises(ConfigError, match=r"ledger\.jsonl is damaged at line 2"):
         train(secure(), tmp_path / "run")
 
 

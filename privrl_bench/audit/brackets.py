@@ -12,8 +12,8 @@ distributions, which dominates it (Doroshenko et al. 2022). Both are second orde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy import fft, stats
@@ -114,6 +114,7 @@ class Law:
     h: float
 
     def losses(self) -> np.ndarray:
+        """[k] where the masses are."""
         return self.offset + (self.first + np.arange(len(self.masses))) * self.h
 
 
@@ -139,7 +140,7 @@ class Pair:
 
     def masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of the intervals between edges, under p and q."""
-        spans = list(zip(edges[:-1], edges[1:], strict=True))
+        spans = list(pairwise(edges))
         return tuple(  # type: ignore[return-value]
             np.array([_mass(w, self.means, a, b) for a, b in spans]) for w in (self.p, self.q)
         )
@@ -199,7 +200,7 @@ class Pair:
         return low, ratio(low)
 
     def rounded(self, h: float, offset: float) -> list[Law]:
-        """As `lower`, coarser: losses rounded down to multiples of h beside `offset` (`-offset` the other way)."""
+        """As `lower`, coarser: losses rounded down to offset + i h (-offset + i h the other way)."""
         edges = _outputs(self.p, self.q, self.means, self.range(h) * h)
         p, q = self.masses(np.concatenate([[-np.inf], edges, [np.inf]]))
         keep = (p > 0) & (q > 0)
@@ -258,7 +259,7 @@ def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, fl
 
 
 def one_of_n(z: float, n: int) -> Pair:
-    """The pair that dominates one of n people, drawn uniformly, when one is replaced (`privacy/one_of_n.py`)."""
+    """The pair that dominates one of n people, drawn uniformly (`privacy/one_of_n.py`)."""
     mu = np.array([0.0, 2.0 / z])
     return Pair(np.array([1.0 - 1.0 / n, 1.0 / n]), np.array([1.0, 0.0]), mu, both=True)
 

@@ -9,10 +9,11 @@ which would give the data away. Secure noise does not need it: each of its attem
 is counted. (That a seeded round has a second attempt tells that its rows could not be computed again alike; the
 guarantee then says so.)
 
-The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered line is
-found. A lost tail is not; whatever depends on the lines (checkpoints, rows of metrics) therefore remembers how many
-there were and the last hash, a `Mark`, and a run is resumed only if its ledger still reaches every mark. A torn
-last line that no mark covers is cut. The chain finds accidents: whoever can write the folder can write a new chain.
+The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered
+line is found. A lost tail is not; whatever depends on the lines (checkpoints, rows of metrics) therefore
+remembers how many there were and the last hash, a `Mark`, and a run is resumed only if its ledger still reaches
+every mark. A torn last line that no mark covers is cut. The chain finds accidents: whoever can write the folder
+can write a new chain.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def event_of(line: dict[str, Any]) -> ReleaseEvent:
 
 
 class _Content(NamedTuple):
-    """What a file holds: objects of its lines without their hashes, the hashes, and bytes of a torn last line."""
+    """What a file holds: its lines without their hashes, the hashes, and bytes of a torn last line."""
 
     lines: list[dict[str, Any]]
     hashes: list[str]
