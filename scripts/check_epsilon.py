@@ -97,8 +97,9 @@ def smooth_epsilon(goal: float, delta: float, size: int) -> float:
     return found
 
 
-def prv(z: float, q: float, count: int, delta: float) -> float | None:
-    """Opacus' PRV accountant's upper bound, or None without opacus."""
+def prv(z: float, q: float, count: int, delta: float, about: float) -> float | None:
+    """Opacus' PRV accountant's upper bound, to a thousandth of `about`; None without opacus."""
+    error = 1e-3 * max(about, 1.0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -106,7 +107,7 @@ def prv(z: float, q: float, count: int, delta: float) -> float | None:
 
             accountant = PRVAccountant()
             accountant.history = [(z, q, count)]
-            return float(accountant.get_epsilon(delta, eps_error=0.001, delta_error=delta / 1000))
+            return float(accountant.get_epsilon(delta, eps_error=error, delta_error=delta / 1000))
     except ImportError:
         return None
 
@@ -169,12 +170,16 @@ def poisson(
     words = f"z = {z:g}, q = {q:.4g}, T = {count}, delta {delta:g}"
     words += f", at most {cap} of {population}" if people else ""
     cut = brackets.cut_poisson(z, q, *people) if people else (None, 0.0)
+
+    def ours() -> float:
+        return epsilon(Counter({event: count}), delta)
+
     return Case(
         "poisson",
         words,
-        lambda: epsilon(Counter({event: count}), delta),
+        ours,
         lambda: brackets.bracket(brackets.poisson(z, q), count, delta, *cut),
-        lambda: None if people else prv(z, q, count, delta),
+        lambda: None if people else prv(z, q, count, delta, ours()),
     )
 
 
