@@ -276,7 +276,7 @@ def test_what_is_wrong_with_one_folder_is_the_matter_of_its_job() -> None:
     assert outcomes[1].bad_input
     assert outcomes[1].exit_code == 2
     assert outcomes[2].reason.startswith("UnpicklingError")
-    assert "ledger.jsonl is damaged" in outcomes[3].reason
+    assert "ledger.jsonl line 1 is damaged" in outcomes[3].reason
 
 
 # --- interruptions
