@@ -101,7 +101,7 @@ def find_leaks(
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:
-        used_up = isinstance(rollout, People | TextRollout)
+        used_up = isinstance(rollout, People | TextRollout) or parts.spec.users is not None
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
     for visit in visits:
         with ExitStack() as stack:
