@@ -544,6 +544,9 @@ def test_the_command_reports_and_writes_json(capsys, tmp_path):
     assert report["ok"]
     assert report["found"][CRITIC]["round"] == 1
     assert report["undeclared"] == report["missing"] == []
+    assert report["replicas"] == 2
+    assert len(report["visits"]) >= 4
+    assert all(f"  not covered: {line}\n" in shown for line in report["not_covered"])
 
 
 @pytest.mark.parametrize(
