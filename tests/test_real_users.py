@@ -268,7 +268,8 @@ def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
 
 
 def test_the_leak_test_plays_simulations(log) -> None:
-    from privrl_bench.audit.leaks import find_leaks, shrink
+    from privrl_bench.audit.leaks import find_leaks
+    from privrl_bench.audit.shrink import shrink
 
     config, _ = shrink(clinic("total_steps=100000", "rounds=null"), frozenset(), rounds=3, users=2)
     report = find_leaks(config, round_index=1, later=1)

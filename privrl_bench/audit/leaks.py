@@ -101,7 +101,7 @@ def find_leaks(
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:
-        used_up = isinstance(rollout, People | TextRollout)
+        used_up = isinstance(rollout, People | TextRollout) or parts.spec.users is not None
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
     for visit in visits:
         with ExitStack() as stack:
@@ -221,6 +221,8 @@ def _not_covered(parts: Parts, session: Session, compiled: bool, late: bool) -> 
         lines.append(
             "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
         )
+    if parts.spec.users is not None:
+        lines.append("what the environment does for a declared user (simulations are played)")
     if config.hardware.env_workers or config.hardware.eval_process:
         lines.append("environments and evaluation in other processes")
     if config.hardware.device != "cpu":

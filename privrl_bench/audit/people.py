@@ -176,9 +176,9 @@ class OtherStart:
         self._slot, self._person = slot, person
         slots.reset = self.reset
 
-    def reset(self, indices: np.ndarray, seeds: list[int]) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
-        obs: np.ndarray = self._reset(indices, seeds)
+        obs: np.ndarray = self._reset(indices, seeds, users)
         own = indices == self._slot
         if self.present and own.any():
             state = self._slots.inside()[0]

@@ -53,11 +53,17 @@ class Watcher(Protocol):
 
 
 class WatchedPlan(PrivacyPlan):
-    """The real plan; its watcher sees what enters and leaves."""
+    """The real plan; its watcher sees what enters and leaves.
 
-    def __init__(self, plan: PrivacyPlan, watcher: Watcher):
+    Args:
+        plan: the real one.
+        watcher: see `Watcher`.
+        start: the round that the run was moved to; users who are used once come as from round 0.
+    """
+
+    def __init__(self, plan: PrivacyPlan, watcher: Watcher, start: int):
         self.__dict__.update(vars(plan))
-        self._watcher = watcher
+        self._watcher, self._start = watcher, start
 
     def cohort(self, round_index: int) -> list[int]:
         """See `PrivacyPlan.cohort`."""
@@ -66,6 +72,10 @@ class WatchedPlan(PrivacyPlan):
     def members(self, round_index: int, people: int) -> list[np.ndarray]:
         """See `PrivacyPlan.members`."""
         return self._watcher.on_members(super().members(round_index, people))
+
+    def enrolled(self, round_index: int, people: int) -> list[np.ndarray]:
+        """See `PrivacyPlan.enrolled`."""
+        return super().enrolled(round_index - self._start, people)
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """See `PrivacyPlan.release`."""

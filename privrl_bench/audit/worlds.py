@@ -75,7 +75,7 @@ class World:
         configs = _replicas(config)
         parts = assemble(configs, [None] * len(configs), visit.planned)
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
-        self.parts = replace(parts, plan=WatchedPlan(parts.plan, self), algo=algo)
+        self.parts = replace(parts, plan=WatchedPlan(parts.plan, self, visit.start), algo=algo)
         self.session = Session(self.parts)
         # Whether a run of this configuration plays episodes in compiled code.
         self.compiles = plays_compiled(self.session.rollout)

@@ -27,17 +27,25 @@ CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"
 SMALL = (
     *("algo.hidden=[8]", "privacy.users_per_round=3", "eval.episodes=1"),
-    *("env.user_steps=16", "env.max_episode_steps=40"),
+    "env.max_episode_steps=40",
 )
+STEPS = "env.user_steps=16"  # of users who are no whole episodes
 # Without values of their own; and balance is swingup from another start.
 GENERIC = {"gym", "dmc", "cartpole_balance"}
 POISSON = ("privacy=poisson", "privacy.population=40")
 
 
+def small(*words):
+    """Words of a small run; those given replace the usual ones."""
+    keys = {word.partition("=")[0] for word in words}
+    return [*(word for word in SMALL if word.partition("=")[0] not in keys), *words]
+
+
 @cache
 def base(*words):
     """One small composed run."""
-    return shrink(compose([*SMALL, *words]))[0]
+    run = compose(small(*words))
+    return shrink(replace(run, env=replace(run.env, user_steps=16)))[0]
 
 
 def changed(*words, algo=None, env=None, privacy=None):
@@ -311,7 +319,7 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
 def test_people_who_keep_what_they_did_open_no_path(words, place):
     """She is somebody else from the round she comes in, in all rounds that she joins."""
     more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
-    run = compose([*SMALL, "algo=dqn", *words, *more])
+    run = compose(small("algo=dqn", *words, *more))
     config = shrink(run, frozenset({"algo.new_users"}), rounds=6, users=9)[0]
     report = find_leaks(config, *place, later=3, late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
@@ -525,7 +533,7 @@ def test_distance():
 
 def test_the_command_reports_and_writes_json(capsys, tmp_path):
     file = tmp_path / "leaks.json"
-    words = [*SMALL, "env.user=fresh", "algo.critic=shared"]
+    words = [*SMALL, STEPS, "env.user=fresh", "algo.critic=shared"]
     assert main([*words, "--user", "2", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("leaks   dppg on cartpole, user 2 of round 1 crafted and null; ")
@@ -536,6 +544,9 @@ def test_the_command_reports_and_writes_json(capsys, tmp_path):
     assert report["ok"]
     assert report["found"][CRITIC]["round"] == 1
     assert report["undeclared"] == report["missing"] == []
+    assert report["replicas"] == 2
+    assert len(report["visits"]) >= 4
+    assert all(f"  not covered: {line}\n" in shown for line in report["not_covered"])
 
 
 @pytest.mark.parametrize(
@@ -544,7 +555,7 @@ def test_the_command_reports_and_writes_json(capsys, tmp_path):
 )
 def test_bad_words_are_one_line(words, capsys):
     with pytest.raises(SystemExit) as left:
-        cli.main(["leaks", *SMALL, *words])
+        cli.main(["leaks", *SMALL, STEPS, *words])
     assert left.value.code == 2
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")
@@ -553,7 +564,7 @@ def test_bad_words_are_one_line(words, capsys):
 
 def test_too_short_a_run_is_refused_and_help_is_shown(capsys):
     with pytest.raises(ConfigError, match="4 rounds of 48 steps = 192"):
-        main([*SMALL, "total_steps=100"])
+        main([*SMALL, STEPS, "total_steps=100"])
     assert main(["--help"]) == 0
     assert "--round I" in capsys.readouterr().out
 

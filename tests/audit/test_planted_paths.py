@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_leaks import OFFLINE, SMALL, base, chained, formal_small, swim
+from test_leaks import OFFLINE, base, chained, formal_small, small, swim
 
 from privrl_bench import policy_file
 from privrl_bench.algos.dppg import Dppg
@@ -179,7 +179,7 @@ def test_a_step_size_from_private_errors(monkeypatch):
 
     remembering(monkeypatch, Dqn, mean_reward)
     serving(monkeypatch, Dqn, slower)
-    words = (*SMALL, "algo=dqn", "algo.new_users=2", "privacy.users_per_round=9")
+    words = small("algo=dqn", "algo.new_users=2", "privacy.users_per_round=9")
     config = shrink(compose(words), frozenset({"algo.new_users"}), rounds=6, users=9)[0]
     assert_caught(config, "policy parameters", round_index=0)
 
@@ -253,7 +253,7 @@ def test_scores_in_an_exported_file(monkeypatch, texts):
         return [*made, folder / "card.json"]
 
     monkeypatch.setattr(DppgText, "export", export)
-    few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.new_tokens=6")
+    few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
     few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
     words = ("algo=dppg_text", "env=sentiment_small", *texts, *few, "algo.baseline_prompts=3")
     report = assert_caught(shrink(compose(words))[0], "export card.json")

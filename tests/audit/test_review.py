@@ -77,7 +77,8 @@ def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, cap
     assert status(words, conf) == "formal"
     assert status([*words, "seed=3", "privacy.z=2"], conf) == "formal"  # any seed and z
     assert status([*words, "algo.epochs=3"], conf) == "unreviewed"
-    assert status([*words, "total_steps=480"], conf) == "unreviewed"
+    longer = [word.replace("total_steps=240", "total_steps=480") for word in words]
+    assert status(longer, conf) == "unreviewed"
 
     (result,) = run([compose(words, conf)], [Path("outputs/one")], [words])
     assert result.summary["guarantee"]["status"] == "formal"
