@@ -21,6 +21,7 @@ from privrl_bench.audit.worlds import distance
 from privrl_bench.config import algo_schema, choices, compose, has_texts
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
+from privrl_bench.words import later_wins
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"
@@ -36,7 +37,7 @@ POISSON = ("privacy=poisson", "privacy.population=40")
 @cache
 def base(*words):
     """One small composed run."""
-    return shrink(compose([*SMALL, *words]))[0]
+    return shrink(compose(later_wins([*SMALL, *words])))[0]
 
 
 def changed(*words, algo=None, env=None, privacy=None):
@@ -144,14 +145,14 @@ TABULAR = ("dppg_l2", "dppg_kl", "ucbvi")  # for RiverSwim, whole episodes, with
 def swim(*words):
     """One small run on RiverSwim."""
     few = ("privacy.users_per_round=3", "eval.episodes=1", "total_steps=600")
-    return shrink(compose([*words, "env=riverswim", *few]))[0]
+    return shrink(compose(later_wins([*words, "env=riverswim", *few])))[0]
 
 
 @cache
 def chained(*words, env="chain"):
     """One small run that evaluates the uniform policy."""
     few = (f"env={env}", "data.policy=uniform", "privacy.population=6")
-    return shrink(compose([*words, *few]))[0]
+    return shrink(compose(later_wins([*words, *few])))[0]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,9 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
         few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
-        config = shrink(compose([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))[0]
+        config = shrink(
+            compose(later_wins([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))
+        )[0]
     elif algo_schema(algo).offline:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
@@ -305,7 +308,7 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
 def test_people_who_keep_what_they_did_open_no_path(words, place):
     """She is somebody else from the round she comes in, in all rounds that she joins."""
     more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
-    run = compose([*SMALL, "algo=dqn", *words, *more])
+    run = compose(later_wins([*SMALL, "algo=dqn", *words, *more]))
     config = shrink(run, frozenset({"algo.new_users"}), rounds=6, users=9)[0]
     report = find_leaks(config, *place, later=3)
     assert report.verdict() == "formal: no path around the gate", report.lines()
@@ -352,7 +355,7 @@ class Remembering(Dqn):
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
 def test_rows_that_mix_people_are_found(wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algos.dqn.ALGORITHM", wrong)
-    report = find_leaks(shrink(compose([*SMALL, "algo=dqn", "algo.new_users=2"]))[0])
+    report = find_leaks(shrink(compose(later_wins([*SMALL, "algo=dqn", "algo.new_users=2"])))[0])
     assert not report.ok
     assert report.undeclared
 
