@@ -45,7 +45,10 @@ DELTA = 1e-5
 
 
 def config(*words):
-    return compose(later_wins([*SMALL, *words]))
+    given = later_wins([*SMALL, *words])
+    if "env.user=episode" in given or "algo=reinforce" in given:  # T is the episode's length
+        given = [word for word in given if not word.startswith("env.user_steps=")]
+    return compose(given)
 
 
 def session_of(*configs):
