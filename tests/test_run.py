@@ -29,6 +29,7 @@ from privrl_bench.schema import (
     PrivacyConfig,
     RunConfig,
 )
+from privrl_bench.words import later_wins
 
 QUIET = LogConfig(wandb="none", plot=False, progress=False)
 
@@ -386,7 +387,7 @@ def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
     ],
 )
 def test_a_plan_has_no_targets_where_z_alone_says_nothing(words, tmp_path, capsys):
-    planned = compose([*words.split(), "plan_only=true"])
+    planned = compose(later_wins([*words.split(), "plan_only=true"]))
     (result,) = run([planned], [tmp_path / "run"], [[]])
     assert result.status == "planned"
     shown = capsys.readouterr().out
