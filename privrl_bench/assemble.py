@@ -18,6 +18,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
 from privrl_bench.identity import group_key, noise_key
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.nets.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
 from privrl_bench.privacy.guarantee import Unit
@@ -477,7 +478,8 @@ def _allowed(plan: PrivacyPlan, r: int) -> int:
     with suppress(PrivacyError):
         more = f"privacy.z={needed_z(plan, r, budget):g} would last for the whole run"
     raise ConfigError(
-        "privacy.epsilon", f"z = {plan.configs[r].z:g} costs more than {budget:g} at once; {more}"
+        "privacy.epsilon",
+        f"z = {plan.configs[r].z:g} costs more than {shown_epsilon(budget)} at once; {more}",
     )
 
 

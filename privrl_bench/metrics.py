@@ -9,6 +9,7 @@ never part of a release.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -104,12 +105,30 @@ def visible(row: dict[str, float]) -> dict[str, float]:
 
 
 def shown_epsilon(epsilon: float, digits: int = 4) -> str:
-    """Epsilon to a few digits, rounded up: what is printed is a bound as well.
+    """Epsilon to a few digits, rounded up: what is printed is a bound as well. Every epsilon is shown by this.
 
-    >>> shown_epsilon(1.00049), shown_epsilon(91.8236), shown_epsilon(math.inf)
-    ('1.001', '91.83', 'inf')
+    NaN, where there is none, is `-`.
+
+    >>> shown_epsilon(1.00049), shown_epsilon(91.8236), shown_epsilon(math.inf), shown_epsilon(math.nan)
+    ('1.001', '91.83', 'inf', '-')
     """
-    if not 0.0 < epsilon < math.inf:
-        return f"{epsilon:g}"
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
-    return f"{math.ceil(epsilon / unit * (1 - 1e-12)) * unit:.{digits}g}"
+    return _shown(epsilon, digits, math.ceil, 1 - 1e-12)
+
+
+def shown_measured(epsilon: float, digits: int = 4) -> str:
+    """An epsilon that an attack has measured, rounded down: it is a lower bound.
+
+    >>> shown_measured(1.00099), shown_measured(0.0)
+    ('1', '0')
+    """
+    return _shown(epsilon, digits, math.floor, 1 + 1e-12)
+
+
+def _shown(value: float, digits: int, whole: Callable[[float], int], tolerance: float) -> str:
+    """To so many digits; what is within `tolerance` of a number with as many is that number."""
+    if math.isnan(value):
+        return "-"
+    if not 0.0 < value < math.inf:
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return f"{whole(value / unit * tolerance) * unit:.{digits}g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privrl_bench.evaluate import Evaluation
 from privrl_bench.log.wandb_mirror import WandbMirror
 from privrl_bench.metrics import check_declared
+from privrl_bench.privacy.ledger import Mark
 from privrl_bench.report.stats import mean_ci
 from privrl_bench.rundir import RunDir
 from privrl_bench.session import Session
@@ -24,7 +25,7 @@ class Rows:
         self.evaluated = -1
         self._session, self._dirs, self._mirrors = session, dirs, mirrors
         self._evaluating: int | None = None  # the round whose evaluation is under way
-        self._waiting: list[dict[int, dict[str, float]]] = []
+        self._waiting: list[tuple[dict[int, dict[str, float]], list[Mark]]] = []
 
     @property
     def waiting(self) -> bool:
@@ -39,7 +40,8 @@ class Rows:
 
     def add(self, rows: dict[int, dict[str, float]]) -> None:
         """One row for each replica that is training, by replica, with the clock's `TIMING`."""
-        self._waiting.append(rows)
+        marks = [ledger.mark for ledger in self._session.parts.plan.ledgers]
+        self._waiting.append((rows, marks))
 
     def write(self, wait: bool = True) -> None:
         """Write what there is. Raises EnvironmentFailure of an evaluation.
@@ -54,12 +56,12 @@ class Rows:
             self.evaluations, self.evaluated = found, self._evaluating
             self._evaluating = None
         waiting, self._waiting = self._waiting, []
-        for rows in waiting:
+        for rows, marks in waiting:
             for r, row in rows.items():
                 if row["round"] == self.evaluated:
                     row |= eval_row(self.evaluations[r])
                     self._show(r, row)
-                self._write(r, row)
+                self._write(r, row, marks[r])
 
     def _show(self, r: int, row: dict[str, float]) -> None:
         """Texts of the evaluation, where there are any: nobody's, from public prompts."""
@@ -70,11 +72,12 @@ class Rows:
             self._dirs[r].append("samples.jsonl", line)
         self._mirrors[r].show(samples, int(row["round"]))
 
-    def _write(self, r: int, row: dict[str, float]) -> None:
+    def _write(self, r: int, row: dict[str, float], mark: Mark) -> None:
+        """The mark is in timing.jsonl, and first: metrics.jsonl is the same however a run was interrupted."""
         timing = {name: row.pop(name) for name in TIMING}
         check_declared(row)
+        self._dirs[r].append("timing.jsonl", {"round": row["round"], **timing, "ledger": mark})
         self._dirs[r].append("metrics.jsonl", row)
-        self._dirs[r].append("timing.jsonl", {"round": row["round"], **timing})
         self._mirrors[r].log({**row, **timing})
 
 

@@ -20,6 +20,8 @@ from privrl_bench.machine import use_threads
 from privrl_bench.measure import measure_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.privacy.guarantee import WEAK_DELTA
+from privrl_bench.privacy.ledger import Mark, require_reaches
 from privrl_bench.review import find, outside
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.schema import RunConfig
@@ -122,31 +124,29 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
     if status.get("status") == "done" and not config.plan_only:
         return _already_done(rundir)
     saved = rundir.load_checkpoint()
-    rounds = int(saved["round"]) if saved else 0
     if saved and saved["version"] != CHECKPOINT_VERSION:
         raise ConfigError(
             "resume",
             f"{rundir.path} was begun by another version of this program; use resume=restart",
         )
-    if saved and rounds and not config.plan_only:
-        _check_ledger(rundir / "ledger.jsonl", int(saved.get("releases", rounds)))
-    return rounds
+    if not config.plan_only:
+        _check_ledger(rundir, saved)
+    return int(saved["round"]) if saved else 0
 
 
-def _check_ledger(path: Path, rounds: int) -> None:
-    """Raise `ConfigError` unless the ledger tells what was released in the first `rounds` rounds."""
+def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
+    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row depends on."""
+    marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
-        # A digest says what came out, not what was accounted: it stands for no release.
-        known = {line["round"] for line in read_lines(path) if "digest" not in line}
-    except json.JSONDecodeError as error:
-        raise ConfigError("resume", f"{path} is damaged ({error}), so epsilon is unknown") from None
-    lost = [index for index in range(rounds) if index not in known]
-    if lost:
+        for row in read_lines(rundir / "timing.jsonl"):
+            if "ledger" not in row:
+                raise ValueError("timing.jsonl is of another version of this program")
+            marks.append((f"the row of round {row['round']}", Mark(*row["ledger"])))
+        require_reaches(rundir / "ledger.jsonl", marks)
+    except ValueError as error:
         raise ConfigError(
-            "resume",
-            f"{path} has no line for round {lost[0]}, which the checkpoint has seen, so epsilon is "
-            "unknown; use resume=restart",
-        )
+            "resume", f"{rundir.path}: {error}, so epsilon is unknown; use resume=restart"
+        ) from None
 
 
 def _already_done(rundir: RunDir) -> RunResult:
@@ -202,7 +202,10 @@ def _run_group(
 
 def targets(parts: Parts, r: int) -> str:
     """Which z would give usual budgets over all planned rounds, as text."""
-    found = [f"epsilon {x:g}: privacy.z={needed_z(parts.plan, r, x):g}" for x in (1.0, 3.0, 8.0)]
+    found = [
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.plan, r, x):g}"
+        for x in (1.0, 3.0, 8.0)
+    ]
     return ", ".join(found)
 
 
@@ -237,15 +240,17 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
         text = (
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
-        print(f"  budget  epsilon {config.privacy.epsilon:g} {text}")
+        print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     if parts.plan.local is not None:
         print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
     elif config.plan_only and config.privacy.mechanism in ("gaussian", "tree"):
         print(f"  targets {targets(parts, r)}")
     paper = parts.plan.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"
-    formula = "" if math.isinf(paper) else f" ({whose}: {paper:.4g})"
+    formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
+    if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
+        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} below")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

@@ -21,7 +21,7 @@ from privrl_bench.text_rollout import TextRollout
 from privrl_bench.types import State, TextBatch, UserBatch
 from privrl_bench.values import ValueEvaluation, ValueEvaluations
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 # Of a round that takes everybody in pieces.
 _NO_STATS = {"train/invalid_users": 0.0}
 
@@ -200,7 +200,7 @@ class Session:
             "round": self.state.round,
             "rollout": self.rollout.get_state(),
             "regret": self._regret.clone(),
-            "releases": torch.tensor([self.releases(r) for r in range(len(self.parts.configs))]),
+            "ledger": [tuple(ledger.mark) for ledger in self.parts.plan.ledgers],
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -288,7 +288,7 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
         "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
         "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
         "regret": snapshot["regret"][r : r + 1].clone(),
-        "releases": snapshot["releases"][r : r + 1].clone(),
+        "ledger": snapshot["ledger"][r],  # what it has seen of it
     }
 
 

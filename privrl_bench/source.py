@@ -17,7 +17,7 @@ from privrl_bench.data.minari_io import local_ids, open_dataset
 from privrl_bench.data.split import Split, moments, split_users
 from privrl_bench.data.trajectories import Trajectories
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.presets import collect_command
 from privrl_bench.schema import DataConfig, EnvConfig
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
@@ -67,7 +67,10 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
     assert config.id is not None
     command = None if config.id in local_ids() else collect_command(config.id)
     if command is not None:
-        raise ConfigError("data.id", f"no dataset {config.id!r} here; this makes it: {command}")
+        near = suggest(config.id, local_ids())
+        raise ConfigError(
+            "data.id", f"no dataset {config.id!r} here{near}; this makes it: {command}"
+        )
     found = open_dataset(config.id, config.user_key)
     width, actions = found.observations.shape[1], found.actions.shape[1:]
     expected = () if spec.discrete else (spec.actions,)

@@ -25,6 +25,7 @@ from privrl_bench.log.wandb_mirror import WandbMirror
 from privrl_bench.measure import MSPBE, RETURN
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.policy_file import policy_content
+from privrl_bench.privacy.ledger import Mark
 from privrl_bench.rows import Rows, eval_row
 from privrl_bench.rundir import RunDir, read_lines, write_json
 from privrl_bench.session import Session, one_replica
@@ -155,6 +156,7 @@ class Training:
                     flush=True,
                 )
             print(f"  resume  at round {self.session.round} of {self.parts.turns}", flush=True)
+        self._keep_marks(saved)
         for rundir, recent in zip(self.dirs, self._recent, strict=True):
             rundir.cut_metrics(self.session.round or -1)
             recent.extend(values_of(rundir, self.measure.metric))
@@ -162,6 +164,14 @@ class Training:
         self._started = time.perf_counter()
         self._start_round = self.session.round
         return self.session.round
+
+    def _keep_marks(self, saved: list[dict[str, Any] | None]) -> None:
+        """Before rows are cut: the checkpoint remembers all lines of the ledger that they depend on."""
+        for r, (rundir, one) in enumerate(zip(self.dirs, saved, strict=True)):
+            mark = tuple(self.parts.plan.ledgers[r].mark)
+            if mark != (Mark() if one is None else one["ledger"]):
+                kept = one_replica(self.session.snapshot(), r) if one is None else one
+                rundir.save_checkpoint({**kept, "ledger": mark})
 
     def _before(self) -> None:
         """What the start model does by itself, as round 0: the gain of training is counted from there."""

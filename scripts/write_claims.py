@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,14 +107,15 @@ def delta_at(z: float, value: float) -> float:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Digits that matter, no more than the computation is good for."""
+    """An epsilon, rounded up, to the digits that matter: no more than the computation is good for."""
     if value is None:
         return "–"
     if math.isinf(value):
         return "∞"
     if value >= 1e5:
-        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:.{1 if value >= 100 else digits}f}"
+        return shown_epsilon(value, 2).replace("e+0", "e").replace("e+", "e")
+    places = 1 if value >= 100 else digits
+    return f"{math.ceil(value * 10**places * (1 - 1e-12)) / 10**places:.{places}f}"
 
 
 def thousands(value: int) -> str:

@@ -54,8 +54,8 @@ ALLOWED = {
     "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
     "real_users": {"errors", "schema", "types"},
     "assemble": {
-        *("algos", "envs", "errors", "identity", "nets", "privacy", "real_users", "rollout"),
-        *("review", "schema", "source", "streams", "text", "text_rollout", "types"),
+        *("algos", "envs", "errors", "identity", "metrics", "nets", "privacy", "real_users"),
+        *("rollout", "review", "schema", "source", "streams", "text", "text_rollout", "types"),
     },
     "rundir": {"crash", "errors", "identity", "schema"},
     "log": {"errors", "measure", "metrics", "schema"},
@@ -83,11 +83,11 @@ ALLOWED = {
     },
     "policy_file": {"session"},
     "review": {"algos", "identity", "privacy", "rundir", "schema"},
-    "rows": {"evaluate", "log", "metrics", "report", "rundir", "session", "values"},
+    "rows": {"evaluate", "log", "metrics", "privacy", "report", "rundir", "session", "values"},
     "signals": set(),
     "training": {
         *("assemble", "crash", "errors", "jit", "log", "measure", "metrics", "policy_file"),
-        *("report", "rows"),
+        *("privacy", "report", "rows"),
         *("rundir", "session", "signals"),
     },
     "run": {
@@ -110,6 +110,7 @@ ALLOWED = {
         *(
             "crash",
             "envs",
+            "jit",
             "policy_file",
             "privacy",
             "report",

@@ -11,6 +11,7 @@ from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.identity import group_key
 from privrl_bench.schema import DppgConfig, EnvConfig
+from privrl_bench.words import later_wins
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_only_seed_and_z_may_differ_in_a_group():
 
 def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
     def drawn(*words):
-        plan = assemble([compose(["seed=5", *words])], [None]).plan
+        plan = assemble([compose(later_wins(["seed=5", *words]))], [None]).plan
         return plan._noises[0].normal([50], 0, 0)[0]
 
     first = drawn()
@@ -101,12 +102,15 @@ def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
     whole = assemble([compose(words)], [None])
     assert whole.rounds == 100
     spent = whole.plan.planned_epsilon(0)
-    half = assemble([compose([*words, f"privacy.epsilon={spent / 2}"])], [None])
+    half = assemble([compose(later_wins([*words, f"privacy.epsilon={spent / 2}"]))], [None])
     assert 1 < half.rounds < 100
     assert half.plan.planned_epsilon(0) <= spent / 2
-    assert assemble([compose([*words, f"privacy.epsilon={spent * 2}"])], [None]).rounds == 100
+    assert (
+        assemble([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds
+        == 100
+    )
     with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):
-        assemble([compose([*words, "privacy.epsilon=1e-4"])], [None])
+        assemble([compose(later_wins([*words, "privacy.epsilon=1e-4"]))], [None])
     with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
         assemble([compose(["env=cartpole", "privacy.epsilon=1"])], [None])
     assert assemble([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])

@@ -37,7 +37,7 @@ def test_tuned_values_are_less_explicit_than_the_command_line() -> None:
 
 
 def test_a_column_with_steps_belongs_to_an_algorithm_without_rounds() -> None:
-    """`rounds` wins over `total_steps` between YAML files, too: an algorithm's must not hide a column's."""
+    """`rounds` wins over `total_steps` between YAML files, too; an algorithm must not hide a column's."""
     keys = {
         path: {line.partition(":")[0] for line in path.read_text().splitlines()}
         for path in config.conf_dir().glob("*/**/*.yaml")

@@ -44,7 +44,7 @@ def played(log, since=0):
     return [options["user"] for options, _, _ in clinic_log(log)[since:]]
 
 
-def watch(session, log):
+def watch(session, log, evaluate=True):
     """Train to the end: per round, who was reset and the batch of users."""
     seen, real = [], session.collect
 
@@ -57,7 +57,8 @@ def watch(session, log):
     session.collect = collect
     while not session.over:
         session.step()
-    session.evaluate()
+    if evaluate:
+        session.evaluate()
     session.close()
     return seen
 
@@ -125,7 +126,7 @@ def test_replicas_and_workers_play_the_same_users(log) -> None:
     for workers in (0, 2):
         log.unlink(missing_ok=True)
         session = session_of(f"hardware.env_workers={workers}", "rounds=2", seeds=(0, 1))
-        seen = watch(session, log)
+        seen = watch(session, log, evaluate=False)  # its workers take seconds to start
         assert all(users.numbers.tolist() == [[4 * i + k for k in range(4)]] * 2
                    for i, (_, users) in enumerate(seen))  # fmt: skip
         found[workers] = [sorted(who) for who, _ in seen], [tensors(users) for _, users in seen]
@@ -253,6 +254,17 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
         ConfigError, match=r"^env: my_pkg:Clinic-v0 declares 12 users, whom training"
     ):
         collect(order, tmp_path)
+
+
+def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
+    from privrl_bench.assemble import _nobodys
+
+    parts = session_of().parts
+    before = len(clinic_log(log))
+    simulate = _nobodys(parts.config, parts.spec, parts.algo.policy, 3, parts.streams)
+    users = simulate(parts.algo.actor(parts.algo.init(parts.streams)), 0)
+    assert [x[0] for x in clinic_log(log)[before:]] == [NOBODY] * 3
+    assert users.numbers is None
 
 
 def test_the_leak_test_plays_simulations(log) -> None:

@@ -29,6 +29,7 @@ from privrl_bench.schema import (
     PrivacyConfig,
     RunConfig,
 )
+from privrl_bench.words import later_wins
 
 QUIET = LogConfig(wandb="none", plot=False, progress=False)
 
@@ -264,32 +265,96 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
         train(cartpole(), tmp_path / "run")
 
 
-def lose_all(path):
-    path.unlink()
+def secure(**changes):
+    """Six rounds of secure noise, where every attempt costs; a row for every round."""
+    return cartpole(
+        privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure", users_per_round=2),
+        env=replace(cartpole().env, user="fresh", user_steps=8),
+        eval=EvalConfig(episodes=1, every=0),
+        total_steps=16 * 6,
+        log=replace(QUIET, lines=6),
+        **changes,
+    )
 
 
-def lose_one_line(path):
-    """The line before the noise of round 0; the digest after it stays."""
-    _, *others = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(others))
+def killed_at(round_index, monkeypatch, folder, saved=3):
+    """As kill -9 leaves it: rows and lines up to a round, the checkpoint of an earlier one."""
+    step, after_round = training.Session.step, training.Training._after_round
+
+    def stopping(session):
+        if session.round == round_index:
+            raise SystemExit
+        step(session)
+
+    def after(self, progress):
+        after_round(self, progress)
+        if self.session.round == saved:
+            self._checkpoint()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Session, "step", stopping)
+        patch.setattr(training.Training, "_after_round", after)
+        with pytest.raises(SystemExit):
+            train(secure(), folder)
+    return folder / "ledger.jsonl"
 
 
-@pytest.mark.parametrize("lose", [lose_all, lose_one_line])
-def test_a_lost_ledger_is_refused_because_epsilon_would_be_unknown(tmp_path, monkeypatch, lose):
-    from privrl_bench import training
+def cut_lines(path, kept):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
 
-    real = training.Session.step
 
-    def interrupted(session):
-        if session.round == 5:
-            raise KeyboardInterrupt
-        real(session)
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (0, "ledger.jsonl has 0 lines, but the checkpoint has seen 6"),
+        (5, "ledger.jsonl has 5 lines, but the checkpoint has seen 6"),
+        (6, "ledger.jsonl has 6 lines, but the row of round 4 has seen 8"),
+        (9, "ledger.jsonl has 9 lines, but the row of round 5 has seen 10"),
+    ],
+)
+def test_a_ledger_that_lost_its_tail_is_refused(tmp_path, monkeypatch, kept, message):
+    """Its epsilon would be 4.377; see the next test."""
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    assert ledger.read_bytes().count(b"\n") == 10
+    cut_lines(ledger, kept)
+    with pytest.raises(ConfigError, match=message) as caught:
+        train(secure(), tmp_path / "run")
+    assert "epsilon is unknown; use resume=restart" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert train(secure(resume="restart"), tmp_path / "run").status == "done"
 
-    monkeypatch.setattr(training.Session, "step", interrupted)
-    train(cartpole(), tmp_path / "run")
-    lose(tmp_path / "run" / "ledger.jsonl")
-    with pytest.raises(ConfigError, match="no line for round 0"):
-        train(cartpole(), tmp_path / "run")
+
+def test_lines_beyond_the_checkpoint_are_counted(tmp_path, monkeypatch):
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    with ledger.open("ab") as file:
+        file.write(b'{"round": 5, "att')  # nothing depends on a torn line
+    summary = train(secure(), tmp_path / "run").summary
+    assert summary["ledger"] == {"lines": 8, "rounds": 6, "repeated": 2}
+    assert summary["epsilon"] == pytest.approx(6.5726, abs=1e-3)
+
+
+def test_the_first_tail_is_not_forgotten_after_a_resume(tmp_path, monkeypatch):
+    """Rows of rounds 4 and 5 are cut when the run resumes: the checkpoint must remember their lines."""
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    assert killed_at(3, monkeypatch, tmp_path / "run", saved=9) == ledger
+    cut_lines(ledger, 6)
+    with pytest.raises(ConfigError, match="has 6 lines, but the checkpoint has seen 10"):
+        train(secure(), tmp_path / "run")
+
+
+def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
+    ledger = killed_at(2, monkeypatch, tmp_path / "run", saved=9)
+    assert killed_at(0, monkeypatch, tmp_path / "run", saved=9) == ledger
+    ledger.unlink()
+    with pytest.raises(ConfigError, match="has 0 lines, but the checkpoint has seen 4"):
+        train(secure(), tmp_path / "run")
+
+
+def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    ledger.write_bytes(ledger.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
+    with pytest.raises(ConfigError, match=r"ledger\.jsonl is damaged at line 2"):
+        train(secure(), tmp_path / "run")
 
 
 def test_a_finished_run_is_skipped_and_another_configuration_is_refused(tmp_path):
@@ -322,7 +387,7 @@ def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
     ],
 )
 def test_a_plan_has_no_targets_where_z_alone_says_nothing(words, tmp_path, capsys):
-    planned = compose([*words.split(), "plan_only=true"])
+    planned = compose(later_wins([*words.split(), "plan_only=true"]))
     (result,) = run([planned], [tmp_path / "run"], [[]])
     assert result.status == "planned"
     shown = capsys.readouterr().out
@@ -508,7 +573,7 @@ def test_environment_workers_do_not_change_the_result(tmp_path):
 def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
     train(cartpole(), tmp_path / "run")
     saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
-    assert set(saved) == {"version", "round", "state", "rollout", "regret", "releases"}
+    assert set(saved) == {"version", "round", "state", "rollout", "regret", "ledger"}
     policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     assert set(policy) == {"actor", "algo", "env", "guarantee"}
 

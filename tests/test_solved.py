@@ -14,6 +14,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.run import run
 from privrl_bench.rundir import read_lines
 from privrl_bench.training import values_of
+from privrl_bench.words import later_wins
 
 WINDOW, ROUNDS = 4, 60
 SMALL = [
@@ -95,5 +96,5 @@ def test_a_run_cut_in_two_is_solved_at_the_same_round(tmp_path: Path, monkeypatc
 )
 def test_bad_values_are_refused(word: str, key: str) -> None:
     with pytest.raises(ConfigError) as error:
-        compose([*SMALL, f"eval.{word}"])
+        compose(later_wins([*SMALL, f"eval.{word}"]))
     assert error.value.key == key

@@ -23,6 +23,7 @@ from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Block
 from privrl_bench.schema import DataConfig, PrivacyConfig
 from privrl_bench.source import DatasetSource, open_data, scaled_by
+from privrl_bench.words import later_wins
 
 WORDS = (
     *("algo=primorl", "env=pendulum", "env.max_episode_steps=40", "data.public=0.1", "log=none"),
@@ -31,7 +32,7 @@ WORDS = (
 
 
 def config_of(data_id, *words):
-    return compose([*WORDS, f"data.id={data_id}", *words])
+    return compose(later_wins([*WORDS, f"data.id={data_id}", *words]))
 
 
 def opened(data_id, *words, public=0.1, users=None):

@@ -23,7 +23,7 @@ from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.machine import check_hardware, use_threads
-from privrl_bench.metrics import shown_epsilon
+from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.schema import RunConfig
@@ -283,7 +283,7 @@ def _print(finding: Finding) -> None:
             share = f"  {bound.epsilon / finding.claim:.3f} of the claim"
         mu = "" if bound.mu is None else f"  (mu >= {bound.mu:.4g})"
         why = f"  if {bound.assumes}" if bound.assumes else ""
-        print(f"  {bound.form:8}epsilon >= {bound.epsilon:.4g}{share}{mu}{why}")
+        print(f"  {bound.form:8}epsilon >= {shown_measured(bound.epsilon)}{share}{mu}{why}")
     print(f"  scores  {len(finding.inside)} with her, {len(finding.outside)} without")
     for line in finding.notes:
         print(f"  note    {line}")
@@ -298,7 +298,7 @@ def verdicts(findings: Sequence[Finding], guarantee: Guarantee) -> list[str]:
     for finding in findings:
         for bound in finding.exceeded():
             line = (
-                f"{finding.attack}: epsilon >= {bound.epsilon:.4g} was measured ({bound.form}), "
+                f"{finding.attack}: epsilon >= {shown_measured(bound.epsilon)} was measured ({bound.form}), "
                 f"{shown_epsilon(finding.claim or 0.0)} is claimed for {finding.claim_of}"
             )
             if guarantee.status == "heuristic":

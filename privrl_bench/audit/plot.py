@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import norm
 
 from privrl_bench.audit.canary import Finding
+from privrl_bench.metrics import shown_measured
 from privrl_bench.report.plots import STYLE
 
 _FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
@@ -97,7 +98,7 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
                 alpha=0.85 if decides else 0.35,
                 height=0.62,
             )
-            axes.text(0.0, place, f" {bound.epsilon:.3g}", va="center", fontsize=9)
+            axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center", fontsize=9)
             if finding.claim is not None:
                 axes.plot(
                     [finding.claim] * 2,

@@ -20,9 +20,9 @@ from statistics import NormalDist
 from typing import Any
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy import one_of_n
+from privrl_bench.privacy import one_of_n, poisson
+from privrl_bench.privacy.poisson import Cohorts
 
-_DISCRETIZATION = 1e-3
 _LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
 
 
@@ -135,7 +135,7 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
         raise ConfigError(
             "privacy.accountant", "gaussian is exact for fixed cohorts only; use pld with Poisson"
         )
-    return _numeric(key, delta, accountant)
+    return _poisson(key, delta) if accountant == "pld" else _rdp(key, delta)
 
 
 @lru_cache(maxsize=256)
@@ -157,11 +157,20 @@ def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
 
 
+def _poisson(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
+    """Poisson-sampled releases by privacy loss distributions; cohorts larger than `cap` are cut."""
+    if counts[0][0].adjacency not in ("add_or_remove", "zero_out"):
+        raise PrivacyError("Poisson sampling is analysed for add_or_remove and zero_out only")
+    found: Counter[Cohorts] = Counter()
+    for release, count in counts:
+        found[Cohorts(release.z, release.q, release.population, release.cap)] += count
+    return poisson.epsilon_of(tuple(found.items()), delta)
+
+
 @lru_cache(maxsize=256)
-def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, accountant: str) -> float:
-    """dp-accounting's PLD or RDP on grouped events."""
+def _rdp(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
+    """dp-accounting's RDP with default orders, on grouped events."""
     import dp_accounting
-    from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant
 
     adjacency = counts[0][0].adjacency
@@ -170,29 +179,37 @@ def _numeric(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float, account
         "zero_out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
         "add_or_remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-    }["add_or_remove" if drawn and adjacency == "zero_out" else adjacency]  # see `_poisson`
-    if accountant == "rdp":
-        ledger: Any = RdpAccountant(neighboring_relation=relation)
-    else:
-        ledger = PLDAccountant(
-            neighboring_relation=relation, value_discretization_interval=_DISCRETIZATION
-        )
-    distance = 2.0 if (accountant == "rdp" and adjacency == "replace_one") else 1.0
+    }["add_or_remove" if drawn and adjacency == "zero_out" else adjacency]  # see `poisson.py`
+    distance = 2.0 if adjacency == "replace_one" else 1.0
     logging.getLogger("absl").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        # RDP drops orders that do not converge at small z; that only loosens the bound.
+        # Orders that do not converge at small z are dropped; that only loosens the bound.
         warnings.simplefilter("ignore")
+        ledger: Any = RdpAccountant(neighboring_relation=relation)
         for release, count in counts:
             event: Any = dp_accounting.GaussianDpEvent(release.z / distance)
             if _one_of_n(release):  # rows are 2 clips apart: `distance`
                 people = int(release.population or 1)
                 event = dp_accounting.SampledWithoutReplacementDpEvent(people, 1, event)
             elif release.q < 1.0:
-                event = _poisson(release, accountant)
+                event = _sampled(release)
             if not ledger.supports(event):
-                raise PrivacyError(f"no {accountant} analysis for {release}")
+                raise PrivacyError(f"no rdp analysis for {release}")
             ledger.compose(event, count)
         return float(ledger.get_epsilon(delta))
+
+
+def _sampled(release: ReleaseEvent) -> Any:
+    """RDP's event of one Poisson-sampled release."""
+    import dp_accounting
+
+    if release.adjacency not in ("add_or_remove", "zero_out"):
+        raise PrivacyError("Poisson sampling is analysed for add_or_remove and zero_out only")
+    if release.cap is not None and release.population is not None:
+        raise ConfigError(
+            "privacy.accountant", "rdp has no analysis of capped Poisson cohorts; use pld"
+        )
+    return dp_accounting.PoissonSampledDpEvent(release.q, dp_accounting.GaussianDpEvent(release.z))
 
 
 @lru_cache(maxsize=256)
@@ -223,36 +240,6 @@ def _per_transition(release: ReleaseEvent, delta: float) -> float:
             event = dp_accounting.SampledWithoutReplacementDpEvent(memory, batch, gaussian)
         ledger.compose(event, memory)
         return float(ledger.get_epsilon(delta))
-
-
-def _poisson(release: ReleaseEvent, accountant: str) -> Any:
-    """The event of one Poisson-sampled release; cohorts larger than `cap` are cut.
-
-    Zero-out has the analysis of add-or-remove. The cohort is drawn from N public places, whoever is there, so
-    an absent user is a row of zeros in both relations. Given the other users A who are drawn, let x be the
-    user's row, |x| <= 1, and the sum of the others the origin:
-
-    - |A| < cap: q N(x) + (1 - q) N(0) against N(0), in both directions: the dominating pair of add-or-remove.
-    - |A| >= cap: with chance p the user has the place of another one, whose row is y, |y| <= 1. This is
-      p N(x - y) + (1 - p) N(0) against p N(-y) + (1 - p) N(0) (zero-out), or against N(0) (the other one moves
-      up, add-or-remove). dp-accounting bounds it by rows 2 and -2 in place of x - y and -y, which covers both.
-    """
-    import dp_accounting
-
-    if release.adjacency not in ("add_or_remove", "zero_out"):
-        raise PrivacyError("Poisson sampling is analysed for add_or_remove and zero_out only")
-    if release.cap is not None and release.population is not None:
-        if accountant == "rdp":
-            raise ConfigError(
-                "privacy.accountant", "rdp has no analysis of capped Poisson cohorts; use pld"
-            )
-        return dp_accounting.TruncatedSubsampledGaussianDpEvent(
-            dataset_size=release.population,
-            sampling_probability=release.q,
-            truncated_batch_size=release.cap,
-            noise_multiplier=release.z,
-        )
-    return dp_accounting.PoissonSampledDpEvent(release.q, dp_accounting.GaussianDpEvent(release.z))
 
 
 def epsilon_paper(z: float, delta: float) -> float:

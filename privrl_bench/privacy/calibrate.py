@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
 from privrl_bench.privacy.plan import PrivacyPlan
 
@@ -64,13 +65,16 @@ def z_for(
         low, high = high, 4.0 * high
         if high > _MOST_Z:
             raise PrivacyError(
-                f"no noise multiplier gives epsilon {budget:g} after {count} releases"
+                f"no noise multiplier gives epsilon {shown_epsilon(budget)} after {count} releases"
             )
     while high / low > 1.0 + 0.1**digits / 10.0:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
     unit = 10.0 ** (math.floor(math.log10(high)) - digits + 1)
-    return round(math.ceil(high / unit - 1e-3) * unit, 12)
+    z = round(math.ceil(high / unit - 1e-3) * unit, 12)
+    while not fits(z):  # what is reported is what was checked
+        z = round(z + unit, 12)
+    return z
 
 
 def affordable(plan: PrivacyPlan, r: int, budget: float) -> int:

@@ -10,6 +10,30 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import shown_epsilon
 
 UNREVIEWED = "unreviewed"  # a status, and the note that says why
+WEAK_DELTA = "weak delta"  # a caveat that is no path of data, or a note
+# At this delta a user may be shown in full once in a hundred runs: no usual meaning of "private".
+_MOST_DELTA = 1e-2
+
+
+def weak_delta(delta: float, users: int, *, known: bool) -> tuple[bool, str] | None:
+    """What a guarantee must say of a large delta: (whether it is a caveat, why); None: nothing.
+
+    To publish each user's data with chance delta is (0, delta)-DP. With delta > 1 / users that shows
+    somebody on average, whatever epsilon is. It is a caveat where the number of users is a declared bound,
+    and for every delta of 0.01 or more; else, where `users` is only how many the run meets, a note.
+
+    >>> weak_delta(1e-5, 50_000, known=True), weak_delta(0.5, 10, known=False)[0]
+    (None, True)
+    """
+    if delta >= _MOST_DELTA:
+        return True, f"privacy.delta={delta:g} is not below {_MOST_DELTA:g}: {_SHOWN}"
+    if delta <= 1.0 / max(users, 1):
+        return None
+    whose = "privacy.population" if known else "the users of all rounds"
+    return known, f"privacy.delta={delta:g} is above 1 / {users} ({whose}): {_SHOWN}"
+
+
+_SHOWN = "publishing each user's data with this chance would meet it with epsilon 0"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,12 @@ noise knows that it repeats the same release, which costs nothing, and not a sec
 which would give the data away. Secure noise does not need it: each of its attempts has noise of its own and
 is counted. (That a seeded round has a second attempt tells that its rows could not be computed again alike; the
 guarantee then says so.)
+
+The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered
+line is found. A lost tail is not; whatever depends on the lines (checkpoints, rows of metrics) therefore
+remembers how many there were and the last hash, a `Mark`, and a run is resumed only if its ledger still reaches
+every mark. A torn last line that no mark covers is cut. The chain finds accidents: whoever can write the folder
+can write a new chain.
 """
 
 from __future__ import annotations
@@ -16,15 +22,31 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from privrl_bench.privacy.accountant import ReleaseEvent, merged
 
 _RELEASE_KEYS = {f.name for f in fields(ReleaseEvent)}
+_PREVIOUS = "previous"  # key of the hash of the line before
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:32]
+
+
+_START = _hash(b"privrl-bench ledger, version 2")  # what the first line carries
+
+
+class Mark(NamedTuple):
+    """How far a ledger had come: its number of lines and the hash of the last."""
+
+    lines: int = 0
+    head: str = _START
 
 
 def digest(values: dict[str, Tensor]) -> str:
@@ -51,12 +73,61 @@ def event_of(line: dict[str, Any]) -> ReleaseEvent:
     return ReleaseEvent(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
 
 
+class _Content(NamedTuple):
+    """What a file holds: its lines without their hashes, the hashes, and bytes of a torn last line."""
+
+    lines: list[dict[str, Any]]
+    hashes: list[str]
+    torn: int
+
+
+def _read(path: Path) -> _Content:
+    """Read a ledger and follow its chain. Raises ValueError: nothing true can be said about epsilon."""
+    whole, _, torn = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+    lines, hashes = [], [_START]
+    for number, raw in enumerate(whole.split(b"\n") if whole else [], start=1):
+        try:
+            line = json.loads(raw)
+        except ValueError as error:
+            raise ValueError(f"{path.name} line {number} is damaged: {error}") from None
+        if not isinstance(line, dict) or _PREVIOUS not in line:
+            raise ValueError(
+                f"{path.name} line {number} has no hash of the line before (another version of this program?)"
+            )
+        if line.pop(_PREVIOUS) != hashes[-1]:
+            raise ValueError(
+                f"{path.name} is damaged at line {number}: the line before it was changed, moved or removed"
+            )
+        lines.append(line)
+        hashes.append(_hash(raw))
+    return _Content(lines, hashes, len(torn))
+
+
+def require_reaches(path: Path, marks: Iterable[tuple[str, Mark]]) -> None:
+    """Raise ValueError unless the file is a whole chain that reaches every mark, named by who made it."""
+    hashes = _read(path).hashes
+    for who, mark in marks:
+        if mark.lines >= len(hashes):
+            raise ValueError(
+                f"{path.name} has {len(hashes) - 1} lines, but {who} has seen {mark.lines}"
+            )
+        if hashes[mark.lines] != mark.head:
+            raise ValueError(f"{path.name} line {mark.lines} is not the one that {who} has seen")
+
+
 class Ledger:
-    """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests)."""
+    """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests).
+
+    Whoever opens a run's ledger holds the lock of its folder (`run.py`).
+
+    Raises:
+        ValueError: a damaged line, a broken chain or a lost attempt: nothing true can be said about epsilon.
+    """
 
     def __init__(self, path: Path | None):
         self._path = path
         self.lines: list[dict[str, Any]] = []  # intents, one for every attempt at a release
+        self.mark = Mark()  # how far it has come; lines of digests count
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
         self._events: dict[int, tuple[ReleaseEvent, ...]] = {}  # what the lines of a round say
@@ -65,8 +136,13 @@ class Ledger:
         self._end = 0  # the first round that has no line, nor any after it
         self._broken = False
         if path is not None and path.exists():
-            for line in self._recover(path):
+            found = _read(path)
+            if found.torn:  # what it announced, or the digest's release, has not left
+                with path.open("r+b") as file:
+                    file.truncate(path.stat().st_size - found.torn)
+            for line in found.lines:
                 self._remember(line)
+            self.mark = Mark(len(found.lines), found.hashes[-1])
 
     def _remember(self, line: dict[str, Any]) -> None:
         """Sort a line into intents and digests."""
@@ -88,35 +164,17 @@ class Ledger:
             if known:
                 self._alike[known] -= 1
 
-    @staticmethod
-    def _recover(path: Path) -> list[dict[str, Any]]:
-        """Read the lines; cut a torn last line: what it announced, or the digest's release, has not left.
-
-        Whoever opens a run's ledger holds the lock of its folder (`run.py`). Raises ValueError for a damaged
-        line elsewhere, or a lost attempt: then nothing true can be said about epsilon.
-        """
-        raw = path.read_bytes()
-        whole, _, torn = raw.rpartition(b"\n")
-        if torn:
-            with path.open("r+b") as file:
-                file.truncate(len(whole) + 1 if whole else 0)
-        lines = []
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path.name} line {number} is damaged: {error}") from None
-        return lines
-
     def _append(self, line: dict[str, Any], *, sync: bool) -> None:
         """Write, then remember: what is remembered is on the disk. Raises OSError, and then for ever."""
         if self._broken:
             raise OSError("the ledger could not be written before; nothing more may be released")
+        chained = {**line, _PREVIOUS: self.mark.head}
+        raw = json.dumps(chained, sort_keys=True).encode()
         if self._path is not None:
             self._broken = True
             new = not self._path.exists()
             with self._path.open("ab") as file:
-                file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+                file.write(raw + b"\n")
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())
@@ -124,6 +182,7 @@ class Ledger:
                 _sync_folder(self._path.parent)
             self._broken = False
         self._remember(line)
+        self.mark = Mark(self.mark.lines + 1, _hash(raw))
 
     def intend(
         self, round_index: int, release: ReleaseEvent, details: dict[str, Any], *, repeatable: bool

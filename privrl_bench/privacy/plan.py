@@ -68,7 +68,7 @@ from torch import Tensor
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
 from privrl_bench.privacy.clip import clip_rows
-from privrl_bench.privacy.guarantee import Guarantee, Unit
+from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, digest, event_of
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.privacy.noise import MOST_USERS, NoiseSource, SecureNoise, SeededNoise
@@ -640,6 +640,11 @@ class PrivacyPlan:
         notion = "joint" if config.mechanism in ("tree", "imitated_tree") else "central"
         if self._noises[r].name == "seeded" and repeated:
             notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
+        people = config.population
+        users = people or self.rounds * config.users_per_round
+        weak = weak_delta(config.delta, users, known=people is not None)
+        if weak is not None and config.mechanism != "none":
+            (caveats if weak[0] else notes)[WEAK_DELTA] = weak[1]
         return Guarantee(
             epsilon=value,
             delta=config.delta,

@@ -21,6 +21,7 @@ import math
 import numpy as np
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import shown_epsilon
 
 
 def noise_factor(epsilon: float, delta: float) -> float:
@@ -62,6 +63,6 @@ def require_admissible(epsilon: float, delta: float, size: int) -> None:
     spent = spent_delta(epsilon, 1.0 / noise_factor(epsilon, delta), b, size)
     if not spent <= delta:
         raise PrivacyError(
-            f"smooth sensitivity is not proven for epsilon {epsilon:g}, delta {delta:g} and {size} numbers: "
-            f"it spends delta {spent:.2g}; use a smaller privacy.epsilon"
+            f"smooth sensitivity is not proven for epsilon {shown_epsilon(epsilon)}, delta {delta:g} and "
+            f"{size} numbers: it spends delta {spent:.2g}; use a smaller privacy.epsilon"
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.report.plots import figure, legend_below
 from privrl_bench.report.runs import Run
 from privrl_bench.report.stats import mean_ci
@@ -94,7 +95,7 @@ def table(picture: Any, runs: Mapping[Any, Sequence[Run]]) -> tuple[list[str], l
                     f"{middle:.0f}",
                     f"{low:.0f} to {high:.0f}",
                     f"{mean:.0f} ± {half:.0f}",
-                    f"{max(run.epsilon for run in some):.4g}",
+                    shown_epsilon(max(run.epsilon for run in some)),
                     "/".join(sorted({run.guarantee_status for run in some})),
                 ]
             )

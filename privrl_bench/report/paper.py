@@ -154,7 +154,7 @@ def comparison(
                 f"{max(number(r.summary.get('steps')) for r in printed):,.0f}" if printed else "-",
                 epsilons[0],
                 epsilons[1] if cell.formal else "",
-                short(max(formula, default=math.nan)),
+                shown_epsilon(max(formula, default=math.nan)),
                 " / ".join(_status(some) for some in (ours, formal) if some) or "-",
                 judged(cell, runs.get(cell.judged_by, [])),
             ]
@@ -402,7 +402,9 @@ def _draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
                     event = ReleaseEvent("gaussian", z, "add_or_remove", facts["q"])
                     found.append(rounds_for(target, event, facts["delta"], kind) or math.nan)
                 axes.loglog(facts["z"], found, "o-", color=("C1", "C0")[at], label=name)
-            axes.set_title(f"epsilon {target:g} at delta {facts['delta']:g}, q = {facts['q']:g}")
+            axes.set_title(
+                f"epsilon {shown_epsilon(target)} at delta {facts['delta']:g}, q = {facts['q']:g}"
+            )
             axes.set_xlabel("noise multiplier z")
             axes.set_ylabel("largest number of rounds")
             legend_below_axes(axes)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.measure import RETURN, Measure
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.report.runs import Run, load_run, nested, number, usable
 from privrl_bench.report.stats import mean_ci, profile
 from privrl_bench.report.tables import Group, group_runs, short
@@ -163,7 +164,7 @@ def _group_curve(axes: Any, group: Group, colour: Any, metric: str | None) -> No
     mean = np.array([pair[0] for pair in pairs])
     half = np.array([pair[1] for pair in pairs])
     count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
-    label = f"{group.label} ({count}, epsilon {short(_epsilon(group))})"
+    label = f"{group.label} ({count}, epsilon {shown_epsilon(_epsilon(group))})"
     axes.plot(steps, mean, color=colour, linewidth=1.8, label=label)
     if len(points) > 1:
         axes.fill_between(steps, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
@@ -272,7 +273,9 @@ def _run_title(run: Run) -> str:
     notion = nested(run.summary, "guarantee", "unit")
     unit = f", unit: {notion}" if notion else ""
     delta = short(number(run.summary.get("delta")))
-    guarantee = f"epsilon {short(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
+    guarantee = (
+        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
+    )
     return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
 
 

@@ -179,9 +179,9 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
             if row.seeds > 1
             else _ABSENT,
-            shown_epsilon(row.epsilon) if not math.isnan(row.epsilon) else _ABSENT,
+            shown_epsilon(row.epsilon),
             short(row.delta),
-            short(row.epsilon_paper),
+            shown_epsilon(row.epsilon_paper),
             f"{row.guarantee} [{kinds.index(row.terms) + 1}]",
             f"{row.steps:,}",
             _whole(row.steps_per_second),

@@ -13,6 +13,7 @@ from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.session import Session
 from privrl_bench.streams import Streams
+from privrl_bench.words import later_wins
 
 HIDDEN = [7, 6]
 SIZE = 5  # of a batch
@@ -134,7 +135,9 @@ def remembering(kind, config, rounds, room, lengths=None, invalid=()):
 def session(algo, *words, seeds=(0,)):
     small = ["algo.hidden=[8]", "algo.batch=8", "env.user_steps=24", "total_steps=240"]
     base = [f"algo={algo}", "env=pendulum", "log=none", "algo.updates=0.5", *small, *words]
-    return Session(assemble([compose([*base, f"seed={s}"]) for s in seeds], [None] * len(seeds)))
+    return Session(
+        assemble([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
+    )
 
 
 def assert_cut_in_two_is_whole(algo, *words):

@@ -5,6 +5,7 @@ import torch
 from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.session import Session
+from privrl_bench.words import later_wins
 
 SMALL = (
     *("env=pendulum", "env.max_episode_steps=40", "data.public=0.1", "log=none", "rounds=6"),
@@ -16,7 +17,9 @@ SMALL = (
 
 
 def config_of(algo, data_id, *words, seed=0):
-    return compose([f"algo={algo}", f"data.id={data_id}", *SMALL, *words, f"seed={seed}"])
+    return compose(
+        later_wins([f"algo={algo}", f"data.id={data_id}", *SMALL, *words, f"seed={seed}"])
+    )
 
 
 def session(algo, data_id, *words, seeds=(0,)):

@@ -12,6 +12,7 @@ from privrl_bench.config import compose
 from privrl_bench.maths.trust_region import kl_clip
 from privrl_bench.session import Session
 from privrl_bench.types import State
+from privrl_bench.words import later_wins
 
 
 def test_a_constant_fisher_matrix_is_the_worst_there_is() -> None:
@@ -21,7 +22,9 @@ def test_a_constant_fisher_matrix_is_the_worst_there_is() -> None:
 
 
 def parts(*words):
-    return assemble([compose(["algo=dppg_kl", "env=riverswim", "total_steps=200", *words])], [None])
+    return assemble(
+        [compose(later_wins(["algo=dppg_kl", "env=riverswim", "total_steps=200", *words]))], [None]
+    )
 
 
 def test_a_public_fisher_matrix_is_that_of_simulated_episodes() -> None:

@@ -15,6 +15,7 @@ from privrl_bench.privacy.accountant import epsilon
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.session import Session, one_replica
 from privrl_bench.streams import Streams
+from privrl_bench.words import later_wins
 
 HIDDEN = [7, 6]
 STREAMS = [Streams(3), Streams(8)]
@@ -169,7 +170,8 @@ def test_epsilon_is_a_function_of_the_public_round():
 
 def test_all_rounds_are_accounted_whoever_has_come():
     parts = assemble(
-        [compose(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3"])], [None]
+        [compose(later_wins(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3"]))],
+        [None],
     )
     plan = parts.plan
     event = plan.event(0)
@@ -213,7 +215,13 @@ def test_all_rounds_are_accounted_whoever_has_come():
 def test_bad_settings_name_their_key(words, said):
     with pytest.raises(ConfigError) as caught:
         assemble(
-            [compose(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3", *words])],
+            [
+                compose(
+                    later_wins(
+                        ["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3", *words]
+                    )
+                )
+            ],
             [None],
         )
     assert str(caught.value).startswith(said)
@@ -222,7 +230,9 @@ def test_bad_settings_name_their_key(words, said):
 
 def session(*words, seeds=(0,), rounds=12):
     base = ["algo=dqn", *SMALL, f"rounds={rounds}", "privacy.users_per_round=3", *words]
-    parts = assemble([compose([*base, f"seed={s}"]) for s in seeds], [None] * len(seeds))
+    parts = assemble(
+        [compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds)
+    )
     return Session(parts)
 
 
@@ -283,7 +293,9 @@ def test_it_learns_cartpole_without_noise():
         "algo.new_users=1",
         "log=none",
     ]
-    one = Session(assemble([compose([*words, *more, "algo.exploration_rounds=20"])], [None]))
+    one = Session(
+        assemble([compose(later_wins([*words, *more, "algo.exploration_rounds=20"]))], [None])
+    )
     while not one.over:
         one.step()
     assert one.evaluate()[0].returns.mean() > 100  # random play: about 22

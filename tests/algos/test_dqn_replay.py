@@ -18,6 +18,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.session import Session, one_replica
 from privrl_bench.streams import Streams
 from privrl_bench.types import State
+from privrl_bench.words import later_wins
 
 HIDDEN, SIZE = [7, 6], 5
 STREAMS = [Streams(3), Streams(8)]
@@ -179,7 +180,9 @@ SMALL = ("algo.hidden=[8]", "algo.batch=8", "env.max_episode_steps=40", "log=non
 
 def session(*words, seeds=(0,)):
     base = ["algo=dqn_replay", *SMALL, *words]
-    return Session(assemble([compose([*base, f"seed={s}"]) for s in seeds], [None] * len(seeds)))
+    return Session(
+        assemble([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
+    )
 
 
 NOISE = ("+paper=dqn", "privacy.z=0.4", "algo.memory=100")
@@ -252,7 +255,7 @@ def test_without_noise_it_is_no_privacy():
 )
 def test_bad_settings_name_their_key(words, said):
     with pytest.raises(ConfigError) as caught:
-        assemble([compose(["algo=dqn_replay", *words])], [None])
+        assemble([compose(later_wins(["algo=dqn_replay", *words]))], [None])
     assert str(caught.value).startswith(said)
 
 

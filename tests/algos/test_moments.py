@@ -16,6 +16,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.schema import DppgConfig
 from privrl_bench.streams import Streams
 from privrl_bench.types import State, UserBatch
+from privrl_bench.words import later_wins
 
 BOTH = Setup(CHOICE, 0.02, 10, 3, private_obs=True, private_reward=True)
 LENGTHS = [[9, 4, 1], [2, 9, 7]]
@@ -129,7 +130,7 @@ def test_the_rollout_hands_out_what_the_scaling_says() -> None:
 def test_a_run_with_private_scaling_is_formal_resumes_and_exports_it(tmp_path) -> None:
     words = ["env=cartpole", "env.obs_scaling=private", "env.reward_scaling=private"]
     words += ["total_steps=20_000", "eval.episodes=1", "log=none", "log.plot=false"]
-    result = train(compose([*words, "log.progress=false"]), tmp_path / "run")
+    result = train(compose(later_wins([*words, "log.progress=false"])), tmp_path / "run")
     assert result.summary["guarantee"]["status"] == "formal"
     policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["state"]

@@ -19,6 +19,7 @@ from privrl_bench.rollout import Rollout
 from privrl_bench.session import Session
 from privrl_bench.streams import Streams
 from privrl_bench.types import State
+from privrl_bench.words import later_wins
 
 STREAMS = [Streams(3), Streams(8)]
 LENGTHS = [[70, 33, 1], [2, 40, 64]]  # some longer than a piece of `local`
@@ -175,7 +176,7 @@ SHORT = ["env=cartpole", "env.max_episode_steps=30", "log=none", "eval.episodes=
 
 
 def session(*words):
-    parts = assemble([compose(["algo=reinforce", *SHORT, *words])], [None])
+    parts = assemble([compose(later_wins(["algo=reinforce", *SHORT, *words]))], [None])
     return Session(parts), parts
 
 

@@ -16,6 +16,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.nets.tabular import TablePolicy
 from privrl_bench.session import Session
 from privrl_bench.streams import Streams
+from privrl_bench.words import later_wins
 
 STREAMS = [Streams(0), Streams(1)]
 SPEC = env_spec(shipped("riverswim"))
@@ -23,7 +24,9 @@ SPEC = env_spec(shipped("riverswim"))
 
 def session(*words, seeds=(0,)):
     base = ["algo=ucbvi", "env=riverswim", "log=none", *words]
-    return Session(assemble([compose([*base, f"seed={s}"]) for s in seeds], [None] * len(seeds)))
+    return Session(
+        assemble([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
+    )
 
 
 def plan_by_hand(counts, states=6, actions=2, horizon=20, error=0.0):
@@ -126,12 +129,12 @@ def test_what_does_not_fit_is_refused() -> None:
         compose(["algo=ucbvi", "env=riverswim", "env.user=segment"])
     for words in (["env=cartpole"], ["env=riverswim", "env.obs_scaling=running"]):
         with pytest.raises(ConfigError, match="finitely many states"):
-            assemble([compose(["algo=ucbvi", *words])], [None])
+            assemble([compose(later_wins(["algo=ucbvi", *words]))], [None])
 
 
 def test_any_discrete_environment_will_do() -> None:
     words = ["env=gym", "env.id=FrozenLake-v1", "privacy.users_per_round=2", "total_steps=1000"]
-    one = Session(assemble([compose(["algo=ucbvi", *words])], [None]))
+    one = Session(assemble([compose(later_wins(["algo=ucbvi", *words]))], [None]))
     one.step()
     assert float(one.state.tensors["counts"].abs().sum()) > 0
     assert "exact/return" not in one.diagnostics[0]

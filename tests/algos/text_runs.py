@@ -9,6 +9,7 @@ from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.session import Session
 from privrl_bench.text_rollout import public_answers
+from privrl_bench.words import later_wins
 
 WORDS = [
     *("the", "a", "film", "plot", "cast", "was", "is", "so", "very", "and", "but"),
@@ -69,7 +70,7 @@ def make(folder):
 @cache
 def composed(*words):
     """Composing takes its time."""
-    return compose([*words])
+    return compose(later_wins([*words]))
 
 
 def config_of(texts, algo, *words, rounds=4, seed=0):

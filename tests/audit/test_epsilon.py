@@ -12,6 +12,7 @@ from privrl_bench.algos.critics import PrivateCritic
 from privrl_bench.assemble import assemble
 from privrl_bench.audit import bounds, canary, cli, crafted, end_to_end, epsilon, one_run
 from privrl_bench.config import compose
+from privrl_bench.words import later_wins
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.hidden=[8]", "algo.epochs=1", "algo.minibatches=1"),
@@ -135,7 +136,7 @@ def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack
 @pytest.mark.parametrize("z", [0.5, 2.0])
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 def test_canary_scores_are_the_gaussians_of_the_claim(z, adjacency):
-    config = compose([*FORMAL, f"privacy.z={z}", f"privacy.adjacency={adjacency}"])
+    config = compose(later_wins([*FORMAL, f"privacy.z={z}", f"privacy.adjacency={adjacency}"]))
     run = canary.run_canaries(config, 800, 4, True, silent)
     inside, outside = run.split()
     start = -run.mu / 2 if adjacency == "replace_one" else 0.0
@@ -154,7 +155,7 @@ def test_canaries_of_one_round_do_not_share_noise():
 def test_a_canary_that_others_hide_is_measured_less(capsys):
     known, unknown = (
         # Little noise, so that what hides her is the others: 0.95 against 1.37 over three seeds.
-        canary.attack(compose([*FORMAL, "privacy.z=0.05"]), 600, 2, k, 0.95, silent)
+        canary.attack(compose(later_wins([*FORMAL, "privacy.z=0.05"])), 600, 2, k, 0.95, silent)
         for k in (True, False)
     )
     assert 1.1 * known.outside.std() < unknown.outside.std()
@@ -163,7 +164,12 @@ def test_a_canary_that_others_hide_is_measured_less(capsys):
 
 def test_the_shared_critic_is_named_as_out_of_the_canarys_sight():
     finding = canary.attack(
-        compose([*SMALL, "algo.critic=shared", "env.user=fresh"]), 100, 4, True, 0.95, silent
+        compose(later_wins([*SMALL, "algo.critic=shared", "env.user=fresh"])),
+        100,
+        4,
+        True,
+        0.95,
+        silent,
     )
     assert any("shared critic" in note for note in finding.notes)
 
@@ -181,7 +187,7 @@ def test_cohort_sizes_are_tested_with_the_cap():
 
 
 def test_one_run_is_below_the_claim_and_not_nothing():
-    config = compose([*FORMAL, "privacy.z=0.5"])
+    config = compose(later_wins([*FORMAL, "privacy.z=0.5"]))
     finding = one_run.attack(config, 900, 0.95, silent)
     assert 0.5 < finding.best.epsilon < finding.claim
     assert finding.best.details["right"] <= finding.best.details["guesses"]
@@ -191,7 +197,7 @@ def test_one_run_is_below_the_claim_and_not_nothing():
 
 
 def test_a_formal_run_holds_nothing_of_her_and_her_round_is_seen(few_shadows):
-    config = compose([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"])
+    config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
     hers, both, later = end_to_end.attack(config, 200, 1, 0.95, silent)
     assert 0 < hers.best.epsilon < hers.claim
     assert np.array_equal(hers.inside, both.inside)
@@ -202,7 +208,7 @@ def test_a_formal_run_holds_nothing_of_her_and_her_round_is_seen(few_shadows):
 
 
 def test_a_shared_critic_holds_something_of_her(few_shadows):
-    config = compose([*SMALL, "algo.critic=shared", "env.user=fresh"])
+    config = compose(later_wins([*SMALL, "algo.critic=shared", "env.user=fresh"]))
     *_, later = end_to_end.attack(config, 20, 1, 0.95, silent)
     assert any("holds something of her in: critic" in note for note in later.notes)
     assert later.inside.any()
@@ -221,7 +227,7 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
         return rows, bypass
 
     monkeypatch.setattr(PrivateCritic, "local", leaky)
-    config = compose([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"])
+    config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
     *_, later = end_to_end.attack(config, 200, 2, 0.95, silent)
     assert any("yet training holds something of her" in line for line in later.problems)
     assert later.exceeded()
@@ -244,7 +250,7 @@ def test_the_crafted_user_stays_within_public_bounds_and_nobody_else_changes():
 @pytest.mark.slow
 @pytest.mark.parametrize(("z", "truth"), [(0.5, 9.997256), (1.0, 4.377178), (2.0, 1.993091)])
 def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
-    config = compose([*FORMAL, f"privacy.z={z}"])
+    config = compose(later_wins([*FORMAL, f"privacy.z={z}"]))
     finding = canary.attack(config, 20_000, 4, True, 0.95, silent)
     assert finding.claim == pytest.approx(truth, abs=1e-5)
     assert 0.8 * truth <= finding.best.epsilon <= truth
@@ -254,7 +260,7 @@ def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
 def test_people_who_have_not_come_are_drawn_too() -> None:
     """DQN's people come one after the other; the size of a draw does not depend on who is here."""
     words = ["algo=dqn", "env=cartpole", "env.max_episode_steps=8", "algo.hidden=[4]"]
-    run = canary.run_canaries(compose([*words, "privacy.z=1"]), 240, 4, True, silent)
+    run = canary.run_canaries(compose(later_wins([*words, "privacy.z=1"])), 240, 4, True, silent)
     assert canary.contradictions(run) == []
     people = run.parts.config.privacy
     assert abs(np.mean(run.cohorts) - people.users_per_round) < 4.0

@@ -22,6 +22,7 @@ from privrl_bench.audit.shrink import shrink
 from privrl_bench.config import algo_schema, choices, compose, has_texts
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
+from privrl_bench.words import later_wins
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"
@@ -158,14 +159,14 @@ TABULAR = ("dppg_l2", "dppg_kl", "ucbvi")  # for RiverSwim, whole episodes, with
 def swim(*words):
     """One small run on RiverSwim."""
     few = ("privacy.users_per_round=3", "eval.episodes=1", "total_steps=600")
-    return shrink(compose([*words, "env=riverswim", *few]))[0]
+    return shrink(compose(later_wins([*words, "env=riverswim", *few])))[0]
 
 
 @cache
 def chained(*words, env="chain"):
     """One small run that evaluates the uniform policy."""
     few = (f"env={env}", "data.policy=uniform", "privacy.population=6")
-    return shrink(compose([*words, *few]))[0]
+    return shrink(compose(later_wins([*words, *few])))[0]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,9 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
-        config = shrink(compose([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))[0]
+        config = shrink(
+            compose(later_wins([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))
+        )[0]
     elif algo_schema(algo).offline:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
@@ -368,7 +371,8 @@ class Remembering(Dqn):
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
 def test_rows_that_mix_people_are_found(wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algos.dqn.ALGORITHM", wrong)
-    report = find_leaks(shrink(compose([*SMALL, "algo=dqn", "algo.new_users=2"]))[0], late=False)
+    config = shrink(compose(later_wins([*SMALL, "algo=dqn", "algo.new_users=2"])))[0]
+    report = find_leaks(config, late=False)
     assert not report.ok
     assert report.undeclared
 

@@ -18,6 +18,7 @@ from privrl_bench.privacy.noise import SeededNoise
 from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.rows import Block, Contribution
 from privrl_bench.schema import PrivacyConfig
+from privrl_bench.words import later_wins
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),
@@ -28,7 +29,9 @@ POISSON = ("privacy=poisson", "privacy.population=300", "env.user=fresh")
 
 
 def audit(*words, scores=800, known=True):
-    return canary.attack(compose([*SMALL, *words]), scores, 4, known, 0.99, lambda text: None)
+    return canary.attack(
+        compose(later_wins([*SMALL, *words])), scores, 4, known, 0.99, lambda text: None
+    )
 
 
 def contradicted(finding):
@@ -150,7 +153,7 @@ def test_a_divisor_that_counts_users_is_found(monkeypatch):
 
 def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
     """The noise of an empty and of a full cohort is the same: the divisor is the public U."""
-    config = compose([*SMALL, *POISSON, "total_steps=100_000"])
+    config = compose(later_wins([*SMALL, *POISSON, "total_steps=100_000"]))
     spread = []
     for count in (1, 12):
         parts = assembling.assemble([config], [None])
@@ -191,7 +194,7 @@ def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
 
 def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
     """Cohorts filled by arrival: her chance to be in is 1, the claim's is U / population."""
-    config = compose([*SMALL, *POISSON])
+    config = compose(later_wins([*SMALL, *POISSON]))
     finding = audit(*POISSON)  # scores of rounds that she is in
     parts = assembling.assemble([config], [None])
     subsampled = epsilon([parts.plan.event(0)], config.privacy.delta)

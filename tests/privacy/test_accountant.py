@@ -10,6 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_scripts import load
 
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
@@ -17,6 +18,7 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
 from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.poisson import Cohorts, cell_of
 from privrl_bench.privacy.rows import Block
 from privrl_bench.schema import PrivacyConfig
 
@@ -223,3 +225,52 @@ def test_composed_gaussians_are_one_gaussian(z, count):
 def test_fixed_cohorts_have_no_add_or_remove():
     with pytest.raises(PrivacyError, match="fixed cohorts"):
         epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove")], 1e-5)
+
+
+# -- the grid of Poisson cohorts, and everything else, against independent computations
+
+
+@pytest.fixture(scope="module")
+def checks():
+    return load("check_epsilon")
+
+
+def test_known_answers_of_the_independent_bounds(checks):
+    """Balle and Wang's formula; Gaussians by the brackets; Poisson cohorts of an audit."""
+    from privrl_bench.audit.brackets import bracket, poisson
+
+    assert checks.balle_wang(2.0, 1e-5) == pytest.approx(9.997256, abs=1e-6)
+    for count, exact in ((1, 4.377178), (4, 9.997256)):
+        low, high = bracket(poisson(1.0, 1.0), count, 1e-5)
+        assert low <= exact + 1e-6
+        assert high >= exact - 1e-6
+        assert high - low < 1e-4
+    low, high = bracket(poisson(2.0, 0.25), 50, 1e-6)
+    assert 5.029 < low < high < 5.034
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_epsilon_is_above_its_lower_bound_and_near_it(checks, number):
+    case = checks.FAST[number]
+    ours, lower, upper = checks.check(case)
+    assert not checks.below(ours, lower)
+    assert lower <= upper
+    if case.mechanism != "smooth":  # whose theorem is loose
+        assert ours <= 1.01 * lower
+
+
+@pytest.mark.parametrize(("z", "count", "delta"), [(1.5, 1000, 1e-5), (1.0, 1000, 1e-3)])
+def test_small_epsilons_are_within_one_percent(z, count, delta):
+    """The fixed cells of 1e-3 were 14.8 % and 5.8 % above at q = 0.001."""
+    from privrl_bench.audit.brackets import bracket, poisson
+
+    ours = epsilon([ReleaseEvent("gaussian", z, "add_or_remove", 0.001)] * count, delta)
+    lower, _ = bracket(poisson(z, 0.001), count, delta, fine=0.05)
+    assert lower <= ours <= 1.01 * lower
+
+
+def test_cells_are_bounded_and_scale_with_the_loss():
+    cells = [cell_of(((Cohorts(z, 0.001), 100),)) for z in (1.0, 2.0, 8.0, 1000.0)]
+    assert cells == sorted(cells, reverse=True)
+    assert cells[0] == pytest.approx(0.1 * 0.001 * math.sqrt(math.expm1(1.0)))
+    assert cell_of(((Cohorts(0.01, 0.5), 1),)) <= 0.05  # 200,000 cells reach far enough

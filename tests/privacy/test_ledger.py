@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, merged
-from privrl_bench.privacy.ledger import Ledger, digest
+from privrl_bench.privacy.ledger import Ledger, Mark, digest, require_reaches
 
 EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
 
@@ -172,12 +172,93 @@ def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
     assert ledger.releases_merged(1) == {event: 1}
 
 
-def test_a_lost_attempt_is_noticed(tmp_path):
+# -- the hash chain
+
+
+def three_rounds(path):
+    """A ledger of three rounds, two lines each, and its mark after every line."""
+    ledger, marks = Ledger(path), [Mark()]
+    for index in range(3):
+        attempt = intend(ledger, index, repeatable=False)
+        marks.append(ledger.mark)
+        ledger.came_out(index, attempt, f"{index:x}")
+        marks.append(ledger.mark)
+    return marks
+
+
+def removed(lines):
+    return lines[:2] + lines[3:]
+
+
+def reordered(lines):
+    return [lines[2], *lines[1:2], lines[0], *lines[3:]]
+
+
+def edited(lines):
+    return [
+        line.replace(b'"z": 1.0', b'"z": 9.0') if n == 2 else line for n, line in enumerate(lines)
+    ]
+
+
+def repeated(lines):
+    return lines[:2] + lines[:2] + lines[2:]
+
+
+@pytest.mark.parametrize("damage", [removed, reordered, edited, repeated])
+def test_a_line_that_was_removed_moved_or_edited_is_found(tmp_path, damage):
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
-    ledger.intend(0, EVENT, {}, repeatable=False)
-    ledger.intend(0, EVENT, {}, repeatable=False)
-    lines = path.read_text().splitlines()
-    path.write_text(lines[1] + "\n")
-    with pytest.raises(ValueError, match="attempt 1"):
+    three_rounds(path)
+    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(ValueError, match="is damaged at line"):
         Ledger(path)
+
+
+def test_a_first_attempt_that_was_lost_is_found(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    three_rounds(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match="damaged at line 1"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize("kept", range(7))
+def test_a_cut_tail_is_found_by_every_mark_that_covers_it(tmp_path, kept):
+    path = tmp_path / "ledger.jsonl"
+    marks = three_rounds(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    require_reaches(path, [("x", mark) for mark in marks[: kept + 1]])
+    assert Ledger(path).mark == marks[kept]
+    for mark in marks[kept + 1 :]:
+        with pytest.raises(ValueError, match=f"has {kept} lines, but x has seen {mark.lines}"):
+            require_reaches(path, [("x", mark)])
+
+
+def test_the_last_line_is_known_by_its_hash(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    marks = three_rounds(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], lines[-1].replace(b'"2"', b'"3"')]))
+    with pytest.raises(ValueError, match="line 6 is not the one that x has seen"):
+        require_reaches(path, [("x", marks[-1])])
+
+
+def test_a_torn_last_line_is_refused_where_something_depends_on_it_and_stays_as_it_is(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    marks = three_rounds(path)
+    torn = path.read_bytes()[:-7]
+    path.write_bytes(torn)
+    require_reaches(path, [("x", marks[-2])])
+    with pytest.raises(ValueError, match="has 5 lines, but x has seen 6"):
+        require_reaches(path, [("x", marks[-1])])
+    assert path.read_bytes() == torn
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(json.dumps({"round": 0, "attempt": 0, **EVENT.to_dict()}) + "\n")
+    with pytest.raises(ValueError, match="another version"):
+        Ledger(path)
+
+
+def test_a_ledger_in_memory_has_the_marks_of_one_on_the_disk(tmp_path):
+    assert three_rounds(None) == three_rounds(tmp_path / "ledger.jsonl")

@@ -31,6 +31,7 @@ from privrl_bench.run import run
 from privrl_bench.rundir import RunDir
 from privrl_bench.schema import PrivacyConfig
 from privrl_bench.session import Session, one_replica
+from privrl_bench.words import later_wins
 
 SMALL = (
     *("privacy=local", "algo.hidden=[8]", "privacy.users_per_round=3", "env.user_steps=16"),
@@ -45,7 +46,10 @@ DELTA = 1e-5
 
 
 def config(*words):
-    return compose([*SMALL, *words])
+    given = later_wins([*SMALL, *words])
+    if "env.user=episode" in given or "algo=reinforce" in given:  # T is the episode's length
+        given = [word for word in given if not word.startswith("env.user_steps=")]
+    return compose(given)
 
 
 def session_of(*configs):
@@ -143,7 +147,7 @@ def test_known_answers_on_cartpole():
     for sigma, mu, found in ((0.3, 3012.4, 4.5e6), (5.0, 180.75, 1.7e4)):
         assert CARTPOLE.mu(sigma, 501) == pytest.approx(mu, rel=1e-4)
         words = ("privacy=local", "env=cartpole", "env.user=episode", f"privacy.z={sigma}")
-        plan = assemble([compose(["algo=dppg", *words])], [None]).plan
+        plan = assemble([compose(later_wins(["algo=dppg", *words]))], [None]).plan
         assert plan.event(0).adjacency == "any_two"
         assert plan.planned_epsilon(0) == pytest.approx(found, rel=0.02)
         once = epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
@@ -515,7 +519,7 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "line"), REFUSED, ids=str)
 def test_what_has_no_meaning_is_refused_in_one_line(words, line):
     with pytest.raises(ConfigError) as caught:
-        assemble([compose(["privacy=local", *words])], [None])
+        assemble([compose(later_wins(["privacy=local", *words]))], [None])
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 

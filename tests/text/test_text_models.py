@@ -29,6 +29,7 @@ from privrl_bench.text import extra, make
 from privrl_bench.text.models import TextTask, load_classifier, load_policy, open_task, text_spec
 from privrl_bench.text.recipe import cache_root, folder_of, vocabulary
 from privrl_bench.text.score import Scorer, answer_perplexity, perplexity, positive_id
+from privrl_bench.words import later_wins
 
 ANSWERS = 12
 
@@ -348,7 +349,7 @@ def test_text_settings_are_part_of_what_a_run_is():
 def test_a_users_steps_are_the_tokens_of_her_answer(texts):
     few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.prompt_tokens=[1,4]")
     words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
-    run = compose([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"])
+    run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))
     assert run.env.user_steps == 10
     parts = assemble([run], [None])
     assert parts.steps == 10
