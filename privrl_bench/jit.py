@@ -53,8 +53,8 @@ def exact_part(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, False, forceinline=True)
 
 
-def tell_of_compiling(say: Callable[[str], None]) -> None:
-    """Call `say` with one line when this process has to compile, the first time only."""
+def tell_of_compiling(say: Callable[[str], None] | None) -> None:
+    """Call `say` with one line when this process has to compile, the first time only; None: tell nobody."""
     global _say
     _say = say
 

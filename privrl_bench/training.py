@@ -141,6 +141,7 @@ class Training:
                 crash.save(error, self.dirs[r].path)
             return self._end("failed", crash.describe(error), 1)
         finally:
+            tell_of_compiling(None)
             progress.close()
             session.close()
 

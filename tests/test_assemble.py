@@ -109,8 +109,10 @@ def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
         assemble([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds
         == 100
     )
-    with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):
-        assemble([compose(later_wins([*words, "privacy.epsilon=1e-4"]))], [None])
+    with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):  # rdp's orders end
+        assemble(
+            [compose(["env=cartpole", "privacy.accountant=rdp", "privacy.epsilon=1e-4"])], [None]
+        )
     with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
         assemble([compose(["env=cartpole", "privacy.epsilon=1"])], [None])
     assert assemble([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])

@@ -22,6 +22,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.nets.known import LinearValues, known_policy
 from privrl_bench.play import choose, play
 from privrl_bench.streams import Streams
+from privrl_bench.words import later_wins
 
 CAR = changed(shipped("mountain_car"), max_episode_steps=40)
 SPEC = env_spec(CAR)
@@ -214,7 +215,7 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
 )
 def test_what_cannot_be_played_is_one_line(words, line, capsys, monkeypatch):
     monkeypatch.setattr(module, "play", lambda *given: pytest.fail("played"))
-    assert main([*WORDS, *words]) == 2
+    assert main(later_wins(WORDS, words)) == 2
     shown = capsys.readouterr().err
     assert shown.startswith(f"error: {line}")
     assert shown.count("\n") == 1

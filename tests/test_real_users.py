@@ -13,6 +13,7 @@ from privrl_bench.config import compose
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.run import run
 from privrl_bench.session import Session
+from privrl_bench.words import later_wins
 
 NOBODY = {"user": None, "evaluation": True}
 SMALL = (
@@ -24,7 +25,7 @@ POISSON = ("privacy=poisson", "privacy.z=1", "privacy.users_per_round=4")
 
 
 def clinic(*words, name="Clinic"):
-    return compose(["env=gym", f"env.id=my_pkg:{name}-v0", *SMALL, *words])
+    return compose(later_wins(["env=gym", f"env.id=my_pkg:{name}-v0"], SMALL, words))
 
 
 def session_of(*words, seeds=(0,), name="Clinic"):

@@ -18,14 +18,14 @@ from itertools import pairwise
 import numpy as np
 from scipy import fft, stats
 
-from privrl_bench.jit import exact_jit
+from privrl_bench.jit import exact_jit, exact_part
 
 FAR = 9.0  # deviations; beyond: 1e-19
 TAIL = 1e-15  # of a composition, that may be left out
 LOOSE = 1e-6  # of a cell: tolerance of the grouping
 
 
-@exact_jit
+@exact_part
 def _mass(weights: np.ndarray, means: np.ndarray, a: float, b: float) -> float:
     """Mass of a mixture in (a, b], to relative accuracy in both tails."""
     total = 0.0
@@ -37,7 +37,7 @@ def _mass(weights: np.ndarray, means: np.ndarray, a: float, b: float) -> float:
     return total
 
 
-@exact_jit
+@exact_part
 def _log_density(weights: np.ndarray, means: np.ndarray, x: float) -> float:
     """Log of a mixture's density over the standard normal's."""
     top = -math.inf
@@ -51,7 +51,7 @@ def _log_density(weights: np.ndarray, means: np.ndarray, x: float) -> float:
     return top + math.log(total)
 
 
-@exact_jit
+@exact_part
 def _loss(p: np.ndarray, q: np.ndarray, means: np.ndarray, x: float) -> float:
     return _log_density(p, means, x) - _log_density(q, means, x)
 

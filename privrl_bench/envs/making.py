@@ -156,7 +156,7 @@ def _made(config: EnvConfig, name: str) -> Any:
 
     try:
         return _warning_afterwards(make)
-    except gym.error.Error:
+    except (gym.error.Error, ConfigError):
         raise
     except TypeError as error:
         key = "env.kwargs" if config.kwargs else "env.id"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.envs.declared import checked_users, reset_options
+from privrl_bench.envs.declared import checked_users
 from privrl_bench.envs.making import check_reset, dmc_id, make_env
 from privrl_bench.envs.own import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
@@ -58,8 +58,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         users = checked_users(env, config.label)
-        if own is None:
-            check_reset(config, env, None if users is None else reset_options(None))
+        if own is None and users is None:  # else `checked_users` has reset it
+            check_reset(config, env)
         obs_dim = int(np.prod(env.observation_space.shape))
         space = env.action_space
         discrete = hasattr(space, "n")

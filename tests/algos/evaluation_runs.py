@@ -6,6 +6,7 @@ import torch
 from privrl_bench.assemble import assemble
 from privrl_bench.config import compose
 from privrl_bench.session import Session
+from privrl_bench.words import later_wins
 
 CHAIN = ("env=chain", "env.kwargs.n=5", "data.policy=uniform", "privacy.population=40")
 SWIM = ("env=riverswim", "data.policy=uniform", "privacy.population=40")
@@ -17,7 +18,7 @@ def config_of(*words, seed=0):
         given.add("env.kwargs.n")
     base = [w for w in CHAIN if w.split("=")[0] not in given]
     quiet = ("log=none", "log.progress=false", "log.plot=false", "eval.every=0")
-    return compose([*words[:1], *base, *quiet, *words[1:], f"seed={seed}"])
+    return compose(later_wins(words[:1], base, quiet, words[1:], [f"seed={seed}"]))
 
 
 def parts_of(*words, seeds=(0,)):
