@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 import shlex
 import types
@@ -79,10 +80,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
             if known and not isinstance(override.value(), dict):
-                options = _loader().get_group_options(
-                    group, config_name=CONFIG_NAME, overrides=searchpath
-                )
-                _check_choice(override, sorted(options))
+                _check_choice(override, _options(group, searchpath))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, searchpath + list(chosen.values()), True)
         for override in parsed:
@@ -109,6 +107,21 @@ def _loader() -> ConfigLoader:
     return hydra.config_loader
 
 
+def _options(group: str, searchpath: list[str]) -> list[str]:
+    """The choices of a group. Those of the package are looked up once, as Hydra takes 50 ms for each."""
+    return _own_options(group) if not searchpath else _found_options(group, searchpath)
+
+
+@functools.cache
+def _own_options(group: str) -> list[str]:
+    return _found_options(group, [])
+
+
+def _found_options(group: str, searchpath: list[str]) -> list[str]:
+    found = _loader().get_group_options(group, config_name=CONFIG_NAME, overrides=searchpath)
+    return sorted(found)
+
+
 def check_choices(words: Iterable[str]) -> None:
     """Raise `ConfigError` for a group without the given choice. Needs an initialised Hydra.
 
@@ -123,11 +136,8 @@ def check_choices(words: Iterable[str]) -> None:
         if override.is_sweep_override() or (group in OPTIONAL_GROUPS and override.is_delete()):
             continue
         if group in (*groups, *OPTIONAL_GROUPS) and not isinstance(override.value(), dict):
-            options = _loader().get_group_options(
-                group, config_name=CONFIG_NAME, overrides=searchpath
-            )
-            _check_choice(override, sorted(options))
-    _check_tuned(parsed, sorted(_loader().get_group_options("algo")))
+            _check_choice(override, _options(group, searchpath))
+    _check_tuned(parsed, _options("algo", searchpath))
 
 
 def _check_tuned(parsed: Iterable[Override], algos: Iterable[str]) -> None:
