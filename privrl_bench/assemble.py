@@ -191,6 +191,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         public += [
             f"T={config.env.max_episode_steps or 'the episode limit'}",
             f"at most {data.most} episodes of one user",
+            "how many episodes there are, and the keys of their metadata",
         ]
         if config.privacy.drawn:
             exact = config.privacy.population == split.users
@@ -214,8 +215,9 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         notes |= real_users.notes_of(config.privacy.drawn and not config.algo.keeps)
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
-        "evaluation episodes are simulated and nobody's; an environment's reset must forget the user "
-        "before, and environments must share nothing"
+        "evaluation episodes are simulated; an environment's reset must forget the user before, and "
+        "environments must share nothing; a user with non-finite data counts as absent (train/invalid_users, "
+        "which is private, counts them)"
     )
     notes["public information"] = ", ".join(public)
     return notes

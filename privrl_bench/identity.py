@@ -25,9 +25,11 @@ VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
     *("log.", "plan_only", "resume", "values_from", "env.text.cache"),
-    *("hardware.threads", "hardware.env_workers", "hardware.eval_process"),
-    *("hardware.max_replicas", "hardware.processes"),
+    *("hardware.env_workers", "hardware.eval_process", "hardware.max_replicas"),
+    "hardware.processes",
 )
+# Rows may differ in their last bits, and then what is trained on them: other noise, but the same run to resume.
+ROUNDING = ("hardware.threads",)
 # Keys that were added after this version began, with the value that means what the program did before. At that
 # value they are left out.
 ADDED: dict[str, Any] = {}
@@ -78,10 +80,19 @@ def group_key(config: RunConfig) -> str:
 def _as_text(flat: dict[str, Any]) -> str:
     for key, value in flat.items():
         try:
+            if not _named(value):
+                raise TypeError("names must be text")
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ConfigError(key, f"must hold plain values only: {error}") from None
     return json.dumps(flat, sort_keys=True, separators=(",", ":"))
+
+
+def _named(value: Any) -> bool:
+    """Whether all keys of nested mappings are texts: JSON writes 1 and "1" alike."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _named(inner) for key, inner in value.items())
+    return all(map(_named, value)) if isinstance(value, list) else True
 
 
 def _within(key: str, names: Iterable[str]) -> bool:
@@ -114,10 +125,10 @@ def _leaf(value: Any, declared: Any) -> Any:
         (of,) = {typing.get_args(o)[0] for o in options if typing.get_origin(o) is list} or {None}
         return [_leaf(x, of) for x in value]
     if isinstance(value, dict):
-        return {str(k): _leaf(v, None) for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))}
-    if float in options and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    return value + 0.0 if isinstance(value, float) else value  # -0.0 + 0.0 is 0.0
+        return {key: _leaf(inner, None) for key, inner in value.items()}
+    if float in options and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0  # -0.0 + 0.0 is 0.0
+    return value
 
 
 def _is_union(declared: Any) -> bool:

@@ -35,6 +35,8 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
             "use a simulator, or a dataset of them (data.id)",
         )
+    if privacy.sampling == "fixed" and declared is not None and privacy.population is None:
+        return [replace(c, privacy=replace(c.privacy, population=declared)) for c in configs]
     if privacy.sampling != "poisson" or config.algo.keeps:
         return configs
     people = privacy.population or declared

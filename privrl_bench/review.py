@@ -11,23 +11,33 @@ import hashlib
 import importlib.metadata
 import json
 import sys
+import sysconfig
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from privrl_bench.algos import algorithm
 from privrl_bench.identity import digest
 from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.rundir import write_json
-from privrl_bench.schema import RunConfig
+from privrl_bench.schema import ALGO_MODULES, RunConfig
 
 FOLDER = Path("outputs/reviews")
 _OURS = "privrl_bench"
+_STANDARD = {_OURS, "builtins", *sys.stdlib_module_names}
+_INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 
 
 def outside(config: RunConfig) -> bool:
-    """Whether the algorithm's class is defined outside the package."""
-    return algorithm(config.algo.name).__module__.partition(".")[0] != _OURS
+    """Whether anything of the algorithm is defined outside the package: its class, a method, its settings."""
+    kind = algorithm(config.algo.name)
+    made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
+    homes = {getattr(value, "__module__", None) for value in (kind, type(config.algo), *made)}
+    return config.algo.name in ALGO_MODULES or any(
+        home is not None and home.partition(".")[0] not in _STANDARD for home in homes
+    )
 
 
 def subject(config: RunConfig) -> dict[str, str] | None:
@@ -96,25 +106,53 @@ def _path(about: dict[str, str]) -> Path:
 
 
 def _source_digest(config: RunConfig) -> str | None:
-    """SHA-256 of the source: the top-level package or module of the algorithm, and the modules of its bases."""
+    """SHA-256 of the source of the algorithm: its modules, what they import, and its whole top-level package.
+
+    Installed packages and this one are left out: they have versions. None: a source cannot be read.
+    """
     kind = algorithm(config.algo.name)
-    modules = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
-    files: dict[str, Path] = {}
-    for name in sorted(m for m in modules if m.partition(".")[0] not in (_OURS, "builtins", "abc")):
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is None:
-            return None
-        files[name] = Path(file)
+    names = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
+    files = {}
+    for module in _with_imports(sys.modules[name] for name in names if name in sys.modules):
+        files[module.__name__] = Path(str(module.__file__))
     top = sys.modules.get(kind.__module__.partition(".")[0])
-    for folder in map(Path, getattr(top, "__path__", ())):
-        files |= {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*.py"))}
+    if top is not None and top.__name__ != _OURS:
+        for folder in map(Path, getattr(top, "__path__", ())):
+            files |= {p.relative_to(folder).as_posix(): p for p in folder.rglob("*.py")}
     total = hashlib.sha256()
-    for name, path in files.items():
+    for name, path in sorted(files.items()):
         try:
             total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
         except OSError:
             return None
     return total.hexdigest()
+
+
+def _with_imports(modules: Iterable[ModuleType]) -> list[ModuleType]:
+    """These modules and all that they name, in turn; without installed packages and this one."""
+    found: dict[str, ModuleType] = {}
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ in found or not _is_local(module):
+            continue
+        found[module.__name__] = module
+        for value in list(vars(module).values()):
+            home = value if isinstance(value, ModuleType) else None
+            name = getattr(value, "__module__", None)
+            home = sys.modules.get(name) if home is None and isinstance(name, str) else home
+            if home is not None:
+                waiting.append(home)
+    return list(found.values())
+
+
+def _is_local(module: ModuleType) -> bool:
+    """Whether a module's file is neither installed nor of this package."""
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__.partition(".")[0] == _OURS:
+        return False
+    path = Path(file).resolve()
+    return not any(path.is_relative_to(folder) for folder in _INSTALLED)
 
 
 def _version() -> str:

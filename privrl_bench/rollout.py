@@ -270,9 +270,8 @@ class Rollout:
                         finished[r].append(float(self._return[r, u]))
                     if whole_episode:
                         going = going & ~stop
-                    elif (
-                        t + 1 < steps or not self._places.real
-                    ):  # real users are not reset for nothing
+                    elif t + 1 < steps or self._config.user == "segment":
+                        # A fresh user has no reset after the last step: they would show one more observation.
                         self._reset(stop, round_index, t + 1)
                         lost = stop & ~_finite(self._shown).all(axis=-1)
                         if lost.any() and t + 1 < steps:  # after the last step: the next user's

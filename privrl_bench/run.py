@@ -138,6 +138,8 @@ def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
     """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row depends on."""
     marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
+        if read_lines(rundir / "metrics.jsonl") and not (rundir / "timing.jsonl").exists():
+            raise ValueError("timing.jsonl is missing")
         for row in read_lines(rundir / "timing.jsonl"):
             if "ledger" not in row:
                 raise ValueError("timing.jsonl is of another version of this program")

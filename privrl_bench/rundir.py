@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 
 from privrl_bench.crash import ERROR_FILE
 from privrl_bench.errors import ConfigError
-from privrl_bench.identity import identity
+from privrl_bench.identity import ROUNDING, identity
 from privrl_bench.schema import RunConfig
 
 LOCKS = ".locks"  # folder beside run folders
@@ -135,7 +135,7 @@ class RunDir:
             return
         path = self / "identity.json"
         old = json.loads(path.read_text()) if path.exists() else {"version": None}
-        new = identity(config)
+        new = identity(config, ROUNDING)
         if old["version"] != new["version"]:
             raise ConfigError(
                 "resume",
@@ -166,7 +166,7 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True)
         (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
-        write_json(self / "identity.json", identity(config))
+        write_json(self / "identity.json", identity(config, ROUNDING))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config))
 

@@ -80,7 +80,7 @@ class Training:
         self._started = time.perf_counter()
         self._trained = math.inf  # when training was over; plots of other replicas do not count
         self._start_round = 0
-        self._told = self._invalid = False
+        self._invalid = False
         self._recent = [deque[float](maxlen=self.config.eval.window) for _ in dirs]
         self._saved_at = time.perf_counter()
         self._save_seconds = 0.0
@@ -139,11 +139,20 @@ class Training:
                 self._save_if_written(snapshot)
             for r in self.alive:
                 crash.save(error, self.dirs[r].path)
-            return self._end("failed", crash.describe(error), 1)
+            return self._end("failed", self._what_failed(error), 1)
         finally:
             tell_of_compiling(None)
             progress.close()
             session.close()
+
+    def _what_failed(self, error: Exception) -> str:
+        """What is said of a failure.
+
+        The message of an environment of real users may hold their data: it stays in error.txt, a private file.
+        """
+        if self.parts.spec.users is None or not isinstance(error, EnvironmentFailure):
+            return crash.describe(error)
+        return f"EnvironmentFailure: an environment failed; its message is in {crash.ERROR_FILE}"
 
     def _resume(self, saved: list[dict[str, Any] | None]) -> int:
         """Continue from checkpoints if there are any; returns the round."""
@@ -221,7 +230,6 @@ class Training:
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif self._unsaved(CHECKPOINT_SECONDS):
             self._checkpoint()
-        self._tell_of_broken_users(progress)
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
         if self.rows.evaluated > seen:
             self._leave_solved()
@@ -249,19 +257,6 @@ class Training:
         if problem and not self._invalid:
             self._invalid = True
             progress.note(f"  note    round {self.rows.evaluated}: {problem}")
-
-    def _tell_of_broken_users(self, progress: Progress) -> None:
-        """Once: a user whose data are not finite counts as nobody, which is easily overlooked.
-
-        How many there were is private: the screen may be shared, and nothing on it is noised.
-        """
-        broken = max(self.session.diagnostics[r].get("train/invalid_users", 0) for r in self.alive)
-        if broken and not self._told:
-            self._told = True
-            progress.note(
-                "  note    some users had non-finite data: their rows are zero "
-                "(train/invalid_users in metrics.jsonl, which is private, counts them)"
-            )
 
     def _row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
         """Metrics of replica r after this round, and the clock; an evaluation may follow.

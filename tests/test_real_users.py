@@ -380,3 +380,28 @@ def test_an_environment_may_say_that_it_has_no_users() -> None:
 
     kwargs = {"declared": None, "users": 8}
     assert declared_users(make_env(own("OddClinic", kwargs=kwargs)), "x") is None
+
+
+def test_a_wrapper_does_not_hide_declared_users():
+    """Found by an audit: a wrapper with `metadata` of its own made real users simulated ones."""
+    import gymnasium as gym
+    from my_pkg import Clinic
+
+    from privrl_bench.envs.declared import declared_users
+
+    class Quiet(gym.Wrapper):
+        metadata = {"render_modes": []}  # noqa: RUF012
+
+    class Other(gym.Wrapper):
+        metadata = {"users": 11}  # noqa: RUF012
+
+    assert declared_users(Quiet(Clinic()), "x") == 12
+    with pytest.raises(ConfigError, match="disagree"):
+        declared_users(Other(Clinic()), "x")
+
+
+def test_declared_users_are_a_known_number_for_delta():
+    """Found by an audit: 1 / 500 is exceeded, and the guarantee had a note in place of the caveat."""
+    plan = session_of("privacy.delta=0.005", "+env.kwargs.users=500", name="SpecClinic").parts.plan
+    assert plan.config.population == 500
+    assert "weak delta" in plan.guarantee(0).caveats

@@ -100,8 +100,14 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
             "none (null: each episode is a user of its own)",
         )
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(str(value), len(numbers)) for value in values]
+    found = [numbers.setdefault(_name(value), len(numbers)) for value in values]
     return Users(np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key))
+
+
+def _name(value: Label | None) -> str:
+    """A user's name: 2 and 2.0 are one user."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)  # type: ignore[arg-type]
 
 
 def _unnamed(labels: Labels, repeated: tuple[str, ...], name: str) -> str:

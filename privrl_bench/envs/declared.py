@@ -34,11 +34,18 @@ def declared_users(env: Any, label: str) -> int | None:
     Raises:
         ConfigError: not an integer >= 1, or the two places disagree.
     """
-    metadata = getattr(env, "metadata", None) or {}
     spec = env.unwrapped.spec  # not of the wrappers, which copy it
     given = None if spec is None else spec.kwargs.get("users")
     argument = given if _integer(given) else None
-    found = metadata.get("users", argument)
+    # A wrapper with metadata of its own does not hide what it wraps.
+    known = [getattr(layer, "metadata", None) or {} for layer in _layers(env)]
+    said = [metadata["users"] for metadata in known if "users" in metadata]
+    if any(one != said[0] for one in said):
+        raise ConfigError(
+            "env",
+            f'{label} and its wrappers disagree on metadata["users"]: {said}; they must be equal',
+        )
+    found = said[0] if said else argument
     if found is None:
         return None
     if not _integer(found) or found < 1:

@@ -90,8 +90,8 @@ class SeededNoise:
     note: tuple[str, str] | None = (
         "seeded noise",
         "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
-        "one run of these settings and seed; run again on other data, the noise is the same "
-        f"(privacy.noise=secure for real data); {_FLOATS}",
+        "one run of these settings and seed; run again on other data, with other code or beside other runs, "
+        f"the noise is the same (privacy.noise=secure for real data); {_FLOATS}",
     )
 
     def __init__(self, seed: int, settings: int):

@@ -129,6 +129,26 @@ LEAK = """
 """
 
 
+def test_an_edit_of_a_module_that_the_algorithm_imports_needs_a_new_review(outsider):
+    """Found by an audit: only the algorithm's own package was part of the record."""
+    words, conf = outsider
+    Path("beside.py").write_text("def step(x):\n    return x\n")
+    Path("some_pkg/mine.py").write_text("from beside import step\n" + SOURCE)
+    first = review.subject(compose(words, conf))
+    Path("beside.py").write_text("def step(x):\n    return 2 * x\n")
+    assert review.subject(compose(words, conf)) != first
+    sys.modules.pop("beside", None)
+
+
+def test_a_changed_method_of_our_own_class_is_outside(monkeypatch):
+    """Found by an audit: whoever replaces a method of a class of the package stayed `formal`."""
+    from privrl_bench.algos.dppg import Dppg
+
+    config = compose(["algo=dppg", *FEW])
+    monkeypatch.setattr(Dppg, "local", lambda self, state, users, streams: None)
+    assert review.outside(config)
+
+
 def test_our_own_algorithms_need_no_review():
     config = compose(["algo=dppg", *FEW])
     assert not review.outside(config)

@@ -231,6 +231,17 @@ def test_no_unit_tells_more_than_is_counted(user, limit):
     assert user == "segment" or limit != 1 or max(seen) == most == 16
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_running_statistics_see_no_more_than_is_counted(limit):
+    """Found by an audit: the reset after a fresh user's last step showed one observation too many."""
+    words = ("env.user=fresh", f"env.max_episode_steps={limit}", "env.user_steps=8")
+    parts = assemble([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")], [None])
+    session = Session(parts)
+    collected(session)
+    count = session.rollout.scaler.get_state()["obs_count"]
+    assert 8 < round(float(count.max()), 2) <= parts.plan.local.observations  # it begins near 0
+
+
 def test_guarantees_in_words():
     plan = assemble([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).plan
     found = plan.guarantee(0)
