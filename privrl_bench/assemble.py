@@ -98,8 +98,12 @@ def unit_of(
     (limit + steps - 2) // steps + 1 segments.
     """
     if data is not None:
-        many = "one trajectory" if data.most == 1 else f"all of a user's (up to {data.most})"
-        return Unit(f"{many} of at most {limit} steps, in any of the rounds", None)
+        what = (
+            "one trajectory"
+            if data.most == 1
+            else f"all trajectories of one user, up to {data.most},"
+        )
+        return Unit(f"{what} of at most {limit} steps, in any of the rounds", None)
     if poisson:
         what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
         return Unit(f"{who} with all their rounds (each round: {what})", None)
@@ -190,7 +194,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         split = data.split
         public += [
             f"T={config.env.max_episode_steps or 'the episode limit'}",
-            f"at most {data.most} episodes of one user",
+            f"at most {data.most} episode{'s' if data.most > 1 else ''} of one user",
             "how many episodes there are, and the keys of their metadata",
         ]
         if config.privacy.drawn:

@@ -160,7 +160,7 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
     rows = scaled(data, np.concatenate([first.observations[1:], second.observations[1:]]))
     np.testing.assert_allclose(users.next_obs[0, 0, : n + m], rows, rtol=1e-5, atol=1e-6)
     unit = assemble([config_of(families)], [None]).plan.unit
-    assert unit.text.startswith("all of a user's (up to 2) of at most 40 steps")
+    assert unit.text.startswith("all trajectories of one user, up to 2, of at most 40 steps")
     assert unit.participation is None
 
 

@@ -87,6 +87,8 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
     if key not in labels:
         what = "is Minari's own and names no user" if key in MINARIS else "is in no episode"
         hint = suggest(key, sorted(labels))
+        if repeated:
+            hint += f", whose keys {', '.join(map(repr, repeated[:4]))} repeat and may name users"
         raise ConfigError(
             "data.user_key",
             f"{key!r} {what} of {name}{hint}; null: each episode is a user of its own",

@@ -170,7 +170,7 @@ def test_an_epsilon_is_that_of_the_users(pendulum):
     named, own = parts_of("patient"), parts_of("null")
     assert (named.data.users, own.data.users) == (18, 54)
     assert named.plan.guarantee(0).epsilon > own.plan.guarantee(0).epsilon
-    assert named.plan.unit.text.startswith("all of a user's (up to 3)")
+    assert named.plan.unit.text.startswith("all trajectories of one user, up to 3,")
     assert own.plan.unit.text.startswith("one trajectory")
     assert "'patient' names the users" in named.plan.guarantee(0).notes["dataset"]
     assert "each episode is a user" in own.plan.guarantee(0).notes["dataset"]
