@@ -2,8 +2,8 @@
 
 Jobs equal but for `seed` and `privacy.z` form groups, each trained as one batched program. Groups run one
 after the other in this process, or in several (`hardware.processes`), each of which takes the next group
-when it is done with one. What comes out of a job does not depend on any of this, but for the rounding of batches
-of another size.
+when it is done with one. What comes out of a job does not depend on any of this, but for the rounding of
+batches of another size.
 """
 
 from __future__ import annotations
