@@ -51,7 +51,7 @@ they are given; the output says which. When an algorithm from outside the packag
 in outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
 
   --config-dir DIR  a folder with more YAML files, as for privrl-bench
-  --round I         the user's round, from 0 (default 1)
+  --round I         the user's round, from 0 (default 1), within the plan
   --user U          the user in it, from 0 (default 0)
   --json FILE       write the report as JSON, too
 
