@@ -21,6 +21,7 @@ from typing import Any
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
@@ -85,8 +86,12 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
         key = override.get_key_element()
         if not override.is_sweep_override():
             columns[key] = [override.input_line or ""]
+        elif override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+            raise ConfigError(key, f"glob is not supported; write the names, {key}=a,b")
         elif override.is_discrete_sweep():
             columns[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            if not columns[key]:
+                raise ConfigError(key, f"{override.get_value_string()} is empty")
     base = config.compose_raw([column[0] for column in columns.values()], config_dir)
     explicit = explicit_keys(column[0] for column in columns.values())
     if not columns:
@@ -128,6 +133,8 @@ def _parse_args(words: list[str]) -> Any:
         raise ConfigError("", f"{text}; see privrl-bench --help") from None
     if args.package is not None and args.cfg is None:
         raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
+    if args.multirun and args.cfg is not None:
+        raise ConfigError("--cfg", "shows one run, and -m is a sweep; leave -m out")
     for name in ("config_name", "config_path", "experimental_rerun"):
         if getattr(args, name) is not None:
             flag = "--" + name.replace("_", "-")

@@ -257,7 +257,15 @@ def collect_play(order: PlayOrder, root: Path) -> int:
     policy = known_policy(order.policy, config.env, spec)
     _check_name(order.name)
     folder = root / order.name.replace("/", "-")
-    if _is_there(order.name):
+    simulated = "" if spec.users is None else "; its declared users were not played but simulated"
+    card: dict[str, Any] = {
+        "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
+        f"{config.env.label}, with the chance of every action{simulated}",
+        "algorithm_name": order.policy,
+        "policy": order.policy,
+        "words": list(order.words),
+    }
+    if _is_there(order.name, card):
         return 0
     use_threads(config.hardware.threads)
     _check_same(folder / "order.json", order)
@@ -274,15 +282,7 @@ def collect_play(order: PlayOrder, root: Path) -> int:
     finally:
         progress.close()
     chances = [e.chances for e in playing.episodes() if e.chances is not None]
-    simulated = "" if spec.users is None else "; its declared users were not played but simulated"
-    card = {
-        "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
-        f"{config.env.label}, with the chance of every action{simulated}",
-        "algorithm_name": order.policy,
-        "policy": order.policy,
-        "words": list(order.words),
-        "smallest_chance": float(min(x.min() for x in chances)),
-    }
+    card |= {"smallest_chance": float(min(x.min() for x in chances))}
     return _publish(order.name, playing.episodes, config, card, folder)
 
 
@@ -293,11 +293,26 @@ def _check_name(name: str) -> None:
         raise ConfigError("name", error.problem) from None
 
 
-def _is_there(name: str) -> bool:
-    """Whether the dataset exists, and then says so."""
+def _is_there(name: str, card: dict[str, Any]) -> bool:
+    """Whether the same request has made the dataset already, and then says so.
+
+    Args:
+        name: of the dataset.
+        card: what its card would say of the request.
+
+    Raises:
+        ConfigError: the name is that of another dataset.
+    """
     if name not in local_ids():
         return False
     found = open_dataset(name)
+    there = found.card
+    same = there.get("description") == card["description"]
+    if not same or sorted(there.get("words", ())) != sorted(card["words"]):
+        what = there.get("description") or "by something else than privrl-collect"
+        raise ConfigError(
+            "name", f"{name} is there, made with another request ({what}); give another name="
+        )
     print(f"skipped  {name} is there: {found.episodes} episodes; another name=, or delete it")
     return True
 
@@ -320,13 +335,21 @@ def collect(order: Order, root: Path) -> int:
             "record; policy=<name> plays its simulation",
         )
     folder = root / order.name.replace("/", "-")
-    if _is_there(order.name):
+    label = f"{configs[0].algo.name} {configs[0].env.label}"
+    card: dict[str, Any] = {
+        "description": f"every episode of {order.runs} training runs of {label}, {order.steps} steps each, "
+        "from the first to the last",
+        "algorithm_name": configs[0].algo.name,
+        "words": list(order.words),
+        "runs": order.runs,
+        "steps": order.steps,
+    }
+    if _is_there(order.name, card):
         return 0
     use_threads(configs[0].hardware.threads)
     _check_same(folder / "order.json", order)
     groups = [configs[i : i + order.together] for i in range(0, order.runs, order.together)]
     parts = [Part(folder / f"part{k:03d}", group) for k, group in enumerate(groups)]
-    label = f"{configs[0].algo.name} {configs[0].env.label}"
     print(f"collect {order.name}: {order.runs} runs of {order.steps} steps, {label}")
     print(f"  folder  {folder}", flush=True)
     progress = Progress(order.runs * order.steps, True, f"{label}, {len(groups[0])} runs together")
@@ -339,14 +362,6 @@ def collect(order: Order, root: Path) -> int:
                 before += len(part.configs) * order.steps
     finally:
         progress.close()
-    card = {
-        "description": f"every episode of {order.runs} training runs of {label}, {order.steps} steps each, "
-        "from the first to the last",
-        "algorithm_name": configs[0].algo.name,
-        "words": list(order.words),
-        "runs": order.runs,
-        "steps": order.steps,
-    }
     return _publish(
         order.name, lambda: (e for part in parts for e in part.episodes()), configs[0], card, folder
     )

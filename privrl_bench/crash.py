@@ -22,10 +22,14 @@ ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
 
 
-def guarded(main: Callable[[], int]) -> int:
+def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:
     """Run a command; whatever it raises becomes one line on stderr and an exit code.
 
     `SystemExit` passes. The traceback of anything but bad input goes to a file.
+
+    Args:
+        main: returns the exit code.
+        interrupted: what is said after Ctrl-C.
     """
     try:
         code = main()
@@ -35,7 +39,7 @@ def guarded(main: Callable[[], int]) -> int:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; rerun the same command to resume", file=sys.stderr)
+        print(f"interrupted; {interrupted}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `privrl-report DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

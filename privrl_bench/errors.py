@@ -51,4 +51,4 @@ def require_choice(key: str, value: str, allowed: Iterable[str]) -> None:
 def require(key: str, ok: bool, rule: str, value: object) -> None:
     """Raise `ConfigError` with the rule and the value unless `ok`."""
     if not ok:
-        raise ConfigError(key, f"must be {rule}, got {value}")
+        raise ConfigError(key, f"must be {rule}, got {'null' if value is None else value}")

@@ -30,6 +30,12 @@ from privrl_bench.errors import ConfigError, suggest
 CONFIG_NAME = "config"
 _KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
 OPTIONAL_GROUPS = ("tuned", "paper", "paper/column")
+# Keys that say which file a value is from: files set them, a command line must not.
+SET_BY_FILES = {
+    "env.name": "set by the env group; choose it with env=<name>",
+    "algo.name": "set by the algo group; choose it with algo=<name>",
+    "values_from": "set by the file that holds the values; choose one with tuned=<name> or paper=<name>",
+}
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 
@@ -179,7 +185,7 @@ def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> N
         raise no_such_key(key, base, groups)
     wanted = field_types(section).get(name)
     try:
-        OmegaConf.update(base, key, value, merge=True)
+        OmegaConf.update(base, key, value, merge=True, force_add=override.is_force_add())
     except OmegaConfBaseException as error:
         if dataclasses.is_dataclass(wanted):
             raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
@@ -193,16 +199,17 @@ def no_such_key(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> Config
         for prefix, section in sections(cfg)
         for name in field_types(section)
         if key.startswith("hydra") or not prefix.startswith("hydra")
+        if f"{prefix}{name}" not in SET_BY_FILES
     ]
     parent, _, name = key.rpartition(".")
     section = OmegaConf.select(cfg, parent) if parent else None
     if isinstance(section, DictConfig):
         if not field_types(section):
             return ConfigError(key, f"no such key; add it with +{key}=<value>")
-        beside = [f"{parent}.{n}" for n in field_types(section)]
+        beside = [n for n in names if n.rpartition(".")[0] == parent]
     else:
-        beside = [n for n in names if "." not in n]
-        names += groups
+        beside = [*(n for n in names if "." not in n), "tuned", "paper"]
+        names += [*groups, "tuned", "paper"]
     endings = {n.rpartition(".")[2]: n for n in reversed(names)}
     near = f" (did you mean {endings[name]}?)" if name in endings else suggest(key, names)
     return ConfigError(key, f"no such key{near}; allowed: {', '.join(beside)}")

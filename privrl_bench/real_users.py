@@ -44,7 +44,7 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
         raise ConfigError(
             "privacy.population",
             "Poisson sampling needs the number of people, at least "
-            f"privacy.users_per_round={privacy.users_per_round}, got None",
+            f"privacy.users_per_round={privacy.users_per_round}, got null",
         )
     if people < max(declared or 0, privacy.users_per_round):
         least = f"the {declared} users that {label} declares"

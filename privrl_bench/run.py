@@ -220,6 +220,15 @@ def _on_devices(told: dict[str, Any]) -> str:
     )
 
 
+def _count(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> _count(1, "round"), _count(8, "user")
+    ('1 round', '8 users')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     """Print what is about to happen, privacy first. In full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r)
@@ -231,8 +240,9 @@ def _announce(parts: Parts, r: int, rundir: RunDir) -> None:
     users = real_users.in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
-        f"  plan    {parts.rounds} rounds of {config.privacy.users_per_round} users x {parts.steps} "
-        f"steps = {parts.rounds * parts.round_steps} steps{'; ' + users if users else ''}"
+        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')} x "
+        f"{_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+        f"{'; ' + users if users else ''}"
     )
     if parts.data is not None:
         print(f"  data    {parts.data.describe()}")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.mistakes import CONFIG_NAME, parse
+from privrl_bench.mistakes import CONFIG_NAME, SET_BY_FILES, parse
 from privrl_bench.schema import TEXT_VERSIONS
 
 
@@ -42,27 +42,32 @@ def has_texts(env: str) -> bool:
 
 
 def settle(words: Iterable[str]) -> list[str]:
-    """The words that Hydra gets. Raises `ConfigError`: unreadable, or a key twice with different values.
+    """The words that Hydra gets.
+
+    Raises `ConfigError`: unreadable, a key twice with different values, or one that only files set.
 
     >>> settle(["env=hopper", "+paper=dppg", "total_steps=10"])
     ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
     """
     found = text_versions(plain_groups(words))
     check_repeated(found)
+    for key in explicit_keys(found) & set(SET_BY_FILES):
+        raise ConfigError(key, SET_BY_FILES[key])
     return explicit_length(found)
 
 
 def plain_groups(words: Iterable[str]) -> list[str]:
-    """`+paper=x` as `paper=x`, and `tuned=null` as `~tuned`.
+    """`+paper=x` as `paper=x`, `tuned=null` as `~tuned`, and `env.kwargs={...}` as `++env.kwargs={...}`.
 
     Both groups are in config.yaml's defaults. `paper` is null there, because its column depends on the
     environment; users add it with a plus, as any group that is off by default. Hydra removes an optional
-    group with `~` only.
+    group with `~` only. env.kwargs is the one mapping with free keys, which Hydra adds with pluses only.
 
     >>> plain_groups(["env=hopper", "+paper=dppg", "tuned=null"])
     ['env=hopper', 'paper=dppg', '~tuned']
     """
     found = [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
+    found = [re.sub(r"^\+?env\.kwargs=\{", "++env.kwargs={", word) for word in found]
     return ["~tuned" if word == "tuned=null" else word for word in found]
 
 

@@ -31,6 +31,7 @@ ALLOWED = {
     "identity": {"errors", "schema"},
     "crash": {"errors"},
     "ranges": {"errors"},
+    "writable": {"errors"},
     "presets": {"words"},
     "machine": {"errors", "schema"},
     "jit": set(),
@@ -59,7 +60,7 @@ ALLOWED = {
     },
     "rundir": {"crash", "errors", "identity", "schema"},
     "log": {"errors", "measure", "metrics", "schema"},
-    "report": {"crash", "envs", "errors", "measure", "metrics", "privacy", "schema"},
+    "report": {"crash", "envs", "errors", "measure", "metrics", "privacy", "schema", "writable"},
     "trivial": {"config", "envs", "evaluate", "nets", "report", "streams"},
     "reproduce": {
         "cli",
@@ -121,7 +122,7 @@ ALLOWED = {
             "schema",
             "session",
         ),
-        *("source", "text_rollout", "types", "values"),
+        *("source", "text_rollout", "types", "values", "writable"),
     },
     "collect": {
         *(

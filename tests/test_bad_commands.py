@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 
 from privrl_bench import cli, collect
 from privrl_bench.audit import cli as audit
+from privrl_bench.config import compose
+from privrl_bench.envs import making
 from privrl_bench.report import cli as report
 from privrl_bench.text import make
 
@@ -45,6 +48,18 @@ BAD = {
     "hydra.run.dir=/dev/null/x": "hydra.run.dir: cannot make the folder /dev/null/x: Not a directory",
     "hydra.run.dir=/proc/nope": "hydra.run.dir: cannot make the folder /proc/nope",
     "-m hydra.sweep.dir=/proc/nope seed=1,2": "hydra.sweep.dir: cannot make the folder /proc/nope",
+    "-m --cfg job": "--cfg: shows one run, and -m is a sweep",
+    "-m env=glob(h*)": "env: glob is not supported; write the names, env=a,b",
+    "-m seed=range(0)": "seed: range(0) is empty",
+    # what only files set
+    "env.name=hopper": "env.name: set by the env group; choose it with env=<name>",
+    "algo.name=ppo": "algo.name: set by the algo group; choose it with algo=<name>",
+    "values_from=mine": "values_from: set by the file that holds the values",
+    "-m env.name=hopper,cartpole": "env.name: set by the env group",
+    "privrl-audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
+    "privrl-collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
+    "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, "
+    "total_steps, rounds, seed, plan_only, resume, tuned, paper\n",
     # twice, or removed
     "algo=dppg algo=ppo": "algo: given twice, as algo=dppg and algo=ppo",
     "env=cartpole env=hopper": "env: given twice",
@@ -81,6 +96,8 @@ BAD = {
     "privacy.epsilon=-1": "privacy.epsilon: must be null or a finite number > 0",
     "privacy.users_per_round=1000000000000": "privacy.users_per_round: must be at most 10_000_000",
     "privacy=poisson privacy.population=99999999999999": "privacy.population: must be at most",
+    "privacy=poisson privacy.population=null": "privacy.population: Poisson sampling needs the number of people, "
+    "at least privacy.users_per_round=64, got null",
     "rounds=1000000000000000": "rounds: must be at most 1_000_000_000",
     "rounds=-5": "rounds: must be null or a whole number >= 1",
     "total_steps=1": "total_steps: one round takes 64 users x 64 steps = 4096, got 1",
@@ -119,6 +136,10 @@ BAD = {
     GYM + "Hopper-v3": "env.id: making Hopper-v3 raised ImportError",
     GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': there is no such package",
     GYM + "FrozenLake-v1 +env.kwargs.map_name=9x9": "env.id: making FrozenLake-v1 with env.kwargs=",
+    GYM
+    + "FrozenLake-v1 env.kwargs={nosuch:9}": "env.kwargs: FrozenLake-v1 cannot be made with {'nosuch'",
+    GYM + "CartPole-v1 env.kwargs=5": "env.kwargs: must be a mapping {name: value}, got 5",
+    GYM + "CartPole-v1 env.kwargs={foo:1} privacy.z=a": "privacy.z: must be a number",
     GYM + "FrozenLake-v1 +env.kwargs.nosuch=9": "env.kwargs: FrozenLake-v1 cannot be made with",
     "-m env=gym,dmc env.id=NoSuch-v0 env.domain=walker env.task=walk": "env.domain: is for dm_control",
     "env=dmc env.domain=walker env.task=wlk": "env.task: walker has no 'wlk' (did you mean walk?)",
@@ -139,6 +160,13 @@ BAD = {
     "privrl-audit leaks privacy.z=1 privacy.z=2": "privacy.z: given twice",
     "privrl-audit leaks tuned=nope": "tuned: no such choice 'nope'",
     "privrl-audit leaks --round=x": "argument --round: invalid int value",
+    "privrl-audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
+    "privrl-audit leaks --json=/nope/x.json": "--json: cannot write /nope/x.json: No such file or directory",
+    "privrl-audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
+    "privrl-audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
+    "privrl-audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
+    "privrl-report .": "DIR: no finished run below .",
+    "privrl-report . --out=/dev/null": "--out: cannot write /dev/null: Not a directory",
     "privrl-audit epsilon hardware.threads=100000": "hardware.threads: must be at most",
     "privrl-audit epsilon algo=dppg rounds=5 total_steps=60000": "total_steps: contradicts rounds",
     "privrl-report /nonexistent": "DIR: /nonexistent does not exist",
@@ -149,6 +177,8 @@ BAD = {
     "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
     "privrl-collect env=chain policy=uniform together=nan": "together: must be a whole number",
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
+    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must look like name-v0 or group/name-v0, of "
+    "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
     "privrl-text seed=1.5": "seed: must be a whole number",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
@@ -186,6 +216,7 @@ def test_a_bad_command_line_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))  # no datasets
     code = code_of(line)
     check(code, capsys.readouterr().err, BAD[line])
     assert not list(tmp_path.iterdir())
@@ -226,7 +257,16 @@ class Own(gym.Env):
         return [0.5] * 2, 0.0, False, False, {}
 
 
+class Clinic(Own):
+    metadata = {"users": 12}
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
 gym.register("Own-v0", entry_point=Own, max_episode_steps=4)
+gym.register("Endless-v0", entry_point=Own)
+gym.register("Clinic-v0", entry_point=Clinic, max_episode_steps=4)
 """
 
 OWN = {
@@ -241,21 +281,69 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("broken", OWN)
-def test_an_environment_that_cannot_be_used(
-    broken: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def own_pkg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is in the folder of the command."""
     (tmp_path / "own_pkg.py").write_text(PACKAGE)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_pkg", raising=False)
+
+
+@pytest.mark.parametrize("broken", OWN)
+@pytest.mark.usefixtures("own_pkg")
+def test_an_environment_that_cannot_be_used(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = code_of(f"{GYM}own_pkg:Own-v0 +env.kwargs.broken={broken}")
     check(code, capsys.readouterr().err, OWN[broken])
     assert [path.name for path in tmp_path.iterdir()] == ["own_pkg.py"]
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_no_time_limit_names_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"{GYM}own_pkg:Endless-v0")
+    check(
+        code, capsys.readouterr().err, "env.max_episode_steps: own_pkg:Endless-v0 has no time limit"
+    )
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Clinic-v0")
+    check(code, capsys.readouterr().err, "env: own_pkg:Clinic-v0 declares 12 users, whom an attack")
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_a_warning_of_making_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "_SHOWN", set())
+    spec = compose(["env=gym", "env.id=own_pkg:Clinic-v0"]).env
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            making.make_env(spec).close()
+    assert len([one for one in told if "render" in str(one.message)]) == 1
+
+
+def test_a_tiny_epsilon_warns_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # an error would be exit code 1
+        assert code_of("privacy.epsilon=0.0001 plan_only=true log=none") == 2
+
+
+def test_an_interrupted_audit_does_not_promise_to_resume(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privrl_bench.audit.leaks.main", stop)
+    assert code_of("privrl-audit leaks") == 130
+    assert (
+        capsys.readouterr().err == "interrupted; nothing was kept; the same command starts anew\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privrl_bench import collect as command
 from privrl_bench.collect import configs_of, main, parse
-from privrl_bench.data.minari_io import local_ids, open_dataset
+from privrl_bench.data.minari_io import local_ids, open_dataset, write_minari
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError
@@ -232,6 +232,17 @@ def test_pendulum_end_to_end(tmp_path, capsys) -> None:
     capsys.readouterr()
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("skipped  own/small-v0 is there: 6 episodes")
+    for other in (["steps=600"], ["seed=5"]):
+        assert main([word for word in words if word[:5] != other[0][:5]] + other) == 2
+        assert capsys.readouterr().err.startswith(
+            "error: name: own/small-v0 is there, made with another"
+        )
+    spaces = env.observation_space, env.action_space
+    write_minari("my/users-v0", iter(episodes), "Pendulum-v1", *spaces, {})
+    assert main(["env=pendulum", "runs=3", "steps=400", "name=my/users-v0"]) == 2
+    problem = "made with another request (by something else than privrl-collect)"
+    assert problem in capsys.readouterr().err
+    assert len(everything("my/users-v0")) == 6
 
 
 def test_dm_control_end_to_end() -> None:

@@ -403,3 +403,9 @@ def test_an_algorithms_settings_may_be_in_its_own_module(monkeypatch: pytest.Mon
         config.algo_schema("mine")
     module.CONFIG = DppgConfig  # type: ignore[attr-defined]
     assert config.algo_schema("mine") is DppgConfig
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+def test_a_mapping_of_kwargs_is_taken_as_one_word(plus):
+    run = config.compose(["env=gym", "env.id=FrozenLake-v1", f"{plus}env.kwargs={{map_name: 8x8}}"])
+    assert run.env.kwargs == {"map_name": "8x8"}

@@ -171,8 +171,10 @@ def test_a_dataset_with_chances(tmp_path, capsys):
     assert np.array_equal(first.infos["behaviour_probabilities"][1:], played[0].chances)
     shown = capsys.readouterr()
     assert "4 of 10 episodes" in shown.err
-    assert main([*WORDS, "name=own/car-v0"]) == 0
+    assert main([*WORDS, "seed=5", "name=own/car-v0"]) == 0
     assert capsys.readouterr().out.startswith("skipped  own/car-v0 is there: 10 episodes")
+    assert main([*WORDS, "name=own/car-v0"]) == 2
+    assert capsys.readouterr().err.startswith("error: name: own/car-v0 is there, made with another")
 
 
 def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):

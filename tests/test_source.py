@@ -205,7 +205,7 @@ def test_fewer_users_and_another_share(sets) -> None:
     [
         (["env.max_episode_steps=39"], r"^data\.id: .* episode of 40 steps; .* allows 39"),
         (["env=cartpole_balance"], r"^data\.id: .* has 3 observations .* has 5"),
-        (["env=cartpole", "algo.name=primorl"], r"^(data\.id|env): "),
+        (["env=cartpole"], r"^(data\.id|env): "),
         (["data.id=null"], r"^data\.id: algo=primorl learns from a dataset"),
         (["data.id=pendulum/randon-v0"], r"^data\.id: no dataset .*pendulum/random-v0"),
         (["privacy.population=53"], r"^privacy\.population: must be at least the 54 private"),

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
     words = list(sys.argv[1:] if argv is None else argv)
-    sys.exit(guarded(lambda: _main(words)))
+    sys.exit(guarded(lambda: _main(words), "nothing was kept; the same command starts anew"))
 
 
 def _main(words: list[str]) -> int:

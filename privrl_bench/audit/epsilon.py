@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from privrl_bench.assemble import assemble
+from privrl_bench.assemble import assemble, env_spec
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.config import compose
@@ -27,6 +27,7 @@ from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.mistakes import parse
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.schema import RunConfig
+from privrl_bench.writable import check_folder
 
 ATTACKS = ("canary", "one-run", "end-to-end")
 
@@ -89,18 +90,14 @@ def main(argv: list[str]) -> int:
     claimed = compose(words)
     check_hardware(claimed)
     refuse_unauditable(claimed)
+    folder = Path(args.folder) if args.folder else default_folder(claimed)
+    check_folder("--folder", folder)
+    _refuse_declared_users(claimed)
     use_threads(claimed.hardware.threads)
     given = {override.key_or_group for override in parse(words)}
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
-    folder = Path(args.folder) if args.folder else default_folder(claimed)
     parts = assemble([claimed], [None])
-    if parts.spec.users is not None:
-        raise ConfigError(
-            "env",
-            f"{claimed.env.label} declares {parts.spec.users} users, whom an attack would play; attack a "
-            "simulator, or see leaks",
-        )
     guarantee = parts.plan.guarantee(0)
     _announce(claimed, guarantee, args.confidence)
 
@@ -131,6 +128,17 @@ def main(argv: list[str]) -> int:
         print("nothing contradicts the claim")
     print(f"look at {folder / 'audit.png'} and {folder / 'audit.json'}", flush=True)
     return code
+
+
+def _refuse_declared_users(config: RunConfig) -> None:
+    """Raise `ConfigError`; before sizes are changed, which would meet the bound on rounds first."""
+    users = env_spec(config.env).users
+    if users is not None:
+        raise ConfigError(
+            "env",
+            f"{config.env.label} declares {users} users, whom an attack would play; attack a simulator, or "
+            "see leaks",
+        )
 
 
 # --- words on the command line

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from privrl_bench.assemble import NOT_PRIVATE, Parts
+from privrl_bench.assemble import NOT_PRIVATE, Parts, assemble
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.leak_report import LeakReport
 from privrl_bench.audit.people import CRAFTED, NULL
@@ -31,6 +31,7 @@ from privrl_bench.review import outside, write
 from privrl_bench.schema import RunConfig
 from privrl_bench.session import Session
 from privrl_bench.text_rollout import TextRollout
+from privrl_bench.writable import check_file
 
 USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
 
@@ -50,7 +51,7 @@ they are given; the output says which. When an algorithm from outside the packag
 in outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
 
   --config-dir DIR  a folder with more YAML files, as for privrl-bench
-  --round I         the user's round, from 0 (default 1)
+  --round I         the user's round, from 0 (default 1), within the plan
   --user U          the user in it, from 0 (default 0)
   --json FILE       write the report as JSON, too
 
@@ -230,6 +231,18 @@ def _not_covered(parts: Parts, session: Session, compiled: bool, late: bool) -> 
     return tuple(lines)
 
 
+def _round(config: RunConfig, asked: int | None) -> int:
+    """The user's round. Raises ConfigError for one that the configuration, at its own size, does not have."""
+    if asked is None:
+        return 1
+    rounds = assemble([config], [None]).rounds
+    if asked >= rounds:
+        raise ConfigError(
+            "--round", f"the plan has {rounds} rounds, so the last is {rounds - 1}, got {asked}"
+        )
+    return asked
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong as a `ConfigError`."""
 
@@ -245,7 +258,7 @@ def main(argv: list[str]) -> int:
     """
     parser = _Parser(prog="privrl-audit leaks", add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--round", type=int, default=1)
+    parser.add_argument("--round", type=int)
     parser.add_argument("--user", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--config-dir")
@@ -255,10 +268,13 @@ def main(argv: list[str]) -> int:
         print(USAGE)
         return 0
     for flag in ("round", "user"):
-        if getattr(args, flag) < 0:
+        if (getattr(args, flag) or 0) < 0:
             raise ConfigError(f"--{flag}", f"must be >= 0, got {getattr(args, flag)}")
+    if args.json is not None:
+        check_file("--json", args.json)
     config = compose(args.overrides, args.config_dir)
     check_hardware(config)
+    args.round = _round(config, args.round)
     use_threads(config.hardware.threads)
     given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
     small, cuts = shrink(

@@ -137,7 +137,9 @@ def check_id(dataset_id: str) -> str | None:
         return parse_dataset_id(dataset_id)[0]
     except (ValueError, TypeError):  # Minari's TypeError: no version
         raise ConfigError(
-            "data.id", f"must look like name-v0 or group/name-v0, got {dataset_id!r}"
+            "data.id",
+            "must look like name-v0 or group/name-v0, of letters, digits, _ and -, a group of at least two, "
+            f"got {dataset_id!r}",
         ) from None
 
 

@@ -14,6 +14,7 @@ from privrl_bench.envs.slots import tame_mujoco
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.schema import EnvConfig
 
+_SHOWN: set[tuple[type[Warning], str]] = set()
 _NEAR = 0.8  # how similar an id must be to be suggested; short ids of other tasks look alike
 
 
@@ -167,9 +168,14 @@ def _made(config: EnvConfig, name: str) -> Any:
 
 
 def _warning_afterwards(make: Callable[[], Any]) -> Any:
+    """Each warning is shown once in a process, however many environments are made."""
     with warnings.catch_warnings(record=True) as told:
         made = make()
     for warning in told:
+        kind = (warning.category, str(warning.message))
+        if kind in _SHOWN:
+            continue
+        _SHOWN.add(kind)
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return made
 

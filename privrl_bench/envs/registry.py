@@ -29,7 +29,7 @@ def _limit(config: EnvConfig, env: Any) -> int:
         return math.ceil(steps)
     raise ConfigError(
         "env.max_episode_steps",
-        f"{config.name} has no time limit of its own; set a public one, e.g. 1000",
+        f"{config.label} has no time limit of its own; set a public one, e.g. 1000",
     )
 
 

@@ -142,6 +142,7 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
 def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     """Composed Gaussians are one Gaussian with mu^2 = sum mu_i^2 (Dong, Roth and Su 2022)."""
     import dp_accounting
+    import numpy as np
 
     adjacency = counts[0][0].adjacency
     if adjacency not in ("zero_out", "replace_one", "any_two"):
@@ -154,7 +155,10 @@ def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     if mu > _LARGE_MU:
         # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), its first term; the search loses digits up here.
         return mu * (mu / 2.0 - NormalDist().inv_cdf(delta))
-    return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
+    with np.errstate(
+        divide="ignore"
+    ):  # log of 0 where a delta is 0 to rounding: it means -inf there
+        return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
 
 
 def _poisson(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:

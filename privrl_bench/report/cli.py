@@ -28,13 +28,14 @@ from privrl_bench.report.tables import (
     summarise,
     write_tables,
 )
+from privrl_bench.writable import check_folder
 
 _FEWEST = 3  # seeds of a group for statistics over them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table and write a report. Returns 1 when there is nothing, 2 for a wrong word."""
-    return guarded(lambda: _main(arguments))
+    """Print the table and write a report. Returns 0; 2 for a wrong word, or folders without a finished run."""
+    return guarded(lambda: _main(arguments), "rerun the same command")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,17 +56,14 @@ def _main(arguments: Sequence[str] | None) -> int:
         if not folder.is_dir():
             there = "is a file" if folder.exists() else "does not exist"
             raise ConfigError("DIR", f"{folder} {there}; give a folder with run folders")
+    out = options.out or options.folders[0] / "report"
+    check_folder("--out", out)
     runs = [run for folder in options.folders for run in load_runs(folder)]
     for line in left_out(runs):
         print(f"not counted or incomplete: {line}", file=sys.stderr)
     if not usable(runs):
-        print(f"no finished run below {', '.join(map(str, options.folders))}", file=sys.stderr)
-        return 1
-    out = options.out or options.folders[0] / "report"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("--out", f"cannot make the folder {out}: {error.strerror}") from None
+        raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
+    out.mkdir(parents=True, exist_ok=True)
     print(markdown(summarise(runs)))
     page = write_report(runs, out, " ".join(map(str, options.folders)))
     print(f"look at {page}", file=sys.stderr)

@@ -101,7 +101,7 @@ def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
     assert "http" not in re.sub(r"data:image/png;base64,[^']*", "", page)  # nothing is fetched
     assert page.count("data:image/png") >= 2
     (tmp_path / "empty").mkdir()
-    assert main([str(tmp_path / "empty")]) == 1
+    assert main([str(tmp_path / "empty")]) == 2
     assert main([str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
 

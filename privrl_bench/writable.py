@@ -1,0 +1,41 @@
+"""Whether a result can be written where it was asked for, found out before the work that it takes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from privrl_bench.errors import ConfigError
+
+
+def check_folder(key: str, folder: Path) -> None:
+    """Raise `ConfigError` unless files can be written into `folder`, which may not exist yet; makes nothing."""
+    there = folder
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    _try(
+        key,
+        there,
+        f"cannot make the folder {folder}" if there != folder else f"cannot write {folder}",
+    )
+
+
+def check_file(key: str, path: Path) -> None:
+    """Raise `ConfigError` unless `path` can be written; its folder has to exist."""
+    if path.is_dir():
+        raise ConfigError(key, f"{path} is a folder; give a file")
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise ConfigError(key, f"cannot write {path}: Permission denied")
+        return
+    _try(key, path.parent, f"cannot write {path}")
+
+
+def _try(key: str, folder: Path, problem: str) -> None:
+    """A nameless file in an existing folder: permissions alone say nothing of /proc or a read-only disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(key, f"{problem}: {error.strerror}") from None
