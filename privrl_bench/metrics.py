@@ -2,8 +2,8 @@
 
 `public`: computed from the configuration or the clock. `released`: computed from released parameters
 alone, on simulated evaluation episodes that are nobody's data. `private`: computed from users' data
-without noise, or from how long they took; kept in the run folder for the researcher, never sent to W&B,
-never part of a release.
+without noise, or from how long they took; kept in the run folder for the researcher, never sent to W&B (which
+records times of its own), never part of a release.
 """
 
 from __future__ import annotations

@@ -35,8 +35,20 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
             "use a simulator, or a dataset of them (data.id)",
         )
-    if privacy.sampling == "fixed" and declared is not None and privacy.population is None:
-        return [replace(c, privacy=replace(c.privacy, population=declared)) for c in configs]
+    if declared is not None and privacy.mechanism == "local" and privacy.noise == "seeded":
+        raise ConfigError(
+            "privacy.noise",
+            f"{label} declares {declared} users, whose devices would draw the same noise again in a repeated "
+            "round; use secure",
+        )
+    if privacy.sampling == "fixed" and declared is not None:
+        if (privacy.population or declared) < declared:
+            raise ConfigError(
+                "privacy.population",
+                f"must be at least the {declared} users that {label} declares, got {privacy.population}",
+            )
+        known = privacy.population or declared
+        return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
     if privacy.sampling != "poisson" or config.algo.keeps:
         return configs
     people = privacy.population or declared

@@ -7,15 +7,16 @@ and one version of this package.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import sys
 import sysconfig
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from privrl_bench.algos import algorithm
@@ -112,9 +113,7 @@ def _source_digest(config: RunConfig) -> str | None:
     """
     kind = algorithm(config.algo.name)
     names = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
-    files = {}
-    for module in _with_imports(sys.modules[name] for name in names if name in sys.modules):
-        files[module.__name__] = Path(str(module.__file__))
+    files = _with_imports(names)
     top = sys.modules.get(kind.__module__.partition(".")[0])
     if top is not None and top.__name__ != _OURS:
         for folder in map(Path, getattr(top, "__path__", ())):
@@ -128,31 +127,42 @@ def _source_digest(config: RunConfig) -> str | None:
     return total.hexdigest()
 
 
-def _with_imports(modules: Iterable[ModuleType]) -> list[ModuleType]:
-    """These modules and all that they name, in turn; without installed packages and this one."""
-    found: dict[str, ModuleType] = {}
-    waiting = list(modules)
+def _with_imports(names: Iterable[str]) -> dict[str, Path]:
+    """Source files of these modules and of all that they import, wherever the import stands; name -> file.
+
+    Installed packages and this one are left out. Not seen: imports by a computed name, and files of data.
+    """
+    files: dict[str, Path] = {}
+    waiting = list(names)
     while waiting:
-        module = waiting.pop()
-        if module.__name__ in found or not _is_local(module):
+        name = waiting.pop()
+        file = None if name in files else _local_file(name)
+        if file is None:
             continue
-        found[module.__name__] = module
-        for value in list(vars(module).values()):
-            home = value if isinstance(value, ModuleType) else None
-            name = getattr(value, "__module__", None)
-            home = sys.modules.get(name) if home is None and isinstance(name, str) else home
-            if home is not None:
-                waiting.append(home)
-    return list(found.values())
+        files[name] = file
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                waiting += [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                home = "." * node.level + (node.module or "")
+                home = importlib.util.resolve_name(home, package) if node.level else home
+                waiting += [home, *(f"{home}.{one.name}" for one in node.names)]
+    return files
 
 
-def _is_local(module: ModuleType) -> bool:
-    """Whether a module's file is neither installed nor of this package."""
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__.partition(".")[0] == _OURS:
-        return False
-    path = Path(file).resolve()
-    return not any(path.is_relative_to(folder) for folder in _INSTALLED)
+def _local_file(name: str) -> Path | None:
+    """The source of a module that is neither installed nor of this package; None: there is none."""
+    if name.partition(".")[0] in _STANDARD:
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):  # not a module, or one made by hand
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    path = Path(spec.origin).resolve()
+    return None if any(path.is_relative_to(folder) for folder in _INSTALLED) else path
 
 
 def _version() -> str:

@@ -153,7 +153,9 @@ class RunDir:
 
     def move_aside(self) -> Path | None:
         """Rename a folder that holds a run to the first free `<name>.old<n>`; nothing is deleted."""
-        if not self.status():
+        if not any(
+            (self / name).exists() for name in ("status.json", "ledger.jsonl", "config.yaml")
+        ):
             return None
         number = 1
         while (target := self.path.with_name(f"{self.path.name}.old{number}")).exists():

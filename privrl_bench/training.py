@@ -148,11 +148,11 @@ class Training:
     def _what_failed(self, error: Exception) -> str:
         """What is said of a failure.
 
-        The message of an environment of real users may hold their data: it stays in error.txt, a private file.
+        Where users are real, a message may hold their data: it stays in error.txt, a private file.
         """
-        if self.parts.spec.users is None or not isinstance(error, EnvironmentFailure):
+        if self.parts.spec.users is None:
             return crash.describe(error)
-        return f"EnvironmentFailure: an environment failed; its message is in {crash.ERROR_FILE}"
+        return f"{type(error).__name__}: the message is in {crash.ERROR_FILE}, which is private"
 
     def _resume(self, saved: list[dict[str, Any] | None]) -> int:
         """Continue from checkpoints if there are any; returns the round."""

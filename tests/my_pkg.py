@@ -164,6 +164,18 @@ class SpecClinic(Clinic):
         super().__init__()
 
 
+class TalkingClinic(Clinic):
+    """Gives what it was told to say as the reward of user 2."""
+
+    def __init__(self, said=""):
+        super().__init__()
+        self._said = said
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, self._said if self._user == 2 else reward, *rest
+
+
 class OddClinic(Clinic):
     """`metadata["users"]` is whatever is asked for."""
 
@@ -190,6 +202,7 @@ class RealClinic(Clinic):
 
 for _name in ("Clinic", "DeafClinic", "OddClinic", "RealClinic"):
     gym.register(f"{_name}-v0", entry_point=globals()[_name], max_episode_steps=5)
+gym.register("TalkingClinic-v0", entry_point=TalkingClinic, max_episode_steps=5)
 gym.register("SpecClinic-v0", entry_point=SpecClinic, max_episode_steps=5, kwargs={"users": 12})
 gym.register("Broken-v0", entry_point=Broken, max_episode_steps=20)
 gym.register("MyEnv-v0", entry_point=MyEnv, max_episode_steps=20)

@@ -266,7 +266,7 @@ class Clinic(Own):
 
 gym.register("Own-v0", entry_point=Own, max_episode_steps=4)
 gym.register("Endless-v0", entry_point=Own)
-gym.register("Clinic-v0", entry_point=Clinic, max_episode_steps=4)
+gym.register("Ward-v0", entry_point=Clinic, max_episode_steps=4)
 """
 
 OWN = {
@@ -311,14 +311,14 @@ def test_no_time_limit_names_the_environment(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("own_pkg")
 def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFixture[str]) -> None:
-    code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Clinic-v0")
-    check(code, capsys.readouterr().err, "env: own_pkg:Clinic-v0 declares 12 users, whom an attack")
+    code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Ward-v0")
+    check(code, capsys.readouterr().err, "env: own_pkg:Ward-v0 declares 12 users, whom an attack")
 
 
 @pytest.mark.usefixtures("own_pkg")
 def test_a_warning_of_making_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "_SHOWN", set())
-    spec = compose(["env=gym", "env.id=own_pkg:Clinic-v0"]).env
+    spec = compose(["env=gym", "env.id=own_pkg:Ward-v0"]).env
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(3):

@@ -31,6 +31,12 @@ def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...
                 pipe.send((getattr(made, name)(*arguments), ""))
             except EnvironmentFailure as error:
                 pipe.send((None, str(error)))
+            except (
+                Exception,
+                SystemExit,
+                KeyboardInterrupt,
+            ) as error:  # its traceback may hold users' data
+                pipe.send((None, f"{name} raised {type(error).__name__}: {error}"))
     except (EOFError, OSError):
         pass  # the parent is gone
     finally:

@@ -77,7 +77,7 @@ class LoopSlots:
             told = {} if users is None else {"options": reset_options(users[row])}
             try:
                 obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **told)[0]).reshape(-1)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise _failure("reset", error) from error
         return obs
 
@@ -97,9 +97,9 @@ class LoopSlots:
             try:
                 result = self._envs[slot].step(action)
                 obs[row] = np.asarray(result[0]).reshape(-1)
-            except Exception as error:
+                rewards[row], terminated[row], truncated[row] = result[1], result[2], result[3]
+            except (Exception, SystemExit) as error:
                 raise _failure("step", error) from error
-            rewards[row], terminated[row], truncated[row] = result[1], result[2], result[3]
         return StepResult(obs, rewards, terminated, truncated)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class LoopSlots:
             env.close()
 
 
-def _failure(call: str, error: Exception) -> EnvironmentFailure:
+def _failure(call: str, error: BaseException) -> EnvironmentFailure:
     return EnvironmentFailure(f"the environment's {call} raised {type(error).__name__}: {error}")
 
 

@@ -132,6 +132,8 @@ class PrivacyPlan:
             raise PrivacyError("replicas may differ in z only")
         if configs[0].mechanism == "per_transition" and unit.draw is None:
             raise PrivacyError("noise on transitions needs a unit that says how they are drawn")
+        if configs[0].mechanism in ("tree", "imitated_tree") and unit.participation != 1:
+            raise PrivacyError("sums over rounds are analysed for units that are in one round only")
         if len({block.name for block in blocks}) != len(blocks):
             raise ValueError("block names must differ")
         if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):

@@ -132,11 +132,15 @@ LEAK = """
 def test_an_edit_of_a_module_that_the_algorithm_imports_needs_a_new_review(outsider):
     """Found by an audit: only the algorithm's own package was part of the record."""
     words, conf = outsider
-    Path("beside.py").write_text("def step(x):\n    return x\n")
-    Path("some_pkg/mine.py").write_text("from beside import step\n" + SOURCE)
-    first = review.subject(compose(words, conf))
-    Path("beside.py").write_text("def step(x):\n    return 2 * x\n")
-    assert review.subject(compose(words, conf)) != first
+    Path("beside.py").write_text("SCALE = 1\n")
+    Path("later.py").write_text("STEP = 1\n")
+    late = "def late():\n    import later\n    return later.STEP\n"
+    Path("some_pkg/mine.py").write_text(f"from beside import SCALE\n{late}{SOURCE}")
+    seen = [review.subject(compose(words, conf))]
+    for file, text in (("beside.py", "SCALE = 2\n"), ("later.py", "STEP = 2\n")):
+        Path(file).write_text(text)
+        seen.append(review.subject(compose(words, conf)))
+        assert seen[-1] not in seen[:-1]
     sys.modules.pop("beside", None)
 
 

@@ -347,3 +347,13 @@ def test_a_repeated_seeded_round_is_in_the_notes():
     assert "attempts" not in plan.guarantee(0, 1).notes
     plan.ledgers[0].again(0)
     assert "attempts" in plan.guarantee(0, 1).notes
+
+
+def test_sums_over_rounds_are_for_units_that_are_in_one_round():
+    """Found by an audit: a node that holds j rows of one unit moves by j clips, and was charged one by one."""
+    config = PrivacyConfig(mechanism="tree", z=20.0, users_per_round=1)
+    for unit in (Unit("several rounds", 8), Unit("all rounds", None)):
+        with pytest.raises(PrivacyError, match="one round only"):
+            PrivacyPlan(
+                [config], (Block("a", 1, 1.0),), unit, 64, [SeededNoise(0, 1)], [Ledger(None)]
+            )
