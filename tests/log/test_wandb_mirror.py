@@ -90,8 +90,10 @@ def run_alone(folder, home, mode, **environment):
     """A mirror in a process with an empty home; returns (mode it ended in, stderr, seconds)."""
     code = (
         "from pathlib import Path\n"
+        "from privrl_bench.log import wandb_mirror\n"
         "from privrl_bench.log.wandb_mirror import WandbMirror\n"
         "from privrl_bench.schema import LogConfig\n"
+        "wandb_mirror.INIT_TIMEOUT_S = 4.0\n"  # 20 for users; an absent server is absent sooner
         f"m = WandbMirror(LogConfig(wandb={mode!r}), Path({str(folder)!r}), 'n', 'g', {{}}, {{}})\n"
         f"m.log({json.dumps(ROW)}); print(m.mode); m.finish({{'status': 'done'}})"
     )
