@@ -237,7 +237,7 @@ def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
     if int(privacy.population or 0) > users:
         number = f"the dataset's number of private users, {users}, is taken as public, too"
     one = "has no data" if privacy.adjacency == "zero_out" else "has other data"
-    return f"one private user {one}, and everybody keeps their place; {number}"
+    return f"one private user {one}, and all users keep their places; {number}"
 
 
 def assemble(

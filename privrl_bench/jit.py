@@ -54,7 +54,7 @@ def exact_part(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_of_compiling(say: Callable[[str], None] | None) -> None:
-    """Call `say` with one line when this process has to compile, the first time only; None: tell nobody."""
+    """Call `say` with one line when this process has to compile, the first time only; None: no line."""
     global _say
     _say = say
 

@@ -5,7 +5,7 @@ once in a run, in the public order of places. What a user leaves is a `TextBatch
 absent: not valid, and leaves nothing.
 
 A user's answer and score depend on their prompt, their own random numbers and the policy: prompts are padded
-to a public width, nobody is grouped with anybody by length, and an absent user is computed as the others are.
+to a public width, no user is grouped with others by length, and an absent user is computed as the others are.
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ def assert_close(folder: Path, other: Path) -> None:
         for name, value in row.items():
             expected = same[name]
             if expected is not None:
-                # The share of variance divides by what a small variance is, and rounding is seen tenfold.
-                rel = 1e-3 if name == "train/critic_error" else 1e-4
-                expected = pytest.approx(expected, rel=rel, abs=1e-5)
+                expected = pytest.approx(expected, rel=1e-4, abs=1e-5)
             assert value == expected, name
 
 
@@ -160,14 +158,16 @@ def test_groups_are_split_evenly() -> None:
 
 
 def test_a_sweep_leaves_what_lone_runs_leave(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("-m", "privacy.z=1,3", "seed=0,1", *TINY) == 0
+    # Sixteen steps leave the critic's regression ill-conditioned; a larger ridge does not amplify rounding.
+    words = (*TINY, "algo.critic_ridge=1")
+    assert code_of("-m", "privacy.z=1,3", "seed=0,1", *words) == 0
     out = capsys.readouterr().out
     assert "4 jobs, up to 4 train together in one of 1 groups" in out
     table = [line.split()[0] for line in out.splitlines() if line.startswith("outputs/")]
     assert [name[-1] for name in table] == ["0", "1", "0", "1"]  # in the order of the jobs
     Path("outputs").rename("sweep")
     for z, seed, name in ((1, 0, table[0]), (3, 1, table[3])):
-        assert code_of(f"privacy.z={z}", f"seed={seed}", *TINY) == 0
+        assert code_of(f"privacy.z={z}", f"seed={seed}", *words) == 0
         alone, together = Path(name), Path("sweep", *Path(name).parts[1:])
         assert {p.name for p in alone.iterdir()} == {p.name for p in together.iterdir()}
         assert_close(together, alone)

@@ -248,7 +248,7 @@ def poisson(z: float, q: float) -> Pair:
 def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, float]:
     """A release whose cohort was cut at `cap`, and the chance of that (dp-accounting's note on truncation).
 
-    Somebody else has the person's place where they do not exist: two rows, two clips apart.
+    Another user has the user's place where they do not exist: two rows, two clips apart.
     """
     share = float(stats.binom.sf(cap - 1, population - 1, q))
     joins = 0.0

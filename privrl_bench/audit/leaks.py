@@ -1,7 +1,7 @@
 """`privrl-audit leaks`: what one user changes later although everybody sees the same released values.
 
-Two worlds run the real training code with the same seed. In some rounds, one user of the second world is
-somebody else. From then on both get the same released values, so everything that later rounds compute, and
+Two worlds run the real training code with the same seed. In some rounds, one user of the second world is replaced by
+another user. From then on both get the same released values, so everything that later rounds compute, and
 everything that may leave the run, must be the same, bit for bit; a difference is a path around the gate. It
 must be a declared caveat.
 """
@@ -38,7 +38,7 @@ USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
   privrl-audit leaks [group=choice ...] [key=value ...] [--config-dir DIR] [--round I] [--user U] [--json FILE]
 
 Runs the real training code in two worlds that differ in one user: once the user contributes nothing (null),
-once the user is somebody else with extreme data (crafted). Both worlds get the same released values. Everything
+once the user is another one with extreme data (crafted). Both worlds get the same released values. Everything
 that later rounds compute is then compared, and what may leave the run: released metrics, policy.pt, exported
 files, evaluation. What differs went around the gate and must be a caveat of the configuration. The test
 compares the first rounds, the last planned ones, and late ones around multiples of every period up to 100 and

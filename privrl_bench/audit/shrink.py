@@ -71,7 +71,7 @@ def shrink(
             cuts.append(f"total_steps {config.total_steps} -> {need}")
             config = replace(config, total_steps=need)
         return config, cuts
-    if config.algo.keeps:  # few people, so that she joins soon
+    if config.algo.keeps:  # few users, so that the user joins soon
         config = cut(config, "algo", act_every=1, new_users=user + 1)
         coming = config.algo.people(config.rounds or rounds)
         config = cut(config, "privacy", users_per_round=coming - 1, population=coming)

@@ -1,4 +1,4 @@
-"""Where somebody else is put in the user's place, by what a run's users come from."""
+"""Where another user is put in the user's place, by what a run's users come from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plays_compiled(rollout: Any) -> bool:
 
 
 def substitutes(session: Session, visit: Visit, person: str) -> list[Any]:
-    """What puts somebody else in the user's place while its `present` is set.
+    """What puts another user in the user's place while its `present` is set.
 
     Args:
         session: not stepped yet; its rollout is changed.

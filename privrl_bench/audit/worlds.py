@@ -11,7 +11,7 @@ must not differ at all.
 With local noise what is released is what the user's device shows: the user has other observations (and rewards,
 if noised), and the device shows what the model's did. Then not even the user's own row may differ.
 Where users keep what they did (`people.py`), the user is one who comes in the first round that differs, and is
-somebody else in every round that they join from then on.
+another user in every round that they join from then on.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class World:
         """One round, and what it leaves for later ones."""
         self._index = self.session.round
         self._shown = []
-        once = isinstance(self.session.rollout, People)  # who comes later is somebody else
+        once = isinstance(self.session.rollout, People)  # who comes later is another user
         here = self._index == self._visit.first if once else self._here
         for substitute in self._substitutes:
             substitute.present = here and bool(self._person)

@@ -15,7 +15,7 @@ class Places:
         declared: number of users that the environment declares; None: it declares none.
 
     Attributes:
-        numbers: [R, U] who is there: a declared user, -1: nobody; simulated users have their slot's number.
+        numbers: [R, U] who is there: a declared user, -1: no user; simulated users have their slot's number.
         real: whether they are declared users.
     """
 
@@ -26,12 +26,12 @@ class Places:
         self._declared = declared
 
     def simulate(self, cohort: list[int]) -> np.ndarray:
-        """Simulated users in the first slots of every replica: [R, U] bool, where somebody is."""
+        """Simulated users in the first slots of every replica: [R, U] bool, where a user is."""
         self.numbers, self.real = self._simulated.copy(), False
         return np.asarray(self._simulated < np.asarray(cohort)[:, None])
 
     def seat(self, members: list[np.ndarray]) -> np.ndarray:
-        """Declared users, by number: [R, U] bool, where somebody is; a number beyond them is absent."""
+        """Declared users, by number: [R, U] bool, where a user is; a number beyond them is absent."""
         self.numbers, self.real = np.full_like(self._simulated, -1), True
         for row, who in zip(self.numbers, members, strict=True):
             row[: len(who)] = who

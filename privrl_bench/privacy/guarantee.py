@@ -19,7 +19,7 @@ def weak_delta(delta: float, users: int, *, known: bool) -> tuple[bool, str] | N
     """What a guarantee must say of a large delta: (whether it is a caveat, why); None: nothing.
 
     To publish each user's data with chance delta is (0, delta)-DP. With delta > 1 / users that shows
-    somebody on average, whatever epsilon is. It is a caveat where the number of users is a declared bound,
+    one user on average, whatever epsilon is. It is a caveat where the number of users is a declared bound,
     and for every delta of 0.01 or more; else, where `users` is only how many the run meets, a note.
 
     >>> weak_delta(1e-5, 50_000, known=True), weak_delta(0.5, 10, known=False)[0]

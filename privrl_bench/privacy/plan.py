@@ -260,7 +260,7 @@ class PrivacyPlan:
 
         Drawn (`members`), or in cohorts of fixed size the next U, each of them in one round only.
 
-        Raises PrivacyError: see `members`; or there is nobody left for a cohort of fixed size.
+        Raises PrivacyError: see `members`; or no user is left for a cohort of fixed size.
         """
         if self.config.sampling != "fixed":
             return self.members(round_index, people)

@@ -2,7 +2,7 @@
 
 A review has a place, its number in the file. Where a place comes in a run depends on the seed and on how many
 places there are; a review itself decides only whether it is public, and what its prompt is. So one review
-moves nobody else: see `prompts_of`.
+moves no other: see `prompts_of`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def prompts_of(config: TextConfig, tokenizer: Any) -> tuple[list[list[int]], lis
     user, too, but the evaluation prompts, which are not protected, then have it.
 
     A file with one line less has another order, but no review in another part. To withdraw a review
-    and move nobody, leave its text empty.
+    and move no other, leave its text empty.
 
     Raises:
         ConfigError: see `reviews_of`; also when no review is long enough.
