@@ -1,7 +1,7 @@
 """`privrl-audit leaks`: what one user changes later although everybody sees the same released values.
 
-Two worlds run the real training code with the same seed. In some rounds, one user of the second world is replaced by
-another user. From then on both get the same released values, so everything that later rounds compute, and
+Two worlds run the real training code with the same seed. In some rounds another user takes the place of one in
+the second world. From then on both get the same released values, so everything that later rounds compute, and
 everything that may leave the run, must be the same, bit for bit; a difference is a path around the gate. It
 must be a declared caveat.
 """
