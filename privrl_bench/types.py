@@ -22,7 +22,7 @@ class EnvSpec:
         action_low, action_high: [A] bounds of the environment's box (continuous only).
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
         one_hot: observations are one-hot: one of `obs_dim` states; zeros are the end, if it is observed.
-        limit: public upper bound on the steps of one episode.
+        max_episode_steps: public upper bound on the steps of one episode.
         users: number of real users that the environment declares (docs/environments.md); None: its users are
             simulated.
     """
@@ -31,7 +31,7 @@ class EnvSpec:
     obs_dim: int
     discrete: bool
     actions: int
-    limit: int
+    max_episode_steps: int
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     stretch: bool = True
@@ -52,9 +52,9 @@ class UserBatch:
 
     `obs` and `next_obs` are [R, U, T, D] scaled observations before and after each step, `actions` [R, U, T, A]
     (or [R, U, T] choices; from a dataset as the environment takes them), `rewards` [R, U, T] scaled.
-    `terminated` and `ended` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
+    `terminated` and `done` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
     [R, U, T]: the step happened; the steps of a user come first. `valid` [R, U]: the user takes part and her
-    data are finite. `chances` [R, U, T]: probability of each action under the policy that chose it, 1 where no
+    data are finite. `behavior_probs` [R, U, T]: probability of each action under the policy that chose it, 1 where no
     step happened; None: not known. `numbers` [R, U]: which of the environment's declared users it is, -1 where
     there is none; None: the environment declares no users.
     """
@@ -64,11 +64,11 @@ class UserBatch:
     actions: Tensor
     rewards: Tensor
     terminated: Tensor
-    ended: Tensor
+    done: Tensor
     mask: Tensor
     valid: Tensor
     stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
-    chances: Tensor | None = None
+    behavior_probs: Tensor | None = None
     numbers: Tensor | None = None
 
 

@@ -16,14 +16,21 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.ensemble import Lesson, clipped, clipping, train
-from privrl_bench.nets.ensemble import Ensemble, Units
-from privrl_bench.nets.mlp import Mlp
+from privrl_bench.algorithms.model_based.local_ensemble import (
+    TrainingBatch,
+    clipped,
+    clipping,
+    train,
+)
+from privrl_bench.models.ensemble import Ensemble, Units
+from privrl_bench.models.mlp import Mlp
 
 TRAJECTORIES, STEPS, BATCH, BOUND = 30, 1000, 16, 1.0
 
 
-def loop(ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], lesson: Lesson) -> None:
+def loop(
+    ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], lesson: TrainingBatch
+) -> None:
     """One trajectory after the other, one member after the other."""
     clip = clipping(ensemble, "flat", BOUND)
     for user in range(len(data[0])):
@@ -58,7 +65,7 @@ def main() -> None:
     pieces = STEPS // BATCH
     order = torch.stack([torch.randperm(STEPS, generator=g) for _ in range(TRAJECTORIES)])
     order = order[:, : pieces * BATCH].reshape(1, TRAJECTORIES, pieces, BATCH)
-    lesson, clip = Lesson(order, 3e-2, 2.5e-5, False), clipping(ensemble, "flat", BOUND)
+    lesson, clip = TrainingBatch(order, 3e-2, 2.5e-5, False), clipping(ensemble, "flat", BOUND)
     whose = torch.zeros(TRAJECTORIES, dtype=torch.long)
     train(ensemble, start, whose, data, lesson, clip)  # compiles
     ours, theirs = [], []

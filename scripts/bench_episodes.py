@@ -16,14 +16,15 @@ from unittest import mock
 
 import torch
 
-from privrl_bench import evaluate, rollout
-from privrl_bench.config import compose
+from privrl_bench.collectors import simulated as rollout
+from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluate import Evaluator
-from privrl_bench.nets.dropout import DropoutPolicy
-from privrl_bench.rollout import Rollout
-from privrl_bench.streams import Streams
+from privrl_bench.evaluation import returns as evaluate
+from privrl_bench.evaluation.returns import Evaluator
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.dropout import DropoutPolicy
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
     policy = DropoutPolicy(spec, (128,), 0.5)
     streams = [Streams(seed) for seed in range(options.replicas)]
     actor = options.gain * torch.stack([policy.init(s.torch("init", 0)) for s in streams])
-    users = Rollout(config, spec, policy, streams, 1, spec.limit, 0.99)
+    users = SimulatedCollector(config, spec, policy, streams, 1, spec.max_episode_steps, 0.99)
     nobody = Evaluator(config, spec, policy, streams, 1, True)
     played: list[int] = []
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.assemble import assemble
-from privrl_bench.config import compose
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.noise import NoiseSource, noise_source
-from privrl_bench.session import Session
 
 
 def milliseconds(source: NoiseSource, sizes: list[int], index: int) -> float:
@@ -82,10 +82,10 @@ def bench(env: str, repeats: int, rounds: int, more: list[str]) -> dict[str, Any
     words = ["algo=dppg", f"env={env}", "privacy.noise=secure", "log=none", *more]
     config = compose([*words, "total_steps=1_000_000_000"])
     with tempfile.TemporaryDirectory() as folder:
-        parts = assemble([config], [Path(folder) / "ledger.jsonl"])
+        parts = build([config], [Path(folder) / "ledger.jsonl"])
         sizes = [block.size for block in parts.plan.blocks]
         result: dict[str, Any] = {"env": env, "parameters": sum(sizes), **draws(sizes, repeats)}
-        session = Session(parts)
+        session = Trainer(parts)
         session.step()  # warm up
         (source,) = parts.plan._noises
         timed = Timed(source)

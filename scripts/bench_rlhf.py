@@ -16,11 +16,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from privrl_bench.algos.dppg_text import DppgTextConfig
-from privrl_bench.algos.text_base import make_adapter
-from privrl_bench.algos.text_local import AnswerTrainer, Descent, Lessons
-from privrl_bench.config import compose
-from privrl_bench.text.extra import need
+from privrl_bench.algorithms.language.dppg_text import DppgTextConfig
+from privrl_bench.algorithms.language.fine_tuning import make_adapter
+from privrl_bench.algorithms.language.local_fine_tuning import (
+    AnswerTrainer,
+    Lessons,
+    LocalOptimizerConfig,
+)
+from privrl_bench.config.compose import compose
+from privrl_bench.models.language.extra import need
 
 SHAPES = {
     "small": {"vocab_size": 1000, "n_positions": 128, "n_embd": 64, "n_layer": 3, "n_head": 4},
@@ -80,13 +84,15 @@ def main() -> None:
     trainer = AnswerTrainer(model, adapter)
     vector = adapter.init(torch.Generator().manual_seed(1)).to(args.device)
     lessons = lessons_of(trainer, vector, args.users, SHAPES[args.shape].get("vocab_size", 50257))
-    descent = Descent(config.epochs, config.lr, 1.0, config.optimizer, config.ratio_clip)
+    descent = LocalOptimizerConfig(
+        config.epochs, config.lr, 1.0, config.optimizer, config.ratio_clip
+    )
 
-    def one_by_one() -> Tensor:
+    def sequential() -> Tensor:
         alone = (Lessons(*(x[u : u + 1] for x in lessons)) for u in range(args.users))
         return torch.cat([trainer(vector, one, descent) for one in alone])
 
-    slow, expected = timed(one_by_one, args.repeats, args.device)
+    slow, expected = timed(sequential, args.repeats, args.device)
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     fast, found = timed(lambda: trainer(vector, lessons, descent), args.repeats, args.device)

@@ -36,18 +36,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.algos.critics import PrivateCritic, SharedCritic
-from privrl_bench.algos.dppg import Dppg
-from privrl_bench.assemble import Parts, assemble
-from privrl_bench.config import compose
+from privrl_bench.algorithms.policy_gradient.critics import PrivateCritic, SharedCritic
+from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
-from privrl_bench.evaluate import Evaluations
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.rollout import Rollout
-from privrl_bench.rows import Rows
-from privrl_bench.run import run
-from privrl_bench.session import Session
-from privrl_bench.training import Training
+from privrl_bench.evaluation.returns import Evaluations
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.experiment import Experiment
+from privrl_bench.experiment.metric_writer import MetricWriter
+from privrl_bench.experiment.runner import run
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.privacy.gate import Gate
 
 FOREVER = "total_steps=1_000_000_000"
 SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")
@@ -59,7 +59,7 @@ SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=
 class BareLoop:
     """The environments of one run, stepped without a policy: Gymnasium's one by one, or our slots."""
 
-    def __init__(self, parts: Parts, *, ours: bool):
+    def __init__(self, parts: RunComponents, *, ours: bool):
         spec, count = parts.spec, parts.plan.slots
         self._count, self._ours = count, ours
         rng = np.random.default_rng(0)
@@ -102,8 +102,8 @@ class Rounds:
 
     def __init__(self, words: list[str], folder: Path, replicas: int = 1):
         runs = [compose([*words, "log=none", FOREVER, f"seed={r}"]) for r in range(replicas)]
-        self.parts = assemble(runs, [folder / f"{time.time_ns()}.jsonl" for _ in runs])
-        self._session = Session(self.parts)
+        self.parts = build(runs, [folder / f"{time.time_ns()}.jsonl" for _ in runs])
+        self._session = Trainer(self.parts)
         self._session.step()  # warm up: compiled code, caches
 
     def run(self, rounds: int) -> int:
@@ -165,14 +165,14 @@ def ratio(values: list[float]) -> dict[str, Any]:
 
 # part -> what it spends its time in; a part inside another is taken off the outer one
 PARTS: dict[str, list[tuple[Any, str]]] = {
-    "rollout": [(Rollout, "collect")],
+    "rollout": [(SimulatedCollector, "collect")],
     "local updates": [(Dppg, "local")],
     "critic": [(c, name) for c in (PrivateCritic, SharedCritic) for name in ("values", "local")],
-    "gate and ledger": [(PrivacyPlan, "release")],
-    "accounting": [(PrivacyPlan, "spent_epsilon"), (PrivacyPlan, "planned_epsilon")],
+    "gate and ledger": [(Gate, "release")],
+    "accounting": [(Gate, "spent_epsilon"), (Gate, "planned_epsilon")],
     "evaluation": [(Evaluations, "begin"), (Evaluations, "take")],
-    "logging": [(Rows, "write"), (Training, "_row"), (Training, "_checkpoint")],
-    "end of run": [(Training, "_finish")],
+    "logging": [(MetricWriter, "write"), (Experiment, "_row"), (Experiment, "_checkpoint")],
+    "end of run": [(Experiment, "_finish")],
 }
 
 
@@ -215,19 +215,19 @@ def shares(env: str, seconds: float, speed: float, folder: Path) -> dict[str, fl
     words = ["algo=dppg", f"env={env}", f"total_steps={steps}", "log.progress=false"]
     config = compose([*words, "log=none", "log.plot=true", "hardware.eval_process=false"])
     started = [0.0]
-    real = Training.run
+    real = Experiment.run
 
-    def begin(self: Training, *args: Any) -> Any:
+    def begin(self: Experiment, *args: Any) -> Any:
         started[0] = time.perf_counter()
         spent.update(dict.fromkeys(spent, 0.0))  # what set-up took
         return real(self, *args)
 
-    Training.run = begin  # type: ignore[method-assign, assignment]
+    Experiment.run = begin  # type: ignore[method-assign, assignment]
     try:
         with timed(PARTS) as spent:
             (result,) = run([config], [folder / f"run {env}"], [words])
     finally:
-        Training.run = real  # type: ignore[method-assign]
+        Experiment.run = real  # type: ignore[method-assign]
     if result.status != "done":
         raise RuntimeError(f"the run ended as {result.status}: {result.reason}")
     whole = time.perf_counter() - started[0]
@@ -309,7 +309,7 @@ def sweep(repeats: int) -> dict[str, Any]:
                 words = ["-m", "algo=dppg", "env=cartpole", *SWEEP, *extra]
                 start = time.perf_counter()
                 done = subprocess.run(
-                    [sys.executable, "-m", "privrl_bench.cli", *words],
+                    [sys.executable, "-m", "privrl_bench.cli.train", *words],
                     cwd=folder,
                     env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
                     capture_output=True,
@@ -338,7 +338,7 @@ def picture(found: dict[str, Any], folder: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from privrl_bench.report.plots import STYLE
+    from privrl_bench.reporting.plots import STYLE
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12.5, 3.8), layout="constrained")

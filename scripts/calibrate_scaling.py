@@ -14,9 +14,9 @@ import sys
 import numpy as np
 import torch
 
-from privrl_bench.assemble import assemble
-from privrl_bench.config import compose
-from privrl_bench.session import Session
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
 
 
 def main() -> None:
@@ -28,8 +28,8 @@ def main() -> None:
         ["algo=ppo", *given, *defaults, "env.obs_scaling=running", "env.reward_scaling=running"]
     )
     torch.set_num_threads(1)
-    parts = assemble([config], [None])
-    session = Session(parts)
+    parts = build([config], [None])
+    session = Trainer(parts)
     for index in range(parts.rounds):
         session.step()
         if (index + 1) % max(1, parts.rounds // 10) == 0:

@@ -156,7 +156,7 @@ def tree(z: float, rounds: int, delta: float) -> Case:
 def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
     """`steps` observations of `size` numbers, each in a box of `width`, noise std z width."""
     ranges = Ranges(np.zeros(size), np.full(size, width), np.full(size, width))
-    event = ReleaseEvent("gaussian", ranges.multiplier(z, steps), "any_two")
+    event = ReleaseEvent("gaussian", ranges.multiplier(z, steps), "any_trajectory_pair")
     words = f"z = {z:g}, {steps} observations of {size} numbers, delta {delta:g}"
     return gaussian("local", words, {event: 1}, delta, math.sqrt(steps * size) / z)
 
@@ -183,14 +183,14 @@ def poisson(
     )
 
 
-def one_of_n(z: float, n: int, count: int, delta: float) -> Case:
+def uniform_single_user(z: float, n: int, count: int, delta: float) -> Case:
     """Against the pair that is proven to dominate."""
     event = ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
     return Case(
         "one of n",
         f"z = {z:g}, n = {n}, T = {count}, delta {delta:g}",
         lambda: epsilon(Counter({event: count}), delta),
-        lambda: brackets.bracket(brackets.one_of_n(z, n), count, delta),
+        lambda: brackets.bracket(brackets.uniform_single_user(z, n), count, delta),
     )
 
 
@@ -216,7 +216,7 @@ FAST = [
     poisson(3.0, 0.01, 1000, 1e-5),
     poisson(2.0, 0.25, 50, 1e-6),
     poisson(3.0, 0.01, 1000, 1e-5, (3000, 63)),
-    one_of_n(6.0, 100, 1000, 1e-5),
+    uniform_single_user(6.0, 100, 1000, 1e-5),
     smoothed(0.5, 1e-5, 4),
 ]
 CASES = [
@@ -250,10 +250,10 @@ CASES = [
     poisson(5.0, 0.01, 100_000, 1e-7),
     poisson(20.0, 0.01, 10_000, 1e-5),
     poisson(40.0, 0.5, 100, 1e-5),
-    one_of_n(2.0, 100, 1000, 1e-5),
-    one_of_n(1.0, 1000, 1000, 1e-5),
-    one_of_n(20.0, 10, 50, 1e-5),
-    one_of_n(3.392, 1000, 10_000, 1e-5),
+    uniform_single_user(2.0, 100, 1000, 1e-5),
+    uniform_single_user(1.0, 1000, 1000, 1e-5),
+    uniform_single_user(20.0, 10, 50, 1e-5),
+    uniform_single_user(3.392, 1000, 10_000, 1e-5),
     smoothed(0.1, 1e-9, 40),
     smoothed(1.0, 1e-5, 10),
 ]

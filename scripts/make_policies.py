@@ -1,4 +1,4 @@
-"""Learn the package's policy files (privrl_bench/nets/policies/): Q-learning on linear Fourier features.
+"""Learn the package's policy files (privrl_bench/models/policies/): Q-learning on linear Fourier features.
 
     python scripts/make_policies.py mountain_car
     python scripts/make_policies.py hiv --out my_hiv.json
@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.config import compose
+from privrl_bench.config.compose import compose
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec, make_slots
-from privrl_bench.nets.features import fourier_features, fourier_steps, fourier_waves
-from privrl_bench.nets.known import POLICIES, LinearValues, greedy, known_policy
-from privrl_bench.schema import EnvConfig
-from privrl_bench.streams import Streams
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.features import fourier_features, fourier_steps, fourier_waves
+from privrl_bench.models.fixed_policies import POLICIES, LinearValues, fixed_policy, greedy
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def fitted(recipe: Recipe, config: EnvConfig, basis: Basis, seed: int) -> Iterat
                 everyone, [streams.episode_seed("env", turn, e) for e in range(recipe.look)]
             )
         )
-        for _ in range(spec.limit):
+        for _ in range(spec.max_episode_steps):
             loose = rng.random(recipe.look) < (recipe.epsilon if turn else 1.0)
             anything = rng.integers(spec.actions, size=recipe.look)
             actions = np.where(loose, anything, (phi @ weights.T).argmax(-1))
@@ -234,8 +234,8 @@ def play(
     going = np.arange(episodes)
     total, discounted, length = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
     while len(going):
-        chances = greedy(values(torch.from_numpy(obs[going]).double()))
-        found = slots.step(going, chances.argmax(-1).numpy())
+        behavior_probs = greedy(values(torch.from_numpy(obs[going]).double()))
+        found = slots.step(going, behavior_probs.argmax(-1).numpy())
         total[going] += found.rewards
         discounted[going] += gamma ** length[going] * found.rewards
         length[going] += 1
@@ -275,7 +275,7 @@ def main() -> None:
         "greedy": play(config, values, episodes, recipe.gamma, seed + 1) | {"episodes": episodes},
     }
     replace(values, about=about).save(path)
-    known_policy(name if path.parent == POLICIES else str(path), config, env_spec(config))
+    fixed_policy(name if path.parent == POLICIES else str(path), config, env_spec(config))
     print(f"{path}\n{json.dumps(about['greedy'])}")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.reproduce import Paper, reproduce
+from privrl_bench.reporting.reproduce import Paper, reproduce
 
 PAPERS = {path.stem: path for path in sorted((Path(__file__).parent / "papers").glob("*.yaml"))}
 SCALES = ("smoke", "short", "paper")

@@ -12,7 +12,7 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def sweeps_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a test replaces a part; tests of several processes ask for them."""
-    from privrl_bench import sweep
+    from privrl_bench.sweep import grouping as sweep
 
     monkeypatch.setattr(sweep, "cores", lambda: 1)
 
@@ -25,8 +25,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
     import gymnasium as gym
 
-    from privrl_bench.data.minari_io import write_minari
-    from privrl_bench.data.trajectories import Episode
+    from privrl_bench.datasets.minari_io import write_minari
+    from privrl_bench.datasets.trajectories import Episode
 
     def played(steps: int, seed: int) -> Episode:
         rng = np.random.default_rng(seed)
@@ -52,10 +52,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Words that choose a tiny language model, a classifier and reviews, all random, on disk."""
-    import sys
-    from pathlib import Path
 
-    sys.path.append(str(Path(__file__).parent / "algos"))
     from text_runs import make
 
     return make(tmp_path_factory.mktemp("texts"))

@@ -9,16 +9,16 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from privrl_bench.config import compose
+from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.config.compose import compose
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.nets.policy import make_policy
-from privrl_bench.privacy.rows import Contribution
-from privrl_bench.rollout import Rollout
-from privrl_bench.schema import EnvConfig
-from privrl_bench.streams import Streams
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.policy import make_policy
+from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import EnvSpec, State, UserBatch
 
-CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, limit=100)
+CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, max_episode_steps=100)
 BOX = EnvSpec("box", 3, False, 2, 100, np.array([-1.0, -2.0]), np.array([1.0, 4.0]))
 
 
@@ -47,7 +47,9 @@ def rollout_of(
     policy = make_policy(spec, list(hidden))
     streams = [Streams(s) for s in seeds]
     actor = torch.stack([policy.init(s.torch("init", 0)) for s in streams])
-    return Rollout(config, spec, policy, streams, users, steps, 0.99, **more), 3.0 * actor
+    return SimulatedCollector(
+        config, spec, policy, streams, users, steps, 0.99, **more
+    ), 3.0 * actor
 
 
 def tensors(users: UserBatch) -> dict[str, torch.Tensor]:
@@ -72,15 +74,15 @@ def random_users(
     def normal(*more: int) -> torch.Tensor:
         return torch.randn(*shape, *more, generator=g, dtype=torch.float64)
 
-    ended = torch.rand(shape, generator=g) < 0.15
-    terminated = ended & (torch.rand(shape, generator=g) < 0.5)
+    done = torch.rand(shape, generator=g) < 0.15
+    terminated = done & (torch.rand(shape, generator=g) < 0.5)
     mask = torch.ones(shape, dtype=torch.bool)
     if lengths is not None:
         last = torch.as_tensor(lengths)[..., None] - 1
         place = torch.arange(steps).expand(shape)
         mask = place <= last
-        ended = place == last
-        terminated = ended & (torch.as_tensor(lengths)[..., None] % 2 == 0)
+        done = place == last
+        terminated = done & (torch.as_tensor(lengths)[..., None] % 2 == 0)
     actions = torch.randint(spec.actions, shape, generator=g) if spec.discrete else None
     return UserBatch(
         obs=normal(spec.obs_dim),
@@ -88,7 +90,7 @@ def random_users(
         actions=normal(spec.actions) if actions is None else actions,
         rewards=normal(),
         terminated=terminated,
-        ended=ended,
+        done=done,
         mask=mask,
         valid=torch.ones(replicas, users, dtype=torch.bool),
     )
@@ -167,7 +169,7 @@ def policy_loss(
     return -gain.mean(-1)
 
 
-def slow_gae(rewards, values, next_values, terminated, ended, gamma, lam) -> torch.Tensor:
+def slow_gae(rewards, values, next_values, terminated, done, gamma, lam) -> torch.Tensor:
     """Advantages of one trajectory [T] by the definition: a sum over all later steps."""
     steps = len(rewards)
     found = torch.zeros(steps, dtype=rewards.dtype)
@@ -177,7 +179,7 @@ def slow_gae(rewards, values, next_values, terminated, ended, gamma, lam) -> tor
             after = 0.0 if terminated[k] else gamma * float(next_values[k])
             found[t] += weight * (float(rewards[k]) + after - float(values[k]))
             weight *= gamma * lam
-            if ended[k]:
+            if done[k]:
                 break
     return found
 
@@ -189,7 +191,7 @@ def open_gate(contribution: Contribution) -> tuple[dict[str, torch.Tensor], dict
     return kept, bypass
 
 
-def learn(algo, rollout: Rollout, rounds: int) -> tuple[State, list[float]]:
+def learn(algo, rollout: SimulatedCollector, rounds: int) -> tuple[State, list[float]]:
     """Train without a gate; returns the state and the mean training return of every round."""
     from types import SimpleNamespace
 

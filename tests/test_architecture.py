@@ -239,7 +239,7 @@ def test_importing_the_schema_is_light():
 
     heavy = "torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"
     code = (
-        "import sys, privrl_bench.schema, privrl_bench.metrics\n"
+        "import sys, privrl_bench.config.schema, privrl_bench.metrics\n"
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

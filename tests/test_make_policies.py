@@ -11,11 +11,11 @@ import pytest
 import torch
 from helpers import changed, shipped
 
+from privrl_bench.collectors.fixed_policy_episodes import play
 from privrl_bench.envs.registry import env_spec, make_slots
-from privrl_bench.nets import known
-from privrl_bench.nets.known import known_policy, load_values
-from privrl_bench.play import play
-from privrl_bench.streams import Streams
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models import fixed_policies as known
+from privrl_bench.models.fixed_policies import fixed_policy, load_values
 
 PATH = Path(__file__).parent.parent / "scripts" / "make_policies.py"
 
@@ -40,7 +40,7 @@ def scores(env, name, episodes, gamma):
     played = play(
         make_slots(config, episodes),
         spec,
-        known_policy(name, config, spec),
+        fixed_policy(name, config, spec),
         Streams(7),
         range(episodes),
     )
@@ -109,9 +109,9 @@ def test_the_script_writes_a_file_that_plays(name, tmp_path, monkeypatch, capsys
     content = json.loads((tmp_path / "own.json").read_text())
     assert content["about"]["command"].endswith("--episodes 2 --look 1 --tests 1")
     config = shipped(name)
-    policy = known_policy(f"{tmp_path}/own.json:softmax:1", config, env_spec(config))
-    chances = policy.probabilities(torch.zeros(4, len(config.obs_low)))
-    torch.testing.assert_close(chances.sum(-1), torch.ones(4))
+    policy = fixed_policy(f"{tmp_path}/own.json:softmax:1", config, env_spec(config))
+    behavior_probs = policy.probabilities(torch.zeros(4, len(config.obs_low)))
+    torch.testing.assert_close(behavior_probs.sum(-1), torch.ones(4))
     monkeypatch.setattr("sys.argv", ["make_policies", name, *words, "--look", "3"])
     with pytest.raises(SystemExit, match="--look: must be at most --episodes, 2"):
         SCRIPT.main()

@@ -3,9 +3,9 @@
 import importlib
 from pathlib import Path
 
-from privrl_bench.algos import algorithm
-from privrl_bench.config import algo_schema
-from privrl_bench.schema import ALGO_CONFIGS
+from privrl_bench.algorithms import algorithm
+from privrl_bench.config.compose import algo_schema
+from privrl_bench.config.schema import ALGO_CONFIGS, algo_module
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,9 +17,9 @@ def stems(folder, pattern="*.yaml"):
 def test_algorithms_have_a_module_a_schema_a_yaml_and_a_test():
     names = stems("conf/algo")
     assert set(ALGO_CONFIGS) <= names
-    tests = stems("tests/algos", "test_*.py")
+    tests = stems("tests/algorithms", "test_*.py")
     for name in names:
-        module = importlib.import_module(f"privrl_bench.algos.{name}")
+        module = importlib.import_module(algo_module(name))
         assert f"test_{name}" in tests
         assert module.CONFIG is algo_schema(name)
         assert module.CONFIG.__dataclass_fields__["name"].default == name

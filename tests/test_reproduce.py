@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privrl_bench import config, reproduce
+from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.report.paper import Cell, Table, judged, verdict
-from privrl_bench.report.runs import Run
-from privrl_bench.reproduce import Paper, Want, picture_of, table_of, wants_of
+from privrl_bench.reporting import reproduce
+from privrl_bench.reporting.paper import Cell, Table, judged, verdict
+from privrl_bench.reporting.reproduce import Paper, Want, picture_of, table_of, wants_of
+from privrl_bench.reporting.runs import Run
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
@@ -141,7 +142,7 @@ def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
 
     assert cost(z) <= 1.0 < cost(z - 0.01)
     assert reproduce.calibrated(Want("chain", words, 2)).words == words
-    with pytest.raises(ConfigError, match="target: needs privacy=one_of_n"):
+    with pytest.raises(ConfigError, match="target: needs privacy=uniform_single_user"):
         reproduce.calibrated(Want("chain", ("algo=lstd", *words[1:3]), 2, 1.0))
 
 

@@ -1,7 +1,7 @@
 """`hydra/launcher=replicas`: the jobs of a sweep that differ in seed and z are trained together.
 
 Hydra finds launchers in the namespace package `hydra_plugins`. This one only turns Hydra's jobs into
-privrl_bench's and hands them over; grouping and processes are in `privrl_bench/sweep.py`.
+privrl_bench's and hands them over; grouping and processes are in `privrl_bench/sweep/grouping.py`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplicasLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Called by Hydra with the overrides of all jobs. Raises SystemExit when interrupted."""
-        from privrl_bench.sweep import run_jobs
+        from privrl_bench.sweep.grouping import run_jobs
 
         setup_globals()
         returns = []
@@ -82,9 +82,9 @@ class ReplicasLauncher(Launcher):
 
 def _prepare(cfg: DictConfig) -> object:
     """The job of a composed configuration; None when it is refused."""
-    from privrl_bench import config
-    from privrl_bench.jobs import prepare, remove_empty
-    from privrl_bench.words import explicit_keys
+    from privrl_bench.config import compose as config
+    from privrl_bench.config.overrides import explicit_keys
+    from privrl_bench.sweep.jobs import prepare, remove_empty
 
     info = HydraConfig.get()
     folder = Path(info.runtime.output_dir)

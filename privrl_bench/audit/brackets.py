@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import fft, stats
 
-from privrl_bench.jit import exact_jit, exact_part
+from privrl_bench.kernels.jit import exact_jit, exact_part
 
 FAR = 9.0  # deviations; beyond: 1e-19
 TAIL = 1e-15  # of a composition, that may be left out
@@ -258,8 +258,8 @@ def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, fl
     return Pair(np.array([0.0, 1 - joins, joins]), np.array([joins, 1 - joins, 0.0]), mu), share
 
 
-def one_of_n(z: float, n: int) -> Pair:
-    """The pair that dominates one of n people, drawn uniformly (`privacy/one_of_n.py`)."""
+def uniform_single_user(z: float, n: int) -> Pair:
+    """The pair that dominates one of n people, drawn uniformly (`privacy/uniform_single_user.py`)."""
     mu = np.array([0.0, 2.0 / z])
     return Pair(np.array([1.0 - 1.0 / n, 1.0 / n]), np.array([1.0, 0.0]), mu, both=True)
 

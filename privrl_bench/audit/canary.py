@@ -28,15 +28,15 @@ import torch
 from scipy.stats import binom, chi2
 from torch import Tensor
 
-from privrl_bench.assemble import Parts, assemble
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
+from privrl_bench.collectors.returning_users import ReturningUsers
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.people import People
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.privacy.rows import Contribution, block_multipliers
-from privrl_bench.schema import RunConfig
-from privrl_bench.session import Session
+from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
 ABSURD = 10.0  # length of a canary's row / clip
@@ -106,7 +106,7 @@ class Canaries(Wrapped):
         known: subtract the other users' rows.
     """
 
-    def __init__(self, parts: Parts, coins: np.ndarray, repeat: int, known: bool):
+    def __init__(self, parts: RunComponents, coins: np.ndarray, repeat: int, known: bool):
         super().__init__(parts.algo)
         self.coins = coins
         self.scores = np.zeros(coins.shape)
@@ -181,22 +181,24 @@ class Canaries(Wrapped):
         return self._algo.server(state, released)
 
 
-def rounds_of_one_unit(parts: Parts) -> int:
+def rounds_of_one_unit(parts: RunComponents) -> int:
     """In how many rounds one unit can take part, counted and not taken from the plan.
 
     Where people are drawn 1: the audit looks at one round that she is in.
     """
     if parts.config.env.user != "segment":
         return 1
-    limit, steps = parts.spec.limit, parts.steps
-    return max(len({(start + t) // steps for t in range(limit)}) for start in range(steps))
+    max_episode_steps, steps = parts.spec.max_episode_steps, parts.steps
+    return max(
+        len({(start + t) // steps for t in range(max_episode_steps)}) for start in range(steps)
+    )
 
 
 @dataclass
 class CanaryRun:
     """Scores of one training run with canaries in it. `coins`, `scores`: [groups, per_round]."""
 
-    parts: Parts
+    parts: RunComponents
     coins: np.ndarray
     scores: np.ndarray
     mu: float
@@ -210,11 +212,11 @@ class CanaryRun:
         return self.scores[self.coins], self.scores[~self.coins]
 
 
-def long_run(config: RunConfig) -> Parts:
+def long_run(config: RunConfig) -> RunComponents:
     """Parts of a run that is long enough for a round, whatever its sizes; of texts, which end, of one."""
     if config.env.kind == "text":
-        return assemble([replace(config, rounds=1)], [None])
-    return assemble([replace(config, total_steps=2**62)], [None])
+        return build([replace(config, rounds=1)], [None])
+    return build([replace(config, total_steps=2**62)], [None])
 
 
 def refuse_unauditable(config: RunConfig) -> None:
@@ -257,21 +259,23 @@ def run_canaries(
     rounds = groups * repeat
     planned = rounds if config.algo.evaluates else config.rounds
     steps = rounds * probe.round_steps
-    parts = assemble([replace(config, total_steps=steps, rounds=planned)], [None])
+    parts = build([replace(config, total_steps=steps, rounds=planned)], [None])
     source = generator(config.seed, _COIN_TAG)
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
     planted = Canaries(parts, coins, repeat, known)
-    session = Session(replace(parts, algo=cast(Any, planted)))
+    session = Trainer(replace(parts, algo=cast(Any, planted)))
     started = time.perf_counter()
-    told = started
+    batch = started
     try:
         for index in range(rounds):
             session.step()
-            if isinstance(session.rollout, People):  # drawn are those, too, who have not come yet
+            if isinstance(
+                session.rollout, ReturningUsers
+            ):  # drawn are those, too, who have not come yet
                 planted.cohorts[-1] = len(session.rollout.members[0])
             now = time.perf_counter()
-            if now - told > 10.0:
-                told = now
+            if now - batch > 10.0:
+                batch = now
                 left = (now - started) / (index + 1) * (rounds - index - 1)
                 say(f"{name}: round {index + 1} of {rounds}, about {left:.0f} s left")
     finally:
@@ -299,7 +303,7 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
             "one release that the person is in (the Poisson sampling that lowers epsilon is not "
             "attacked; its cohort sizes are tested)",
         )
-    if config.sampling == "one_of_n":
+    if config.sampling == "uniform_single_user":
         once = ReleaseEvent("gaussian", config.z, "replace_one")
         return (
             epsilon([once], config.delta),

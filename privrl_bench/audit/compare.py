@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench import policy_file
-from privrl_bench.assemble import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
+from privrl_bench.evaluation.mspbe import ValueEvaluation
+from privrl_bench.experiment import policy_file
+from privrl_bench.experiment.builder import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
+from privrl_bench.experiment.metric_writer import eval_row
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS
-from privrl_bench.rows import eval_row
-from privrl_bench.session import Session
-from privrl_bench.values import ValueEvaluation
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
 # What a rollout carries to later rounds: start of the tensor's name -> name of the path.
@@ -143,19 +143,23 @@ class Stages:
                 self.differences.append(Difference(where, label, index, size, self._person))
 
 
-def padded(name: str, x: Tensor, steps: int, limit: int) -> Tensor:
+def padded(name: str, x: Tensor, steps: int, max_episode_steps: int) -> Tensor:
     """A tensor of a checkpoint without telling how many steps the longest user took.
 
     Args:
         name: of the tensor.
         x: [R, U, t, ...] where time is padded to what was needed.
         steps: T, of users who keep what they did.
-        limit: steps of an episode at most, which a slot's history has.
+        max_episode_steps: steps of an episode at most, which a slot's history has.
     """
     people = name.startswith("people.")
     if not (people or name == "history"):
         return x
-    short = (*[0, 0] * (x.dim() - 3), 0, max((steps if people else limit) - x.shape[2], 0))
+    short = (
+        *[0, 0] * (x.dim() - 3),
+        0,
+        max((steps if people else max_episode_steps) - x.shape[2], 0),
+    )
     return torch.nn.functional.pad(x, short)
 
 
@@ -179,7 +183,7 @@ def metrics_that_leave(rows: list[dict[str, float]]) -> dict[str, Tensor]:
     }
 
 
-def evaluation_content(session: Session) -> dict[str, Tensor]:
+def evaluation_content(session: Trainer) -> dict[str, Tensor]:
     """[R, ...] what an evaluation finds: returns and lengths, metrics, texts.
 
     The metrics are those that the learning curve is drawn from.
@@ -195,13 +199,13 @@ def evaluation_content(session: Session) -> dict[str, Tensor]:
     return content
 
 
-def policy_tensors(session: Session, r: int) -> dict[str, Tensor]:
+def policy_tensors(session: Trainer, r: int) -> dict[str, Tensor]:
     """What `policy.pt` of replica r would hold, by key."""
     content = policy_file.policy_content(session, r)
     return {k: x if isinstance(x, Tensor) else as_bytes(x) for k, x in content.items()}
 
 
-def exported(session: Session, r: int) -> dict[str, Tensor]:
+def exported(session: Trainer, r: int) -> dict[str, Tensor]:
     """The bytes of every file that `Algorithm.export` writes for replica r."""
     with tempfile.TemporaryDirectory(prefix="privrl_bench_") as name:
         folder = Path(name)

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.assemble import Parts, assemble
 from privrl_bench.audit.canary import Say, Wrapped
-from privrl_bench.privacy.rows import Contribution, block_multipliers
-from privrl_bench.schema import RunConfig
-from privrl_bench.session import Session
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
 ROUNDING = 1e-5  # of a tensor's size
@@ -39,7 +39,7 @@ class Record:
         states: tensors [R, ...] of all replicas before each round, by name.
     """
 
-    parts: Parts
+    parts: RunComponents
     shadows: int
     present: np.ndarray
     seen: list[np.ndarray]
@@ -100,7 +100,7 @@ def whitened(values: dict[str, Tensor], scale: dict[str, float]) -> np.ndarray:
     return torch.cat([values[name].double() * x for name, x in scale.items()], dim=-1).numpy()
 
 
-def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Parts) -> UserBatch:
+def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents) -> UserBatch:
     """The batch with slot 0 replaced: one action in two opposite states, extreme rewards of either sign.
 
     Every step ends its episode, so a step's reward is all that is learned of its state. Rewards and
@@ -120,7 +120,7 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Parts) -> Use
     made.next_obs[:, 0] = sign[:, None] * signs
     made.rewards[:, 0] = sign * parts.config.env.reward_clip
     made.actions[:, 0] = 0 if parts.spec.discrete else 1.0
-    for name in ("terminated", "ended", "mask"):
+    for name in ("terminated", "done", "mask"):
         getattr(made, name)[:, 0] = True
     made.valid[:, 0] = present
     return made
@@ -129,15 +129,15 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Parts) -> Use
 # --- training
 
 
-def parts_of(config: RunConfig, places: Sequence[int]) -> Parts:
+def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
     """Replicas of a long run whose seeds are `places` after the configuration's."""
     configs = [replace(config, seed=(config.seed + place) % 2**32) for place in places]
-    probe = assemble([replace(config, total_steps=2**62)], [None])
+    probe = build([replace(config, total_steps=2**62)], [None])
     steps = _PLANNED_ROUNDS * probe.round_steps
-    return assemble([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
+    return build([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
 
 
-def scale_of(config: RunConfig, parts: Parts) -> dict[str, float]:
+def scale_of(config: RunConfig, parts: RunComponents) -> dict[str, float]:
     """Block name -> U / (z_b c_b)."""
     multipliers = block_multipliers(config.privacy.z, parts.plan.blocks)
     users = config.privacy.users_per_round
@@ -167,16 +167,16 @@ def train(
     parts = parts_of(config, places)
     record = Record(parts, shadows, np.arange(len(places)) % 2 == 0, [], [])
     planted = Crafted(record, signs, through_gate, scale_of(config, parts))
-    session = Session(replace(parts, algo=cast(Any, planted)))
+    session = Trainer(replace(parts, algo=cast(Any, planted)))
     # The first parameters are public: the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
     session.state = State(0, same)
-    told = time.perf_counter()
+    batch = time.perf_counter()
     try:
         for index in range(later + 1):
             session.step()
-            if time.perf_counter() - told > 10.0:
-                told = time.perf_counter()
+            if time.perf_counter() - batch > 10.0:
+                batch = time.perf_counter()
                 say(f"end-to-end: round {index + 1} of {later + 1}, {len(places)} runs at once")
     finally:
         session.close()
@@ -185,7 +185,7 @@ def train(
 
 def choose_signs(config: RunConfig, say: Say) -> Tensor:
     """[D] signs of the crafted user who moves the round after hers the most, past the gate."""
-    width = assemble([replace(config, total_steps=2**62)], [None]).spec.obs_dim
+    width = build([replace(config, total_steps=2**62)], [None]).spec.obs_dim
     source = generator(config.seed, _SIGNS_TAG)
     best, chosen = -1.0, torch.ones(width)
     for _ in range(_CANDIDATES):

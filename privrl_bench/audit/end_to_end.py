@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.assemble import Parts
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
 from privrl_bench.audit.crafted import ROUNDING, Record, choose_signs, parts_of, scale_of, train
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.schema import RunConfig
-from privrl_bench.session import Session
 from privrl_bench.types import State
 
 _SHADOWS = 200
@@ -90,9 +90,9 @@ def scores_of_later_rounds(
     people = replace(config.privacy, users_per_round=_REPLAYED_USERS)
     # Other seeds than any run's: simulated users are not the real ones.
     parts = parts_of(replace(config, privacy=people), [_FAR + r for r in real])
-    session = Session(parts)
+    session = Trainer(parts)
     scale = scale_of(config, parts)
-    told = time.perf_counter()
+    batch = time.perf_counter()
     try:
         for index in range(1, len(record.seen)):
             known = {n: x[record.shadows :] for n, x in record.states[index].items()}
@@ -108,15 +108,17 @@ def scores_of_later_rounds(
             weights = np.linalg.solve(spread, moved.T).T
             score += ((record.seen[index][record.shadows :] - place) * weights).sum(-1)
             size += (moved * weights).sum(-1)
-            if time.perf_counter() - told > 10.0:
-                told = time.perf_counter()
+            if time.perf_counter() - batch > 10.0:
+                batch = time.perf_counter()
                 say(f"end-to-end: round {index} of {len(record.seen) - 1} replayed")
     finally:
         session.close()
     return score, size
 
 
-def _whitened_rows(parts: Parts, state: State, users: Any, scale: dict[str, float]) -> np.ndarray:
+def _whitened_rows(
+    parts: RunComponents, state: State, users: Any, scale: dict[str, float]
+) -> np.ndarray:
     """[R, users, P] clipped rows of simulated users, where the noise of a sum of rows is N(0, I)."""
     rows, valid, _ = parts.algo.local(state, users, parts.streams).take()
     found = []
@@ -180,7 +182,7 @@ def attack(
     full = train(config, _SHADOWS, replicas, later, signs, True, say)
     first = scores_of_her_round(full)
     following = scores_of_later_rounds(config, full, hidden, say)
-    ended = time.perf_counter()
+    done = time.perf_counter()
 
     guarantee = full.parts.plan.guarantee(_SHADOWS)
     formal = guarantee.status == "formal"
@@ -192,7 +194,7 @@ def attack(
         _finding("her round", first, here, guarantee, everything, confidence),
         _finding("all rounds", both, here, guarantee, everything, confidence),
     ]
-    found[0].seconds = ended - middle
+    found[0].seconds = done - middle
     if later:
         nothing = "what later rounds add, her row kept out of the gate"
         last = _finding("later rounds", beside, here, guarantee, nothing, confidence)

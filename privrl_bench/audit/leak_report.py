@@ -25,7 +25,7 @@ class LeakReport:
         open: everything is outside the gate by declaration (privacy=none).
         found: name of a path -> the first difference on it.
         reached: tensors of later rounds that differ when the paths are left as they are.
-        powerless: reasons why the test could not have found anything; empty if it could.
+        no_test_power: reasons why the test could not have found anything; empty if it could.
         not_covered: what the test does not see.
     """
 
@@ -41,7 +41,7 @@ class LeakReport:
     open: bool
     found: dict[str, Difference]
     reached: tuple[str, ...]
-    powerless: tuple[str, ...]
+    no_test_power: tuple[str, ...]
     not_covered: tuple[str, ...]
 
     @property
@@ -57,13 +57,13 @@ class LeakReport:
     @property
     def ok(self) -> bool:
         """Whether what was found is exactly what is declared."""
-        return not (self.undeclared or self.missing or self.powerless)
+        return not (self.undeclared or self.missing or self.no_test_power)
 
     def verdict(self) -> str:
         """One line."""
-        if self.powerless:
+        if self.no_test_power:
             hint = " (--round or --user chooses another; round 0 has the policy before any noise)"
-            return f"no power: {'; '.join(self.powerless)}{hint}"
+            return f"no power: {'; '.join(self.no_test_power)}{hint}"
         wrong = []
         if self.undeclared:
             wrong.append(f"undeclared paths around the gate: {', '.join(self.undeclared)}")

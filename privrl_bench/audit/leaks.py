@@ -15,23 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from privrl_bench.assemble import NOT_PRIVATE, Parts, assemble
 from privrl_bench.audit.compare import Difference, distance
+from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leak_report import LeakReport
-from privrl_bench.audit.people import CRAFTED, NULL
+from privrl_bench.audit.replacement_data import CRAFTED, NULL
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
-from privrl_bench.audit.worlds import World
-from privrl_bench.config import compose
+from privrl_bench.collectors.prompts import PromptCollector
+from privrl_bench.collectors.returning_users import ReturningUsers
+from privrl_bench.config.compose import compose
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
-from privrl_bench.machine import check_hardware, use_threads
-from privrl_bench.people import People
+from privrl_bench.experiment.builder import NOT_PRIVATE, RunComponents, build
+from privrl_bench.experiment.plugin_review import outside, write
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.experiment.writable import check_file
+from privrl_bench.kernels.machine import check_hardware, use_threads
 from privrl_bench.privacy.guarantee import UNREVIEWED
-from privrl_bench.review import outside, write
-from privrl_bench.schema import RunConfig
-from privrl_bench.session import Session
-from privrl_bench.text_rollout import TextRollout
-from privrl_bench.writable import check_file
 
 USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
 
@@ -66,7 +66,7 @@ class _Seen:
     differences: list[Difference]
     compared: int
     reached: tuple[str, ...]
-    powerless: tuple[str, ...]
+    no_test_power: tuple[str, ...]
 
 
 def find_leaks(
@@ -86,7 +86,7 @@ def find_leaks(
         EnvironmentFailure: an environment raised.
         PrivacyError: the gate itself refused what the algorithm sent.
     """
-    if config.algo.everybody:  # one round, and what is evaluated after it
+    if config.algo.full_batch:  # one round, and what is evaluated after it
         round_index, later = 0, 0
     first = Visit(round_index, user, round_index, round_index + later + 1)
     with ExitStack() as stack:
@@ -102,7 +102,9 @@ def find_leaks(
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:
-        used_up = isinstance(rollout, People | TextRollout) or parts.spec.users is not None
+        used_up = (
+            isinstance(rollout, ReturningUsers | PromptCollector) or parts.spec.users is not None
+        )
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
     for visit in visits:
         with ExitStack() as stack:
@@ -124,18 +126,18 @@ def find_leaks(
         open=NOT_PRIVATE in caveats,
         found=found,
         reached=seen[0].reached,
-        powerless=tuple(dict.fromkeys(why for one in seen for why in one.powerless)),
+        no_test_power=tuple(dict.fromkeys(why for one in seen for why in one.no_test_power)),
         not_covered=_not_covered(parts, model.session, compiled, late),
     )
 
 
-def _world(stack: ExitStack, *what: Any) -> World:
-    made = World(*what)
+def _world(stack: ExitStack, *what: Any) -> CounterfactualRun:
+    made = CounterfactualRun(*what)
     stack.callback(made.close)
     return made
 
 
-def _check_length(config: RunConfig, parts: Parts, rounds: int) -> None:
+def _check_length(config: RunConfig, parts: RunComponents, rounds: int) -> None:
     """Raise ConfigError: the run has fewer rounds."""
     if config.rounds is not None and parts.rounds < rounds:
         raise ConfigError("rounds", f"the test needs {rounds}, got {parts.rounds}")
@@ -147,7 +149,7 @@ def _check_length(config: RunConfig, parts: Parts, rounds: int) -> None:
         )
 
 
-def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: World) -> _Seen:
+def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: CounterfactualRun) -> _Seen:
     """One visit: the worlds side by side, and what differs."""
     crafted = _world(stack, config, visit, CRAFTED, model)
     null = _world(stack, config, visit, NULL, model)
@@ -174,11 +176,13 @@ def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: World) ->
         crafted.stages.differences + null.stages.differences,
         crafted.stages.compared + null.stages.compared,
         tuple(dict.fromkeys(d.tensor for d in after)),
-        _powerless(visit, model, crafted),
+        _no_test_power(visit, model, crafted),
     )
 
 
-def _powerless(visit: Visit, model: World, crafted: World) -> tuple[str, ...]:
+def _no_test_power(
+    visit: Visit, model: CounterfactualRun, crafted: CounterfactualRun
+) -> tuple[str, ...]:
     """Why the worlds may agree although there is a path."""
     reasons = []
     if not model.own_valid:
@@ -192,7 +196,7 @@ def _powerless(visit: Visit, model: World, crafted: World) -> tuple[str, ...]:
     return tuple(where + reason for reason in reasons)
 
 
-def _status(parts: Parts) -> str:
+def _status(parts: RunComponents) -> str:
     """The status of the guarantee, without the time that its epsilon takes."""
     plan = parts.plan
     if not (plan.event(0).z > 0 or plan.config.mechanism == "smooth"):
@@ -202,7 +206,9 @@ def _status(parts: Parts) -> str:
     return UNREVIEWED if UNREVIEWED in plan.notes else "formal"
 
 
-def _not_covered(parts: Parts, session: Session, compiled: bool, late: bool) -> tuple[str, ...]:
+def _not_covered(
+    parts: RunComponents, session: Trainer, compiled: bool, late: bool
+) -> tuple[str, ...]:
     """What this test does not see, in words."""
     config = parts.config
     lines = [
@@ -235,7 +241,7 @@ def _round(config: RunConfig, asked: int | None) -> int:
     """The user's round. Raises ConfigError for one that the configuration, at its own size, does not have."""
     if asked is None:
         return 1
-    rounds = assemble([config], [None]).rounds
+    rounds = build([config], [None]).rounds
     if asked >= rounds:
         raise ConfigError(
             "--round", f"the plan has {rounds} rounds, so the last is {rounds - 1}, got {asked}"

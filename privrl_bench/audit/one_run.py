@@ -13,8 +13,8 @@ import numpy as np
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
 from privrl_bench.audit.canary import Finding, Say, claim_of, contradictions, run_canaries
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import RunConfig
 
 _MOST_PER_ROUND = 64
 

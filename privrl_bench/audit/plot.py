@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from privrl_bench.audit.canary import Finding
 from privrl_bench.metrics import shown_measured
-from privrl_bench.report.plots import STYLE
+from privrl_bench.reporting.plots import STYLE
 
 _FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
 _COLOURS = ("C0", "C1", "C2", "C4", "C5")  # red is for bounds above their claim

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from privrl_bench.assemble import env_spec, user_steps
 from privrl_bench.audit.visits import WINDOW
-from privrl_bench.schema import RunConfig
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.experiment.builder import env_spec, user_steps
 
 LATER = 2  # rounds after the user's
 USERS = 4  # of a round
@@ -60,7 +60,7 @@ def shrink(
         config = cut(config, "privacy", population=_PEOPLE)
         config = cut(config, "algo", reference=_PEOPLE)
     takes = config.algo.offline or config.algo.keeps or config.algo.evaluates
-    if takes and not config.algo.everybody and "rounds" not in given:
+    if takes and not config.algo.full_batch and "rounds" not in given:
         config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
     if config.algo.offline or config.data.id is not None:
         return config, cuts

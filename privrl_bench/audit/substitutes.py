@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from privrl_bench.audit.people import (
+from privrl_bench.audit.replacement_data import (
     CRAFTED,
     OtherAnswer,
     OtherPerson,
@@ -13,18 +13,18 @@ from privrl_bench.audit.people import (
     OtherTrajectory,
 )
 from privrl_bench.audit.visits import Visit
-from privrl_bench.people import People
-from privrl_bench.played import Played
-from privrl_bench.rollout import Rollout
-from privrl_bench.session import Session
-from privrl_bench.source import DatasetSource
-from privrl_bench.text_rollout import TextRollout
+from privrl_bench.collectors.behavior import BehaviorCollector
+from privrl_bench.collectors.dataset import DatasetCollector
+from privrl_bench.collectors.prompts import PromptCollector
+from privrl_bench.collectors.returning_users import ReturningUsers
+from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.experiment.trainer import Trainer
 
 
-def _live(rollout: Any) -> Rollout | None:
+def _live(rollout: Any) -> SimulatedCollector | None:
     """Who steps environments."""
-    rollout = rollout.rollout if isinstance(rollout, People) else rollout
-    return rollout if isinstance(rollout, Rollout) else None
+    rollout = rollout.rollout if isinstance(rollout, ReturningUsers) else rollout
+    return rollout if isinstance(rollout, SimulatedCollector) else None
 
 
 def plays_compiled(rollout: Any) -> bool:
@@ -33,7 +33,7 @@ def plays_compiled(rollout: Any) -> bool:
     return live is not None and live.compiled() is not None
 
 
-def substitutes(session: Session, visit: Visit, person: str) -> list[Any]:
+def substitutes(session: Trainer, visit: Visit, person: str) -> list[Any]:
     """What puts another user in the user's place while its `present` is set.
 
     Args:
@@ -42,15 +42,15 @@ def substitutes(session: Session, visit: Visit, person: str) -> list[Any]:
         person: null | crafted; empty: a model, whose user stays the same.
     """
     rollout, parts = session.rollout, session.parts
-    if isinstance(rollout, People | TextRollout) and visit.start:
+    if isinstance(rollout, ReturningUsers | PromptCollector) and visit.start:
         # Their users are used up: in a moved run they come as in the first rounds.
         collect: Any = rollout.collect
         moved: Any = rollout
         moved.collect = lambda actor, index, who: collect(actor, index - visit.start, who)
-    if isinstance(rollout, DatasetSource | Played):
+    if isinstance(rollout, DatasetCollector | BehaviorCollector):
         rollout.instead = trajectory = OtherTrajectory(visit.user, person)
         return [trajectory]
-    if isinstance(rollout, TextRollout):
+    if isinstance(rollout, PromptCollector):
         rollout.instead = answer = OtherAnswer(visit.user, person)
         if person != CRAFTED:
             return [answer]
@@ -69,7 +69,7 @@ def substitutes(session: Session, visit: Visit, person: str) -> list[Any]:
         visit.user,
         person,
         parts.steps,
-        parts.spec.limit,
+        parts.spec.max_episode_steps,
         resets=parts.config.env.user != "segment",
         shares=() if parts.plan.local is None else exact,
     )

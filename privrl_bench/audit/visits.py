@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from privrl_bench.schema import RunConfig
+from privrl_bench.config.schema import RunConfig
 
 UP_TO = 100  # every period from 2 to here has a late window
 FURTHER = (120, 128, 150, 200, 240, 250, 256, 300, 400, 500, 512, 1000, 1024)
@@ -108,7 +108,7 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
         user: who is another.
         room: rounds that there are users for, where users are used up; others take more.
     """
-    if config.algo.everybody:
+    if config.algo.full_batch:
         return []
     named, others = configured(config)
     usual = sorted((*range(2, UP_TO + 1), *FURTHER, *others), key=_roughness)

@@ -10,9 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.contribution import Contribution, Released
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.local import LocalNoise
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Contribution, Released
 from privrl_bench.types import TextBatch, UserBatch
 
 
@@ -35,7 +35,7 @@ class Watcher(Protocol):
         """Who joins."""
         ...
 
-    def on_shown(self, told: np.ndarray) -> np.ndarray:
+    def on_shown(self, batch: np.ndarray) -> np.ndarray:
         """[R, U, ...] what devices show."""
         ...
 
@@ -52,7 +52,7 @@ class Watcher(Protocol):
         ...
 
 
-class WatchedPlan(PrivacyPlan):
+class WatchedGate(Gate):
     """The real plan; its watcher sees what enters and leaves.
 
     Args:
@@ -61,24 +61,24 @@ class WatchedPlan(PrivacyPlan):
         start: the round that the run was moved to; users who are used once come as from round 0.
     """
 
-    def __init__(self, plan: PrivacyPlan, watcher: Watcher, start: int):
+    def __init__(self, plan: Gate, watcher: Watcher, start: int):
         self.__dict__.update(vars(plan))
         self._watcher, self._start = watcher, start
 
     def cohort(self, round_index: int) -> list[int]:
-        """See `PrivacyPlan.cohort`."""
+        """See `Gate.cohort`."""
         return self._watcher.on_cohort(super().cohort(round_index))
 
     def members(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `PrivacyPlan.members`."""
+        """See `Gate.members`."""
         return self._watcher.on_members(super().members(round_index, people))
 
     def enrolled(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `PrivacyPlan.enrolled`."""
+        """See `Gate.enrolled`."""
         return super().enrolled(round_index - self._start, people)
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
-        """See `PrivacyPlan.release`."""
+        """See `Gate.release`."""
         diagnostics, smooth = contribution.diagnostics, contribution.smooth
         rows, valid, bypass = contribution.take()
         rows, valid = self._watcher.on_rows(rows, valid)
@@ -103,8 +103,8 @@ class WatchedDevices:
 
     def reward(self, rewards: np.ndarray, t: int) -> np.ndarray:
         """See `LocalNoise.reward`."""
-        told = self._devices.reward(rewards, t)
-        return told if self._devices.ranges.reward is None else self._watcher.on_shown(told)
+        batch = self._devices.reward(rewards, t)
+        return batch if self._devices.ranges.reward is None else self._watcher.on_shown(batch)
 
 
 class WatchedAlgorithm:

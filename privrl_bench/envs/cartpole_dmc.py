@@ -17,9 +17,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.envs.slots import Users, tame_mujoco
-from privrl_bench.schema import EnvConfig
 
 NEAR = 1e-9  # a step that comes this close to a stop is MuJoCo's [m]; far above rounding
 
@@ -43,11 +43,13 @@ class DmcCartpoleSlots(ClassicSlots):
     Observations [n, 5] float64: position, cosine, sine, the two rates.
     """
 
-    size, limit = 6, 1000
+    size, max_episode_steps = 6, 1000
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)
-        self._limit = min(self._limit, self.limit)  # dm_control's own limit holds beside any other
+        self._max_episode_steps = min(
+            self._max_episode_steps, self.max_episode_steps
+        )  # dm_control's own limit holds beside any other
         tame_mujoco()
         self._model, self._tolerance = _suite()
         model, pole = self._model, 2

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.schema import EnvConfig
 
 STATES, LIMIT = 40, 200
 
@@ -63,10 +63,10 @@ class ChainSlots(ClassicSlots):
     arguments of `process`.
     """
 
-    limit = LIMIT
+    max_episode_steps = LIMIT
 
     def __init__(self, config: EnvConfig, count: int):
-        self.size = 2 + (config.max_episode_steps or self.limit)
+        self.size = 2 + (config.max_episode_steps or self.max_episode_steps)
         self._stay = float(dict(config.kwargs).get("stay", 0.5))
         live = len(self.process(config).start)
         self._shown = np.eye(live + 1, live, dtype=np.float32)

@@ -15,8 +15,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import StepResult, Users
-from privrl_bench.schema import EnvConfig
 
 
 class ClassicSlots(ABC):
@@ -29,11 +29,11 @@ class ClassicSlots(ABC):
 
     backends = ("auto",)
     size: int  # S
-    limit: int  # Gymnasium's time limit in steps
+    max_episode_steps: int  # Gymnasium's time limit in steps
 
     def __init__(self, config: EnvConfig, count: int):
         self.count = count
-        self._limit = config.max_episode_steps or self.limit
+        self._max_episode_steps = config.max_episode_steps or self.max_episode_steps
         self._state = np.zeros((self.size, count))
         self._elapsed = np.zeros(count, dtype=np.int64)
         self._everyone = np.arange(count)
@@ -68,12 +68,15 @@ class ClassicSlots(ABC):
             self._state, rewards, terminated = self.advance(self._state, actions)
             self._elapsed += 1
             return StepResult(
-                self.observe(self._state), rewards, terminated, self._elapsed >= self._limit
+                self.observe(self._state),
+                rewards,
+                terminated,
+                self._elapsed >= self._max_episode_steps,
             )
         state, rewards, terminated = self.advance(self._state[:, indices], actions)
         self._state[:, indices] = state
         self._elapsed[indices] += 1
-        cut = self._elapsed[indices] >= self._limit
+        cut = self._elapsed[indices] >= self._max_episode_steps
         return StepResult(self.observe(state), rewards, terminated, cut)
 
     def close(self) -> None:
@@ -84,7 +87,7 @@ class ClassicSlots(ABC):
 class CartPoleSlots(ClassicSlots):
     """CartPole-v1: cart position and speed, pole angle and rate [m, m/s, rad, rad/s]; push left, right."""
 
-    size, limit = 4, 500
+    size, max_episode_steps = 4, 500
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)
@@ -106,7 +109,7 @@ class CartPoleSlots(ClassicSlots):
             *(env.force_mag, env.length, env.masspole, env.total_mass, env.polemass_length),
             *(env.gravity, env.tau, env.x_threshold, env.theta_threshold_radians),
         )
-        return self._state, self._elapsed, self._limit, np.array(numbers)
+        return self._state, self._elapsed, self._max_episode_steps, np.array(numbers)
 
     def advance(
         self, state: np.ndarray, actions: np.ndarray
@@ -132,7 +135,7 @@ class CartPoleSlots(ClassicSlots):
 class AcrobotSlots(ClassicSlots):
     """Acrobot-v1: angles and rates of two links [rad, rad/s], torque -1, 0 or 1 N m."""
 
-    size, limit = 4, 500
+    size, max_episode_steps = 4, 500
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)
@@ -176,7 +179,7 @@ class AcrobotSlots(ClassicSlots):
 class MountainCarSlots(ClassicSlots):
     """MountainCar-v0: position and speed; push left, not, right."""
 
-    size, limit = 2, 200
+    size, max_episode_steps = 2, 200
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)
@@ -210,7 +213,7 @@ class MountainCarSlots(ClassicSlots):
 class PendulumSlots(ClassicSlots):
     """Pendulum-v1: angle and rate [rad, rad/s], torque within 2 N m."""
 
-    size, limit = 2, 200
+    size, max_episode_steps = 2, 200
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)

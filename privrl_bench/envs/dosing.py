@@ -24,8 +24,8 @@ from scipy.linalg import expm
 from scipy.signal import savgol_filter
 from scipy.special import ndtr, ndtri
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.schema import EnvConfig
 
 MINUTES = 10  # of one step
 GRID = 145  # points of a day
@@ -180,7 +180,7 @@ class Dosing0Slots(ClassicSlots):
     number within 0 to 10 mU/min, acts over the next interval together with d[k + 1], which is not seen.
     """
 
-    size, limit = 8 + GRID, STEPS
+    size, max_episode_steps = 8 + GRID, STEPS
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Box]:

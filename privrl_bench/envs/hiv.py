@@ -18,10 +18,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.jit import exact_jit, exact_part
-from privrl_bench.schema import EnvConfig
+from privrl_bench.kernels.jit import exact_jit, exact_part
 
 DAYS, DECISIONS = 5.0, 200
 START = np.array([163573.0, 5.0, 11945.0, 46.0, 63919.0, 24.0])
@@ -140,7 +140,7 @@ class HivSlots(ClassicSlots):
     rates, are the usual ones times 1 + Uniform(-p, p), number by number. Which twelve differ is our choice.
     """
 
-    size, limit = 6 + len(RATES), DECISIONS
+    size, max_episode_steps = 6 + len(RATES), DECISIONS
 
     def __init__(self, config: EnvConfig, count: int):
         self._spread = self.spreads(**self._known(config))

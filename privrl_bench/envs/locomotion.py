@@ -18,8 +18,8 @@ import mujoco
 import numpy as np
 import torch
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import StepResult, Users, tame_mujoco
-from privrl_bench.schema import EnvConfig
 
 
 class Physics(Protocol):

@@ -37,7 +37,7 @@ class Places:
             row[: len(who)] = who
         return np.asarray((self.numbers >= 0) & (self.numbers < (self._declared or 0)))
 
-    def told(self, where: np.ndarray) -> Users:
+    def batch(self, where: np.ndarray) -> Users:
         """What environments in the slots `where` [R, U] bool are told of the user: see `slots.Users`."""
         if self._declared is None:
             return None

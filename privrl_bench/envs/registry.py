@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.construction import check_reset, dmc_id, make_env
 from privrl_bench.envs.declared import checked_users
-from privrl_bench.envs.making import check_reset, dmc_id, make_env
-from privrl_bench.envs.own import NAMESPACE, OWN, slots_class
+from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
 from privrl_bench.errors import ConfigError
-from privrl_bench.schema import EnvConfig
 from privrl_bench.types import EnvSpec
 
 
-def _limit(config: EnvConfig, env: Any) -> int:
+def _max_episode_steps(config: EnvConfig, env: Any) -> int:
     """Public upper bound on the steps of an episode."""
     if config.max_episode_steps is not None:
         return config.max_episode_steps
@@ -51,7 +51,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         ConfigError: see `make_env`, `checked_users`; also when public constants have the wrong length.
     """
     if config.kind == "text":
-        from privrl_bench.text.models import text_spec
+        from privrl_bench.models.language.task import text_spec
 
         return text_spec(config)
     own = _own_slots(config)
@@ -88,7 +88,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             obs_dim=obs_dim,
             discrete=discrete,
             actions=int(space.n) if discrete else int(np.prod(space.shape)),
-            limit=_limit(config, env),
+            max_episode_steps=_max_episode_steps(config, env),
             action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
             action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
             stretch=config.action == "stretch",
@@ -158,7 +158,7 @@ def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
     Every way but `backend=rollout` gives the same numbers, bit for bit; dm_control's cartpole to rounding.
     """
     if workers > 0 and count > 1:
-        from privrl_bench.envs.workers import WorkerSlots
+        from privrl_bench.envs.slot_workers import WorkerSlots
 
         return WorkerSlots(config, count, workers)
     own = _own_slots(config)

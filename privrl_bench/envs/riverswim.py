@@ -16,9 +16,9 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.schema import EnvConfig
 
 STATES, ACTIONS, HORIZON = 6, 2, 20
 
@@ -67,10 +67,10 @@ class RiverSwimSlots(ClassicSlots):
     Observations [6]: the place, one-hot. `env.kwargs` takes the arguments of `model`.
     """
 
-    limit = HORIZON
+    max_episode_steps = HORIZON
 
     def __init__(self, config: EnvConfig, count: int):
-        self.size = 2 + (config.max_episode_steps or self.limit)
+        self.size = 2 + (config.max_episode_steps or self.max_episode_steps)
         self.model = self.tables(config)
         self._reach = self.model.transitions.cumsum(-1)
         super().__init__(config, count)
@@ -105,8 +105,8 @@ class RiverSwimSlots(ClassicSlots):
         action = np.asarray(actions, dtype=np.int64)
         if step.max(initial=0) >= self.size - 2:
             raise EnvironmentFailure(f"an episode has at most {self.size - 2} steps")
-        luck = state[2:][step, np.arange(len(step))]
-        there = (luck[:, None] >= self._reach[place, action]).sum(-1).clip(max=STATES - 1)
+        uniforms = state[2:][step, np.arange(len(step))]
+        there = (uniforms[:, None] >= self._reach[place, action]).sum(-1).clip(max=STATES - 1)
         after = state.copy()
         after[0] = there
         after[1] = step + 1

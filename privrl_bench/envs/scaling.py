@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.schema import EnvConfig
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.types import Scaling
 
 RUNNING_OBS = "running observation statistics"

@@ -74,9 +74,9 @@ class LoopSlots:
         """See `Slots.reset`. Raises EnvironmentFailure with the environment's own message."""
         obs = np.empty((len(indices), self._obs_dim))
         for row, (slot, seed) in enumerate(zip(indices, seeds, strict=True)):
-            told = {} if users is None else {"options": reset_options(users[row])}
+            batch = {} if users is None else {"options": reset_options(users[row])}
             try:
-                obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **told)[0]).reshape(-1)
+                obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **batch)[0]).reshape(-1)
             except (Exception, SystemExit) as error:
                 raise _failure("reset", error) from error
         return obs

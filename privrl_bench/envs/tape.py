@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.data.trajectories import Episode
+from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.slots import Slots, StepResult, Users
 from privrl_bench.types import EnvSpec
 
@@ -22,8 +22,8 @@ class TapeSlots:
     def __init__(self, slots: Slots, spec: EnvSpec):
         self.count = slots.count
         self._slots = slots
-        self._obs = np.zeros((slots.count, spec.limit + 1, spec.obs_dim), np.float32)
-        shape = (slots.count, spec.limit)
+        self._obs = np.zeros((slots.count, spec.max_episode_steps + 1, spec.obs_dim), np.float32)
+        shape = (slots.count, spec.max_episode_steps)
         self._actions = np.zeros(shape, np.int64)
         if not spec.discrete:
             self._actions = np.zeros((*shape, spec.actions), np.float32)

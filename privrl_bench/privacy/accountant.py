@@ -20,7 +20,7 @@ from statistics import NormalDist
 from typing import Any
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy import one_of_n, poisson
+from privrl_bench.privacy import poisson, uniform_single_user
 from privrl_bench.privacy.poisson import Cohorts
 
 _LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
@@ -35,7 +35,7 @@ class ReleaseEvent:
             update of a round draws `cap` of `population` transitions; `smooth`: it is (epsilon, delta) by its
             own theorem (`smooth.py`), z says nothing; `none`: no noise.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
-        adjacency: zero_out | replace_one | add_or_remove | any_two (local: z is against any other user).
+        adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (local: z is against any other user).
         q: chance that a user joins the round: 1 for fixed cohorts; below 1 independently of the others
             (Poisson), or under replace_one as one of n.
         population, cap: number of people and largest cohort (Poisson sampling; one of n: n and 1; or see
@@ -126,7 +126,7 @@ def epsilon(releases: Iterable[ReleaseEvent], delta: float, accountant: str = "p
         raise PrivacyError(f"releases under different adjacencies {sorted(relations)}")
     key = tuple(sorted(counts.items(), key=repr))
     if accountant == "pld" and all(_one_of_n(release) for release in counts):
-        return one_of_n.epsilon_of(
+        return uniform_single_user.epsilon_of(
             tuple((release.z, int(release.population or 1), count) for release, count in key), delta
         )
     if all(release.q == 1.0 for release in counts) and accountant in ("pld", "gaussian"):
@@ -145,11 +145,11 @@ def _exact(counts: tuple[tuple[ReleaseEvent, int], ...], delta: float) -> float:
     import numpy as np
 
     adjacency = counts[0][0].adjacency
-    if adjacency not in ("zero_out", "replace_one", "any_two"):
+    if adjacency not in ("zero_out", "replace_one", "any_trajectory_pair"):
         raise PrivacyError(f"fixed cohorts have no analysis under {adjacency}")
     mu2 = sum(count / release.z**2 for release, count in counts)
     # The ledger holds z for one row against none; replacing a row moves the sum twice as far. On a device
-    # (any_two) z is already for any other user.
+    # (any_trajectory_pair) z is already for any other user.
     distance = 2.0 if adjacency == "replace_one" else 1.0
     mu = distance * math.sqrt(mu2)
     if mu > _LARGE_MU:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.privacy.plan import PrivacyPlan
+from privrl_bench.privacy.gate import Gate
 
 _LEAST_Z, _MOST_Z = 1e-3, 1e5
 
@@ -77,7 +77,7 @@ def z_for(
     return z
 
 
-def affordable(plan: PrivacyPlan, r: int, budget: float) -> int:
+def affordable(plan: Gate, r: int, budget: float) -> int:
     """How many of the planned rounds of replica r cost at most `budget`: fixed in advance, public."""
     config = plan.configs[r]
     if plan.participation is None:
@@ -85,7 +85,7 @@ def affordable(plan: PrivacyPlan, r: int, budget: float) -> int:
     return plan.rounds if plan.planned_epsilon(r) <= budget else 0
 
 
-def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
+def needed_z(plan: Gate, r: int, budget: float) -> float:
     """Smallest z with which all planned rounds of replica r would cost at most `budget`, or PrivacyError.
 
     To 4 digits; to 2 for Poisson cohorts, whose z are found without the cut of large cohorts, which is fast,
@@ -93,7 +93,7 @@ def needed_z(plan: PrivacyPlan, r: int, budget: float) -> float:
     """
     config, event = plan.configs[r], plan.event(r)
     count = min(plan.participation or plan.rounds, plan.rounds)
-    if config.sampling == "one_of_n":
+    if config.sampling == "uniform_single_user":
         return z_for(
             budget, lambda z: replace(event, z=z), count, config.delta, config.accountant, 3
         )

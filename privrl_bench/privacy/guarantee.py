@@ -40,7 +40,7 @@ _SHOWN = "publishing each user's data with this chance would meet it with epsilo
 class Unit:
     """What one user is, and how many releases her data can enter.
 
-    Made beside the sampler that it describes: `assemble.unit_of`, tested against `rollout.py`. Which rounds a
+    Made beside the sampler that it describes: `build.unit_of`, tested against `collectors/simulated.py`. Which rounds a
     unit is in is fixed by the order of arrival, never by data.
 
     Attributes:

@@ -118,7 +118,7 @@ def require_reaches(path: Path, marks: Iterable[tuple[str, Mark]]) -> None:
 class Ledger:
     """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests).
 
-    Whoever opens a run's ledger holds the lock of its folder (`run.py`).
+    Whoever opens a run's ledger holds the lock of its folder (`experiment/runner.py`).
 
     Raises:
         ValueError: a damaged line, a broken chain or a lost attempt: nothing true can be said about epsilon.
@@ -256,7 +256,7 @@ class Ledger:
             participation: in how many rounds at most one user takes part; None: in all of them.
             before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
-        A round has the same users at every attempt (`rollout.py`: their random streams are functions of slot
+        A round has the same users at every attempt (`collectors/simulated.py`: their random streams are functions of slot
         and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
         z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
         """

@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError, PrivacyError, require
-from privrl_bench.schema import EnvConfig
 
 _LARGEST_MU = 1e100  # beyond: no privacy, and squares leave double precision
 
@@ -110,13 +110,13 @@ def ranges_of(env: EnvConfig, dim: int, rewards: bool) -> Ranges:
     return Ranges(low, high, found.get("obs_noise_scale", high - low), reward)
 
 
-def most_told(user: str, steps: int, limit: int) -> tuple[int, int]:
+def most_told(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
     """How many observations and rewards of one unit a round can tell, whatever happens in it.
 
     Args:
         user: `env.user`.
         steps: T, steps of one user.
-        limit: public bound on the steps of an episode.
+        max_episode_steps: public bound on the steps of an episode.
 
     An episode of n steps has n + 1 observations. T steps from a reset have T + 1 and one more for every restart
     but that after the last step, at most T - 1. Of an episode that runs through segments, a round tells those
@@ -127,7 +127,7 @@ def most_told(user: str, steps: int, limit: int) -> tuple[int, int]:
     """
     if user == "fresh":
         return 2 * steps, steps
-    mine = min(steps, limit)
+    mine = min(steps, max_episode_steps)
     return mine + 1, mine
 
 
@@ -143,24 +143,30 @@ class DeviceArrays(NamedTuple):
 
 
 class LocalNoise:
-    """The devices of R replicas of U users. The plan draws the noise of a round, `rollout.py` puts it on.
+    """The devices of R replicas of U users. The plan draws the noise of a round, `collectors/simulated.py` puts it on.
 
     Args:
         ranges: public box and unit of the noise.
         z: noise multiplier of each replica: noise std / scale.
         users, steps: U, T.
         unit: `env.user`.
-        limit: public bound on the steps of an episode.
+        max_episode_steps: public bound on the steps of an episode.
 
     Attributes:
         observations, rewards: the most of one unit that a round tells (`most_told`).
     """
 
     def __init__(
-        self, ranges: Ranges, z: Sequence[float], users: int, steps: int, unit: str, limit: int
+        self,
+        ranges: Ranges,
+        z: Sequence[float],
+        users: int,
+        steps: int,
+        unit: str,
+        max_episode_steps: int,
     ):
         self.ranges = ranges
-        self.observations, self.rewards = most_told(unit, steps, limit)
+        self.observations, self.rewards = most_told(unit, steps, max_episode_steps)
         if ranges.reward is None:
             self.rewards = 0
         self._z = tuple(z)

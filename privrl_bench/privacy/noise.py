@@ -45,7 +45,7 @@ from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
 
-# No other stream of a run has these words: `streams.py` has names of its own, tested to differ.
+# No other stream of a run has these words: `functional/rng.py` has names of its own, tested to differ.
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 _MEMBERS_TAG = 92
@@ -82,7 +82,7 @@ class SeededNoise:
         seed: of the run.
         settings: a number that stands for everything that changes the rows or the noise's size. Two runs
             of one seed with other settings would else share their noise, and the difference of their
-            releases would be free of it. `assemble` gives 128 bits of a hash of all settings, z and clip
+            releases would be free of it. `build` gives 128 bits of a hash of all settings, z and clip
             among them.
     """
 

@@ -4,10 +4,10 @@
 rounds, whose noise joins the running sum while that of the nodes below it leaves. So the noise of a sum is
 that of at most `levels` nodes, and a user's row is in at most `levels` nodes: with N(0, (z clip)^2) for each,
 all releases together are one Gaussian mechanism with multiplier z / sqrt(levels). A second attempt at a round
-is one more node, for everybody below it (`PrivacyPlan.spent_epsilon` counts it for all). Nodes whose
+is one more node, for everybody below it (`Gate.spent_epsilon` counts it for all). Nodes whose
 noise is gone (secure noise after a restart) stay in the sum: as if a new tree had begun.
 
-`imitated_tree`: what the public code of private UCB-VI does instead. Every round replaces the noise of the
+`fresh_noise_per_round`: what the public code of private UCB-VI does instead. Every round replaces the noise of the
 whole sum by floor(ln t) + 1 fresh Laplace(z) draws, so an average over rounds shows the data: a caveat.
 """
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from privrl_bench.algos.dp_lsw import DpLsw
-from privrl_bench.algos.dqn import Dqn
-from privrl_bench.algos.dqn_replay import DqnReplayConfig
-from privrl_bench.algos.pooled import POOLED
-from privrl_bench.algos.replay import ReplayConfig
-from privrl_bench.assemble import assemble
-from privrl_bench.audit import cli
+from privrl_bench.algorithms.ope.dp_lsw import DpLsw
+from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.value.dqn import Dqn
+from privrl_bench.algorithms.value.dqn_replay import DqnReplayConfig
+from privrl_bench.algorithms.value.replay import ReplayConfig
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.leaks import find_leaks, main
-from privrl_bench.audit.people import CRAFTED, NULL, OtherPerson
+from privrl_bench.audit.replacement_data import CRAFTED, NULL, OtherPerson
 from privrl_bench.audit.shrink import shrink
-from privrl_bench.config import algo_schema, choices, compose, has_texts
+from privrl_bench.cli import audit as cli
+from privrl_bench.config.compose import algo_schema, choices, compose, has_texts
+from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.words import later_wins
+from privrl_bench.experiment.builder import build
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"
@@ -67,10 +67,10 @@ def formal_small():
 
 
 def assert_as_declared(config, user=0):
-    """Found is declared is what `assemble` says; nothing else; the test had power."""
+    """Found is declared is what `build` says; nothing else; the test had power."""
     report = find_leaks(config, user=user, late=False)
-    plan = assemble([config], [None]).plan
-    assert not report.powerless
+    plan = build([config], [None]).plan
+    assert not report.no_test_power
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
     assert report.status == plan.guarantee(0).status
     assert bool(report.reached) == bool(report.found)
@@ -206,7 +206,7 @@ class Counted(DpLsw):
 
 
 def test_counts_that_stay_behind_are_found(monkeypatch):
-    monkeypatch.setattr("privrl_bench.algos.dp_lsw.ALGORITHM", Counted)
+    monkeypatch.setattr("privrl_bench.algorithms.ope.dp_lsw.ALGORITHM", Counted)
     report = find_leaks(chained("algo=dp_lsw"), late=False)
     assert "state counts" in report.undeclared
 
@@ -370,7 +370,7 @@ class Remembering(Dqn):
 
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
 def test_rows_that_mix_people_are_found(wrong, monkeypatch):
-    monkeypatch.setattr("privrl_bench.algos.dqn.ALGORITHM", wrong)
+    monkeypatch.setattr("privrl_bench.algorithms.value.dqn.ALGORITHM", wrong)
     config = shrink(compose(later_wins([*SMALL, "algo=dqn", "algo.new_users=2"])))[0]
     report = find_leaks(config, late=False)
     assert not report.ok
@@ -441,11 +441,11 @@ def test_a_test_that_could_not_find_anything_says_so():
         "algo.critic=shared",
     )
     reports = [find_leaks(base(*words), user=user, late=False) for user in range(3)]
-    report = next(report for report in reports if report.powerless)
+    report = next(report for report in reports if report.no_test_power)
     assert not report.ok
     assert "no power" in report.verdict()
     # Found is nothing, declared is nothing, and yet it must not pass.
-    nothing = replace(report, found={}, declared=(), powerless=("no reason",))
+    nothing = replace(report, found={}, declared=(), no_test_power=("no reason",))
     assert not nothing.ok
 
 
@@ -489,9 +489,9 @@ class Counting:
         pass
 
 
-def play(person, present=True, steps=12, limit=20):
+def play(person, present=True, steps=12, max_episode_steps=20):
     both = np.arange(2)
-    slots = OtherPerson(Counting(), 1, person, steps, limit, resets=True)
+    slots = OtherPerson(Counting(), 1, person, steps, max_episode_steps, resets=True)
     slots.present = present
     seen = [slots.reset(both, [0, 0])]
     ends = []
@@ -518,7 +518,7 @@ def test_only_her_slot_changes_and_only_in_her_round(person):
 def test_a_crafted_person_has_other_episodes_within_the_public_limit():
     _, ends = play(CRAFTED, steps=12)
     assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5]  # then she goes on to the end of the round
-    _, ends = play(CRAFTED, steps=12, limit=4)
+    _, ends = play(CRAFTED, steps=12, max_episode_steps=4)
     assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5, 9]
 
 

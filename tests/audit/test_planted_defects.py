@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from privrl_bench import assemble as assembling
 from privrl_bench.audit import bounds, canary
-from privrl_bench.config import compose
-from privrl_bench.privacy import plan as gate
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import PrivacyConfig
+from privrl_bench.experiment import builder as assembling
+from privrl_bench.privacy import gate
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.contribution import Block, Contribution
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Block, Contribution
-from privrl_bench.schema import PrivacyConfig
-from privrl_bench.words import later_wins
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),
@@ -125,7 +125,7 @@ def presence_is_visible():
 
 def small_plan(seed=0, ledger=None):
     config = PrivacyConfig(z=1.0, clip=1.0, users_per_round=4)
-    return PrivacyPlan(
+    return Gate(
         configs=[config],
         blocks=(Block("actor", 50, 1.0),),
         unit=Unit("one user", 1),
@@ -137,7 +137,7 @@ def small_plan(seed=0, ledger=None):
 
 def test_a_divisor_that_counts_users_is_found(monkeypatch):
     assert not presence_is_visible()
-    real = PrivacyPlan.release
+    real = Gate.release
 
     def by_number_present(self, contribution, round_index):
         rows, valid, bypass = contribution.take()
@@ -147,7 +147,7 @@ def test_a_divisor_that_counts_users_is_found(monkeypatch):
             released.values[name] = x * public / present
         return released
 
-    monkeypatch.setattr(PrivacyPlan, "release", by_number_present)
+    monkeypatch.setattr(Gate, "release", by_number_present)
     assert presence_is_visible()
 
 
@@ -156,7 +156,7 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
     config = compose(later_wins([*SMALL, *POISSON, "total_steps=100_000"]))
     spread = []
     for count in (1, 12):
-        parts = assembling.assemble([config], [None])
+        parts = assembling.build([config], [None])
         rows = {b.name: torch.zeros(1, parts.plan.slots, b.size) for b in parts.plan.blocks}
         valid = torch.arange(parts.plan.slots)[None, :] < count
         spread.append(parts.plan.release(Contribution(rows, valid), 0).values["actor"].std())
@@ -187,7 +187,7 @@ def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
     def fixed(self, round_index):
         return [self.config.users_per_round] * len(self.configs)
 
-    monkeypatch.setattr(PrivacyPlan, "cohort", fixed)
+    monkeypatch.setattr(Gate, "cohort", fixed)
     finding = audit(*POISSON)
     assert any("not those of Poisson sampling" in line for line in finding.problems)
 
@@ -196,7 +196,7 @@ def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
     """Cohorts filled by arrival: her chance to be in is 1, the claim's is U / population."""
     config = compose(later_wins([*SMALL, *POISSON]))
     finding = audit(*POISSON)  # scores of rounds that she is in
-    parts = assembling.assemble([config], [None])
+    parts = assembling.build([config], [None])
     subsampled = epsilon([parts.plan.event(0)], config.privacy.delta)
     direct = next(b for b in finding.bounds if b.form == "direct")
     assert subsampled < direct.epsilon < finding.claim

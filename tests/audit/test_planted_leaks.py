@@ -7,19 +7,20 @@ import pytest
 import torch
 from test_leaks import CARRIED, CRITIC, OBS, base, changed
 
-from privrl_bench.algos.critics import SharedCritic
-from privrl_bench.algos.dppg import Dppg
-from privrl_bench.audit import substitutes, worlds
+from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
+from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.audit import counterfactual as worlds
+from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.leaks import find_leaks, main
-from privrl_bench.audit.people import CRAFTED, OtherPerson
+from privrl_bench.audit.replacement_data import CRAFTED, OtherPerson
+from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.clip import clip_rows
+from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.local import LocalNoise
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Contribution
-from privrl_bench.rollout import Rollout
 from privrl_bench.types import State
 
 ROUND = 1
@@ -40,7 +41,7 @@ def test_without_a_defect_nothing_is_found(user):
 def assert_caught(config, *names, seen=ROUND):
     """The report names the path, where it was first seen, and fails."""
     report = find_leaks(config, ROUND, late=False)
-    assert not report.powerless
+    assert not report.no_test_power
     # Some defects mix the replicas, too.
     caught = {name for name in report.undeclared if not name.startswith(OTHER_REPLICA)}
     assert caught == set(names), report.lines()
@@ -65,7 +66,7 @@ def patch_local(monkeypatch, change):
 
 def test_a_shared_critic_that_is_called_formal(monkeypatch):
     monkeypatch.setattr(SharedCritic, "caveats", {})
-    monkeypatch.setattr(PrivacyPlan, "permit", lambda self, name: None)
+    monkeypatch.setattr(Gate, "permit", lambda self, name: None)
     report = assert_caught(formal(critic="shared"), CRITIC)
     assert report.status == "formal"
     assert "state critic" in report.reached  # left alone it would steer later rounds
@@ -80,7 +81,7 @@ def test_the_gate_itself_refuses_a_shared_critic_without_a_name(monkeypatch, cap
 
 
 def test_carried_over_environments_without_a_name(monkeypatch):
-    monkeypatch.setattr("privrl_bench.assemble.caveats_of", lambda config, algo: {})
+    monkeypatch.setattr("privrl_bench.experiment.builder.caveats_of", lambda config, algo: {})
     report = assert_caught(formal("segment"), CARRIED)
     assert "users obs" in report.reached
 
@@ -129,7 +130,7 @@ def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
 
 def test_advantages_scaled_by_a_spread_that_was_seen_before(monkeypatch):
     """Normalisation over everybody of the rounds so far."""
-    from privrl_bench.algos import dppg
+    from privrl_bench.algorithms.policy_gradient import dppg
 
     real = dppg.Dppg.local
 
@@ -197,7 +198,7 @@ def test_a_replay_buffer(monkeypatch):
 
 def test_a_learning_rate_that_counts_episodes(monkeypatch):
     def count(self, state, users, contribution):
-        self.episodes = getattr(self, "episodes", 0) + int(users.ended[users.valid].sum())
+        self.episodes = getattr(self, "episodes", 0) + int(users.done[users.valid].sum())
         return contribution
 
     patch_local(monkeypatch, count)
@@ -211,20 +212,20 @@ def test_a_learning_rate_that_counts_episodes(monkeypatch):
 
 
 def test_a_number_of_rounds_that_counts_steps(monkeypatch):
-    real = PrivacyPlan.release
+    real = Gate.release
 
     def release(self, contribution, index):
         rows, valid, bypass = contribution.take()
         self.rounds = 500 + int(valid.sum())  # a null user is not counted
         return real(self, Contribution(rows, valid, bypass), index)
 
-    monkeypatch.setattr(PrivacyPlan, "release", release)
+    monkeypatch.setattr(Gate, "release", release)
     assert_caught(formal(), "schedule rounds")
 
 
 def test_environment_seeds_that_count_episodes(monkeypatch):
     """A slot's next user meets other simulators when the one before had more episodes."""
-    real = Rollout._reset
+    real = SimulatedCollector._reset
 
     def reset(self, where, index, t):
         if not hasattr(self, "total"):
@@ -234,7 +235,7 @@ def test_environment_seeds_that_count_episodes(monkeypatch):
             self._episode[r, u] += self.total
         real(self, where, index, t)
 
-    monkeypatch.setattr(Rollout, "_reset", reset)
+    monkeypatch.setattr(SimulatedCollector, "_reset", reset)
     report = find_leaks(formal(), ROUND, late=False)
     assert not report.ok
     assert "users obs" in report.undeclared
@@ -243,16 +244,16 @@ def test_environment_seeds_that_count_episodes(monkeypatch):
 
 
 def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
-    real = PrivacyPlan.release
+    real = Gate.release
 
     def release(self, contribution, index):
         rows, valid, bypass = contribution.take()
         self.fewer = int(not valid.all())
         return real(self, Contribution(rows, valid, bypass), index)
 
-    monkeypatch.setattr(PrivacyPlan, "release", release)
+    monkeypatch.setattr(Gate, "release", release)
     monkeypatch.setattr(
-        PrivacyPlan,
+        Gate,
         "cohort",
         lambda self, index: (
             [self.config.users_per_round - getattr(self, "fewer", 0)] * len(self.configs)
@@ -264,21 +265,21 @@ def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
 
 
 def test_later_users_cut_at_the_number_of_episodes_so_far(monkeypatch):
-    real = Rollout.collect
+    real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):
         users = real(self, actor, index, cohort)
         most = getattr(self, "most", 0)
         users.mask[:, :, most + 8 :] = False
-        self.most = max(most, int(users.ended.sum(-1).max()))
+        self.most = max(most, int(users.done.sum(-1).max()))
         return users
 
-    monkeypatch.setattr(Rollout, "collect", collect)
+    monkeypatch.setattr(SimulatedCollector, "collect", collect)
     assert_caught(formal(), "users mask", seen=ROUND + 1)
 
 
 def test_lengths_of_whole_episodes_decide_how_long_later_users_act(monkeypatch):
-    real = Rollout.collect
+    real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):
         users = real(self, actor, index, cohort)
@@ -287,7 +288,7 @@ def test_lengths_of_whole_episodes_decide_how_long_later_users_act(monkeypatch):
         self.average = max(2.0, float(users.mask.sum(-1).float().mean()))
         return users
 
-    monkeypatch.setattr(Rollout, "collect", collect)
+    monkeypatch.setattr(SimulatedCollector, "collect", collect)
     assert_caught(formal("episode"), "users mask", seen=ROUND + 1)
 
 
@@ -296,7 +297,7 @@ def test_lengths_of_whole_episodes_decide_how_long_later_users_act(monkeypatch):
 
 def test_a_clip_that_follows_the_norms(monkeypatch):
     """Adaptive clipping without noise; the gate's own values show it, though rows are the same."""
-    real = PrivacyPlan.release
+    real = Gate.release
 
     def release(self, contribution, index):
         rows, valid, bypass = contribution.take()
@@ -305,7 +306,7 @@ def test_a_clip_that_follows_the_norms(monkeypatch):
         rows = {name: clip_rows(x, bound)[0].float() for name, x in rows.items()}
         return real(self, Contribution(rows, valid, bypass), index)
 
-    monkeypatch.setattr(PrivacyPlan, "release", release)
+    monkeypatch.setattr(Gate, "release", release)
     config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"z": 0.01})
     assert_caught(config, "release actor", seen=ROUND + 1)
 
@@ -321,14 +322,14 @@ def assert_local_caught(name, *words):
 
 
 def test_a_batch_with_the_raw_observation(monkeypatch):
-    real = Rollout.collect
+    real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):
         users = real(self, actor, index, cohort)
         users.next_obs[:, :, -1] = torch.from_numpy(self._raw).float()
         return users
 
-    monkeypatch.setattr(Rollout, "collect", collect)
+    monkeypatch.setattr(SimulatedCollector, "collect", collect)
     assert_local_caught("users next_obs")
     assert_local_caught("users next_obs", "algo=ppo", "env.user=segment")
 
@@ -347,14 +348,14 @@ def test_noise_that_depends_on_the_observation(monkeypatch):
 
 
 def test_a_user_left_out_because_her_observation_is_no_number(monkeypatch):
-    real = Rollout.collect
+    real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):
         users = real(self, actor, index, cohort)
         users.valid &= torch.from_numpy(np.isfinite(self._raw).all(-1))
         return users
 
-    monkeypatch.setattr(Rollout, "collect", collect)
+    monkeypatch.setattr(SimulatedCollector, "collect", collect)
     assert_local_caught("users valid")
 
 
@@ -372,7 +373,7 @@ def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
     monkeypatch.setattr(substitutes, "OtherPerson", Same)
     report = find_leaks(formal(), ROUND, late=False)
     assert not report.found
-    assert report.powerless == ("the crafted user's row is the same as the one it replaces",)
+    assert report.no_test_power == ("the crafted user's row is the same as the one it replaces",)
     assert not report.ok
     assert report.verdict().startswith("no power: the crafted user's row is the same")
 
@@ -381,8 +382,8 @@ def test_the_crafted_row_differs_from_the_one_it_replaces():
     """What every other test relies on, seen directly."""
     config = formal()
     place = worlds.Visit(ROUND, 1, ROUND, ROUND + 3)
-    model = worlds.World(config, place)
-    crafted = worlds.World(config, place, CRAFTED, model)
+    model = worlds.CounterfactualRun(config, place)
+    crafted = worlds.CounterfactualRun(config, place, CRAFTED, model)
     for _ in range(ROUND + 1):
         model.step()
         crafted.step()

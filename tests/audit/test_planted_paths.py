@@ -11,26 +11,26 @@ import pytest
 import torch
 from test_leaks import OFFLINE, base, chained, formal_small, small, swim
 
-from privrl_bench import policy_file
-from privrl_bench.algos.dppg import Dppg
-from privrl_bench.algos.dppg_l2 import DppgL2
-from privrl_bench.algos.dppg_text import DppgText
-from privrl_bench.algos.dqn import Dqn
-from privrl_bench.algos.gpope import Gpope
-from privrl_bench.algos.primorl import Primorl
-from privrl_bench.algos.reinforce import Reinforce
-from privrl_bench.algos.ucbvi import UcbVi
-from privrl_bench.assemble import assemble
+from privrl_bench.algorithms.language.dppg_text import DppgText
+from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
+from privrl_bench.algorithms.model_based.primorl import Primorl
+from privrl_bench.algorithms.ope.gpope import Gpope
+from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
+from privrl_bench.algorithms.value.dqn import Dqn
+from privrl_bench.algorithms.value.ucbvi import UcbVi
 from privrl_bench.audit.compare import OTHER_REPLICA, evaluation_content, metrics_that_leave
 from privrl_bench.audit.leaks import find_leaks, main
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.audit.visits import late_rounds, visits_after
-from privrl_bench.config import compose
+from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.config.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.measure import RETURN
-from privrl_bench.privacy.rows import Contribution, check_private
-from privrl_bench.rollout import Rollout
-from privrl_bench.session import Session
+from privrl_bench.evaluation.objective import RETURN
+from privrl_bench.experiment import policy_file
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.privacy.contribution import Contribution, check_private
 from privrl_bench.types import State
 
 
@@ -43,7 +43,7 @@ def formal():
 def assert_caught(config, *paths, late=False, round_index=1):
     """Each of the paths is found and not declared, and the test had power."""
     report = find_leaks(config, round_index, late=late)
-    assert not report.powerless, report.powerless
+    assert not report.no_test_power, report.no_test_power
     assert not report.ok
     assert set(paths) <= set(report.undeclared), report.lines()
     return report
@@ -100,8 +100,8 @@ def test_users_rewards_under_the_name_of_a_released_metric(monkeypatch, capsys):
     def local(self, state, users, streams):
         found = real(self, state, users, streams)
         rows, valid, bypass = found.take()
-        told = [{"model/public_loss": float(x)} for x in mean_reward(users)]
-        return Contribution(rows, valid, bypass, told)
+        batch = [{"model/public_loss": float(x)} for x in mean_reward(users)]
+        return Contribution(rows, valid, bypass, batch)
 
     monkeypatch.setattr(Dppg, "local", local)
     with pytest.raises(PrivacyError, match=r"'model/public_loss' is released"):
@@ -152,14 +152,14 @@ def test_a_mean_that_outlives_the_run(monkeypatch):
 
 
 def test_users_of_compiled_episodes_who_share_a_baseline(monkeypatch):
-    real = Rollout._at_once
+    real = SimulatedCollector._at_once
 
     def at_once(self, *args):
         users = real(self, *args)
         users.rewards -= users.mask.sum((1, 2)).float()[:, None, None] / users.mask[0].numel()
         return users
 
-    monkeypatch.setattr(Rollout, "_at_once", at_once)
+    monkeypatch.setattr(SimulatedCollector, "_at_once", at_once)
     plain = ("env.obs_scaling=none", "env.reward_scaling=none", "env.user=episode")
     config = base("algo=reinforce", "env=cartpole", *plain)
     assert not find_leaks(config, late=False).undeclared
@@ -275,14 +275,14 @@ def test_users_observations_in_the_policys_file(monkeypatch):
 
 
 def test_rewards_that_devices_compute_from_what_they_hide(monkeypatch):
-    real = Rollout.collect
+    real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):
         users = real(self, actor, index, cohort)
         users.rewards[:, :, -1] += torch.from_numpy(self._raw[..., 0]).float().nan_to_num()
         return users
 
-    monkeypatch.setattr(Rollout, "collect", collect)
+    monkeypatch.setattr(SimulatedCollector, "collect", collect)
     assert_caught(base("privacy=local", "algo.critic=none"), "users rewards")
 
 
@@ -322,7 +322,7 @@ def test_the_learning_curve_shows_compared_metrics_only(swim_session):
 @pytest.fixture
 def swim_session():
     """After one round."""
-    session = Session(assemble([swim("algo=dppg_l2")], [None]))
+    session = Trainer(build([swim("algo=dppg_l2")], [None]))
     session.step()
     yield session
     session.close()

@@ -174,16 +174,19 @@ def test_slots_do_not_feel_each_other(name) -> None:
     assert part._elapsed.sum() == 2500  # the other nine never moved
 
 
-@pytest.mark.parametrize(("asked", "limit"), [(None, 1000), (30, 30), (2000, 1000)])
-def test_episodes_are_cut_where_dm_control_cuts_them(asked, limit) -> None:
+@pytest.mark.parametrize(("asked", "max_episode_steps"), [(None, 1000), (30, 30), (2000, 1000)])
+def test_episodes_are_cut_where_dm_control_cuts_them(asked, max_episode_steps) -> None:
     config = changed(shipped("cartpole_balance"), max_episode_steps=asked)
-    play(config, 2, lambda o: np.zeros((len(o), 1)), limit)
+    play(config, 2, lambda o: np.zeros((len(o), 1)), max_episode_steps)
     if asked is None:
         return  # one walk through dm_control's own 1000 steps is enough
     other = make_slots(changed(config, backend="loop"), 1)
     other.reset(np.arange(1), [0])
-    cut = [bool(other.step(np.arange(1), np.zeros((1, 1))).truncated[0]) for _ in range(limit)]
-    assert cut == [False] * (limit - 1) + [True]
+    cut = [
+        bool(other.step(np.arange(1), np.zeros((1, 1))).truncated[0])
+        for _ in range(max_episode_steps)
+    ]
+    assert cut == [False] * (max_episode_steps - 1) + [True]
 
 
 def test_known_returns() -> None:

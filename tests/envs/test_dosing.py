@@ -154,7 +154,7 @@ def test_slots_equal_gymnasium_environments_and_a_day_has_143_steps(name, kind) 
     native, loop = make_slots(config, 5), make_slots(changed(config, backend="loop"), 5)
     assert type(native) is kind
     assert isinstance(loop, LoopSlots)
-    assert env_spec(config).limit == 143
+    assert env_spec(config).max_episode_steps == 143
 
     def dose(rng, count):
         return rng.uniform(-1, 11, size=(count, 1)).astype(np.float32)
@@ -188,7 +188,7 @@ def test_doses_are_cut_at_the_box() -> None:
 
 
 def test_anybody_can_make_it() -> None:
-    env = gym.make("privrl_bench.envs.own:privrl_bench/Dosing1-v0")
+    env = gym.make("privrl_bench.envs.registration:privrl_bench/Dosing1-v0")
     first, _ = env.reset(seed=5)
     again, _ = env.reset(seed=5)
     other, _ = env.reset()

@@ -20,7 +20,7 @@ UNINFECTED = (1e6, 3198, 0, 0, 0, 10)
 
 def test_public_facts() -> None:
     spec = env_spec(HIV)
-    assert (spec.obs_dim, spec.actions, spec.limit, spec.discrete) == (6, 4, 200, True)
+    assert (spec.obs_dim, spec.actions, spec.max_episode_steps, spec.discrete) == (6, 4, 200, True)
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_halfcheetah_takes_the_known_step_from_rest() -> None:
 )
 def test_public_facts_of_the_shipped_environments(name, sizes) -> None:
     spec = env_spec(shipped(name))
-    assert (spec.obs_dim, spec.actions, spec.limit) == sizes
+    assert (spec.obs_dim, spec.actions, spec.max_episode_steps) == sizes
 
 
 # -- dm_control -----------------------------------------------------------------------------

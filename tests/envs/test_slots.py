@@ -8,13 +8,13 @@ import pytest
 import torch
 from helpers import changed, own, shipped
 
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, MountainCarSlots, PendulumSlots
 from privrl_bench.envs.locomotion import HalfCheetahSlots, HopperSlots, RolloutPhysics
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
+from privrl_bench.envs.slot_workers import WorkerSlots
 from privrl_bench.envs.slots import LoopSlots
-from privrl_bench.envs.workers import WorkerSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.schema import EnvConfig
 
 ROLLOUT_TOLERANCE = 1e-9
 
@@ -69,7 +69,7 @@ def test_native_acrobot_equals_single_environments_bit_for_bit() -> None:
     assert_same_story(native, loop, torque, 300, seed=3, terminates=False)
     # Random actions do not swing up: start anywhere, whirling, to meet the target and the turns.
     rng = np.random.default_rng(5)
-    everyone, ended = np.arange(40), 0
+    everyone, done = np.arange(40), 0
     for _ in range(20):
         native.reset(everyone, [0] * 40)
         loop.reset(everyone, [0] * 40)
@@ -81,8 +81,8 @@ def test_native_acrobot_equals_single_environments_bit_for_bit() -> None:
             mine, other = native.step(everyone, actions), loop.step(everyone, actions)
             for x, y in zip(mine, other, strict=True):
                 assert np.array_equal(x, y)
-            ended += int(mine.terminated.sum())
-    assert ended > 100
+            done += int(mine.terminated.sum())
+    assert done > 100
 
 
 def test_native_mountain_car_equals_single_environments_bit_for_bit() -> None:
@@ -97,7 +97,7 @@ def test_native_mountain_car_equals_single_environments_bit_for_bit() -> None:
     assert_same_story(native, loop, push_anywhere, 150, seed=8, terminates=False)
     # From anywhere in the box, to meet both ends.
     rng = np.random.default_rng(5)
-    everyone, ended, stopped = np.arange(30), 0, 0
+    everyone, done, stopped = np.arange(30), 0, 0
     for _ in range(30):
         native.reset(everyone, [0] * 30)
         loop.reset(everyone, [0] * 30)
@@ -111,9 +111,9 @@ def test_native_mountain_car_equals_single_environments_bit_for_bit() -> None:
                 assert np.array_equal(x, y)
             inner = np.array([np.array(e.unwrapped.state) for e in loop._envs]).T
             assert np.array_equal(native._state, inner)
-            ended += int(mine.terminated.sum())
+            done += int(mine.terminated.sum())
             stopped += int((native._state[0] == -1.2).sum())
-    assert ended > 10
+    assert done > 10
     assert stopped > 10
 
 
@@ -192,7 +192,7 @@ def test_worker_processes_equal_one_process() -> None:
 def test_an_environment_of_a_package_on_the_path_is_used() -> None:
     config = own("MyEnv")
     spec = env_spec(config)
-    assert (spec.obs_dim, spec.discrete, spec.actions, spec.limit) == (5, True, 2, 20)
+    assert (spec.obs_dim, spec.discrete, spec.actions, spec.max_episode_steps) == (5, True, 2, 20)
     slots = make_slots(config, 1)
     slots.reset(np.arange(1), [0])
     total = sum(slots.step(np.arange(1), np.ones(1, int)).rewards[0] for _ in range(20))
@@ -245,8 +245,8 @@ def test_a_dead_worker_is_an_environment_failure_and_close_still_returns() -> No
 
 def test_a_program_that_forgets_its_workers_still_ends() -> None:
     program = (
-        "from privrl_bench.envs.workers import WorkerSlots\n"
-        "from privrl_bench.schema import EnvConfig\n"
+        "from privrl_bench.envs.slot_workers import WorkerSlots\n"
+        "from privrl_bench.config.schema import EnvConfig\n"
         "if __name__ == '__main__':\n"
         "    kept = WorkerSlots(EnvConfig(id='CartPole-v1'), 2, 1)\n"
         "    raise SystemExit(3)\n"
@@ -301,7 +301,7 @@ def test_an_unsupported_action_space_is_named() -> None:
 def test_an_environment_without_an_end_needs_a_public_limit() -> None:
     assert problem(own("NoLimit")).key == "env.max_episode_steps"
     config = own("NoLimit", max_episode_steps=9)
-    assert env_spec(config).limit == 9
+    assert env_spec(config).max_episode_steps == 9
     env = make_env(config)
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(9)] == [False] * 8 + [True]

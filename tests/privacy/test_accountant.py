@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_scripts import load
 
+from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.poisson import Cohorts, cell_of
-from privrl_bench.privacy.rows import Block
-from privrl_bench.schema import PrivacyConfig
 
 
 def gaussian(z, adjacency="zero_out"):
@@ -178,7 +178,7 @@ def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
     assert not PLDAccountant(neighboring_relation=relation("REPLACE_SPECIAL")).supports(event)
     # A chance below 1 is Poisson's, or under replace_one that of one of n; plans give fixed cohorts 1.
     fixed = PrivacyConfig(users_per_round=10)
-    plan = PrivacyPlan(
+    plan = Gate(
         [fixed], (Block("a", 1, 1.0),), Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(None)]
     )
     assert plan.event(0).q == 1.0

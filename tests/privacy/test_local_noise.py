@@ -14,24 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from privrl_bench.assemble import assemble, describe_plan
-from privrl_bench.config import choices, compose, has_texts
+from privrl_bench.config.compose import choices, compose, has_texts
+from privrl_bench.config.identity import noise_key
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.identity import noise_key
+from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.experiment.runner import run
+from privrl_bench.experiment.trainer import Trainer, one_replica
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.contribution import Block, Contribution
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.local import LocalNoise, Ranges, most_told, perturbed, ranges_of
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Block, Contribution
-from privrl_bench.run import run
-from privrl_bench.rundir import RunDir
-from privrl_bench.schema import PrivacyConfig
-from privrl_bench.session import Session, one_replica
-from privrl_bench.words import later_wins
 
 SMALL = (
     *("privacy=local", "algo.hidden=[8]", "privacy.users_per_round=3", "env.user_steps=16"),
@@ -53,7 +53,7 @@ def config(*words):
 
 
 def session_of(*configs):
-    return Session(assemble(list(configs), [None] * len(configs)))
+    return Trainer(build(list(configs), [None] * len(configs)))
 
 
 def collected(session, index=0):
@@ -74,7 +74,7 @@ def test_numbers_are_clipped_and_then_noised():
 
 def devices(z=(1.0,), users=40, steps=50, unit="fresh", reward=None, scale=(0.5, 2.0)):
     ranges = Ranges(np.array([-1.0, 0.0]), np.array([1.0, 4.0]), np.array(scale), reward)
-    made = LocalNoise(ranges, z, users, steps, unit, limit=500)
+    made = LocalNoise(ranges, z, users, steps, unit, max_episode_steps=500)
     made.begin([SeededNoise(r, 7).normal(made.sizes, 0, 0) for r in range(len(z))])
     return made
 
@@ -147,8 +147,8 @@ def test_known_answers_on_cartpole():
     for sigma, mu, found in ((0.3, 3012.4, 4.5e6), (5.0, 180.75, 1.7e4)):
         assert CARTPOLE.mu(sigma, 501) == pytest.approx(mu, rel=1e-4)
         words = ("privacy=local", "env=cartpole", "env.user=episode", f"privacy.z={sigma}")
-        plan = assemble([compose(later_wins(["algo=dppg", *words]))], [None]).plan
-        assert plan.event(0).adjacency == "any_two"
+        plan = build([compose(later_wins(["algo=dppg", *words]))], [None]).plan
+        assert plan.event(0).adjacency == "any_trajectory_pair"
         assert plan.planned_epsilon(0) == pytest.approx(found, rel=0.02)
         once = epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
         assert plan.planned_epsilon(0) == pytest.approx(once, rel=1e-3)  # doubled nowhere
@@ -162,14 +162,14 @@ def delta_of(eps, mu):
 
 @pytest.mark.parametrize("mu", [0.5, 40.0, 3000.0, 9e4])
 def test_epsilon_is_that_of_one_gaussian(mu):
-    found = epsilon([ReleaseEvent("gaussian", 1 / mu, "any_two")], DELTA)
+    found = epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
     assert delta_of(found, mu) <= DELTA * 1.001
     assert delta_of(found * (1 - 1e-3), mu) > DELTA
 
 
 def test_a_huge_epsilon_is_stated_and_is_a_bound():
     def of(mu):
-        return epsilon([ReleaseEvent("gaussian", 1 / mu, "any_two")], DELTA)
+        return epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
 
     assert of(1.001e5) - of(1.001e5 / 1.0011) > 0
     assert of(1.0001e5) == pytest.approx(of(0.9999e5), rel=1e-3)
@@ -195,7 +195,7 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
 
     def of(z, steps, ranges=ranges):
         made = LocalNoise(ranges, (z,), 1, steps, user, 10**6)
-        return epsilon([ReleaseEvent("gaussian", made.multiplier(0), "any_two")], DELTA)
+        return epsilon([ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair")], DELTA)
 
     here = of(z, steps)
     assert 0 < of(z * factor, steps) < here < of(z, steps + more)
@@ -213,12 +213,12 @@ def test_how_much_a_unit_tells():
 
 
 @pytest.mark.parametrize(
-    ("user", "limit"), [("fresh", 1), ("fresh", 3), ("episode", 5), ("segment", 5)]
+    ("user", "max_episode_steps"), [("fresh", 1), ("fresh", 3), ("episode", 5), ("segment", 5)]
 )
-def test_no_unit_tells_more_than_is_counted(user, limit):
-    words = (f"env.user={user}", f"env.max_episode_steps={limit}", "env.user_steps=8")
-    parts = assemble([config("algo=dppg", *CLOCK, *words)], [None])
-    session, most = Session(parts), parts.plan.local.observations
+def test_no_unit_tells_more_than_is_counted(user, max_episode_steps):
+    words = (f"env.user={user}", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
+    parts = build([config("algo=dppg", *CLOCK, *words)], [None])
+    session, most = Trainer(parts), parts.plan.local.observations
     seen = []
     for index in range(3):
         users = collected(session, index)
@@ -228,36 +228,40 @@ def test_no_unit_tells_more_than_is_counted(user, limit):
             seen.append(len(torch.unique(both, dim=0)))
     # The longest Clock of limit 1 restarts in every step. A segment of 8 holds several of at most 5 steps.
     assert (max(seen) <= most) or user == "segment"
-    assert user == "segment" or limit != 1 or max(seen) == most == 16
+    assert user == "segment" or max_episode_steps != 1 or max(seen) == most == 16
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_running_statistics_see_no_more_than_is_counted(limit):
+@pytest.mark.parametrize("max_episode_steps", [1, 3])
+def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
     """Found by an audit: the reset after a fresh user's last step showed one observation too many."""
-    words = ("env.user=fresh", f"env.max_episode_steps={limit}", "env.user_steps=8")
-    parts = assemble([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")], [None])
-    session = Session(parts)
+    words = ("env.user=fresh", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
+    parts = build([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")], [None])
+    session = Trainer(parts)
     collected(session)
     count = session.rollout.scaler.get_state()["obs_count"]
     assert 8 < round(float(count.max()), 2) <= parts.plan.local.observations  # it begins near 0
 
 
 def test_guarantees_in_words():
-    plan = assemble([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).plan
+    plan = build([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).plan
     found = plan.guarantee(0)
-    assert (found.notion, found.adjacency, found.status) == ("local", "any-two", "formal")
+    assert (found.notion, found.adjacency, found.status) == (
+        "local",
+        "any-trajectory-pair",
+        "formal",
+    )
     assert found.unit.startswith("the observations of one simulated user: 16 steps from a reset")
     assert found.unit.endswith("given their rewards and when their episodes end")
     assert "reveal the return completely" in found.notes["told exactly"]
     assert math.isinf(plan.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
-    found = assemble([noised], [None]).plan.guarantee(0)
+    found = build([noised], [None]).plan.guarantee(0)
     assert found.unit.startswith(
         "the observations and rewards of one simulated user: one trajectory of at most 500 steps"
     )
     assert found.unit.endswith("in up to 33 rounds, given when it ends")
     assert not found.caveats
-    silent = assemble([config("algo=ppo", "env=cartpole", "privacy.z=0")], [None]).plan.guarantee(0)
+    silent = build([config("algo=ppo", "env=cartpole", "privacy.z=0")], [None]).plan.guarantee(0)
     assert (silent.status, silent.epsilon) == ("none", math.inf)
 
 
@@ -311,14 +315,14 @@ def test_an_observation_is_noised_once_and_the_policy_saw_what_the_batch_holds(
         users = collected(session, index)
         told = users.mask[0]
         assert torch.equal(torch.stack(seen, 2)[0][told[:, : len(seen)]], users.obs[0][told])
-        goes_on = told[:, 1:] & ~users.ended[0, :, :-1]
+        goes_on = told[:, 1:] & ~users.done[0, :, :-1]
         assert goes_on.any()
         assert torch.equal(users.obs[0, :, 1:][goes_on], users.next_obs[0, :, :-1][goes_on])
-        restarts = told[:, 1:] & users.ended[0, :, :-1]
+        restarts = told[:, 1:] & users.done[0, :, :-1]
         same = (users.obs[0, :, 1:] == users.next_obs[0, :, :-1]).all(-1)
         assert not same[restarts].any()
         if last is not None and user == "segment":
-            carried = ~last.ended[0, :, -1]
+            carried = ~last.done[0, :, -1]
             assert torch.equal(users.obs[0, carried, 0], last.next_obs[0, carried, -1])
         last = users
 
@@ -374,12 +378,12 @@ def test_a_resumed_run_has_the_same_noise(user, algo, tmp_path):
     whole = session_of(one)
     for _ in range(4):
         whole.step()
-    half = Session(assemble([one], [tmp_path / "ledger.jsonl"]))
+    half = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
     for _ in range(2):
         half.step()
     saved = one_replica(half.snapshot(), 0)
     half.step()  # a round after the last checkpoint is done again, and counts once
-    again = Session(assemble([one], [tmp_path / "ledger.jsonl"]))
+    again = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
     assert again.restore([saved])
     for _ in range(2):
         again.step()
@@ -394,7 +398,7 @@ def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
     one = config("algo=dppg", "env=cartpole", "privacy.noise=secure", "privacy.z=5")
     found = []
     for _ in range(2):
-        session = Session(assemble([one], [tmp_path / "ledger.jsonl"]))
+        session = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
         found.append(collected(session).obs)
     assert not torch.equal(*found)
     plan = session.parts.plan
@@ -407,10 +411,10 @@ def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
 
 def plan_of(pooled, users=4, rounds=3, path=None, noise=None):
     privacy = PrivacyConfig(
-        mechanism="local", adjacency="any_two", z=1.0, clip=0.1, users_per_round=users
+        mechanism="local", adjacency="any_trajectory_pair", z=1.0, clip=0.1, users_per_round=users
     )
     made = LocalNoise(CARTPOLE, (1.0,), users, 5, "fresh", 500)
-    return PrivacyPlan(
+    return Gate(
         *([privacy], (Block("actor", 6, 0.1),), Unit("one user", 1), rounds),
         *([noise or SeededNoise(0, 0)], [Ledger(path)], {}, {}, made, pooled),
     )
@@ -454,7 +458,11 @@ def test_the_line_is_on_the_disk_before_the_noise_is_drawn(tmp_path, monkeypatch
     plan = plan_of(False, path=path)
     plan.begin_local(0)
     (line,) = lines
-    assert (line["round"], line["mechanism"], line["adjacency"]) == (0, "gaussian", "any_two")
+    assert (line["round"], line["mechanism"], line["adjacency"]) == (
+        0,
+        "gaussian",
+        "any_trajectory_pair",
+    )
     assert line["z"] == pytest.approx(1 / CARTPOLE.mu(1.0, 10))
     assert line["told"] == {"observations": 10, "rewards": 0}
 
@@ -466,16 +474,16 @@ def test_the_gate_refuses_what_has_no_noise_or_no_analysis():
         plan.release(Contribution(rows, valid), 0)
     with pytest.raises(PrivacyError, match="beyond the 3 planned"):
         plan.begin_local(3)
-    without = PrivacyConfig(mechanism="local", adjacency="any_two")
+    without = PrivacyConfig(mechanism="local", adjacency="any_trajectory_pair")
     with pytest.raises(PrivacyError, match="go together"):
-        PrivacyPlan(
+        Gate(
             *([without], (Block("actor", 6, 0.1),), Unit("u", 1), 1),
             *([SeededNoise(0, 0)], [Ledger(None)]),
         )
-    wrong = PrivacyConfig(mechanism="local", adjacency="any_two")
+    wrong = PrivacyConfig(mechanism="local", adjacency="any_trajectory_pair")
     wrong.adjacency = "zero_out"
-    with pytest.raises(PrivacyError, match="any_two"):
-        PrivacyPlan(
+    with pytest.raises(PrivacyError, match="any_trajectory_pair"):
+        Gate(
             *([wrong], (Block("actor", 6, 0.1),), Unit("u", 1), 1),
             *([SeededNoise(0, 0)], [Ledger(None)]),
         )
@@ -503,8 +511,14 @@ REFUSED = [
     (("algo=dppg_l2", "env=riverswim"), "privacy: local is noise on live users' devices"),
     (("algo=mopo", "env=pendulum", "data.id=a/b-v0"), "privacy: local is noise on live users'"),
     (("privacy.accountant=rdp",), "privacy.accountant: local noise has an exact one"),
-    (("privacy.adjacency=replace_one",), "privacy.adjacency: any_two trajectories belong to"),
-    (("privacy=fixed", "privacy.adjacency=any_two"), "privacy.adjacency: any_two trajectories"),
+    (
+        ("privacy.adjacency=replace_one",),
+        "privacy.adjacency: any_trajectory_pair trajectories belong to",
+    ),
+    (
+        ("privacy=fixed", "privacy.adjacency=any_trajectory_pair"),
+        "privacy.adjacency: any_trajectory_pair trajectories",
+    ),
     (("privacy=fixed", "privacy.rewards=noised"), "privacy.rewards: noised is for privacy.mech"),
     (("privacy.rewards=quiet",), "privacy.rewards: must be one of public, noised"),
     (("privacy.sampling=poisson", "privacy.population=99"), "privacy.adjacency: Poisson sampling"),
@@ -530,7 +544,7 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "line"), REFUSED, ids=str)
 def test_what_has_no_meaning_is_refused_in_one_line(words, line):
     with pytest.raises(ConfigError) as caught:
-        assemble([compose(later_wins(["privacy=local", *words]))], [None])
+        build([compose(later_wins(["privacy=local", *words]))], [None])
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 
@@ -594,7 +608,7 @@ def test_a_plan_says_mu_steps_and_epsilon(tmp_path, capsys):
     assert "  noise   on users' devices: mu 134.6 for one observation, 3012 for the 501 " in shown
     assert "  privacy epsilon 4.55e+06 at delta 1e-05, status formal\n" in shown
     assert "targets" not in shown
-    plan = describe_plan(assemble([one], [None]), 0)
+    plan = describe_plan(build([one], [None]), 0)
     assert plan["local"]["observations"] == 501
     assert plan["local"]["noised_rewards"] == 0
     assert plan["local"]["mu"] == pytest.approx(3012.4, rel=1e-4)

@@ -14,16 +14,16 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 
-from privrl_bench.config import compose
+from privrl_bench.config.compose import compose
+from privrl_bench.config.schema import LogConfig, PrivacyConfig
 from privrl_bench.errors import PrivacyError
+from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import noise
+from privrl_bench.privacy.contribution import Block, Contribution
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise, noise_source
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Block, Contribution
-from privrl_bench.run import run
-from privrl_bench.schema import LogConfig, PrivacyConfig
 
 SIZE = 40_000
 # Secure noise differs in every test run; at this level one in a million would fail by chance.
@@ -254,7 +254,7 @@ def test_a_release_shows_24_bits_because_doubles_of_small_noise_have_fewer_than_
     rounded = x[np.abs(x) < 2**-6].astype(np.float32).view(np.uint32)
     ones = int(np.sum(rounded & np.uint32(1)))
     assert stats.binomtest(ones, len(rounded)).pvalue > CHANCE
-    plan = PrivacyPlan(
+    plan = Gate(
         [PrivacyConfig(z=1.0, clip=0.5, noise="secure", users_per_round=3)],
         (Block("actor", 4, 0.5),),
         Unit("one user", 1),

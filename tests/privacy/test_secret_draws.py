@@ -2,12 +2,12 @@
 
 import pytest
 
-from privrl_bench.assemble import assemble
-from privrl_bench.config import compose
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.metric_writer import eval_row
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS, visible
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
-from privrl_bench.rows import eval_row
-from privrl_bench.session import Session
 
 SMALL = ("log=none", "eval.episodes=2", "rounds=3", "privacy.z=1")
 RIVERSWIM = ["algo=dppg_kl", "env=riverswim", "privacy=poisson", "privacy.population=100"]
@@ -28,11 +28,11 @@ class Draws(SeededNoise):
 
 def rows(config, size: int, key: int, replayed: dict) -> list[dict[str, float]]:
     """Metrics of all rounds and evaluations, with the releases of an earlier call if there was one."""
-    parts = assemble([config], [None])
+    parts = build([config], [None])
     parts.plan._noises = [Draws(config.seed, key, size)]
     release = parts.plan.release
     parts.plan.release = lambda sent, i: replayed.setdefault(i, release(sent, i))
-    session, found = Session(parts), []
+    session, found = Trainer(parts), []
     try:
         while not session.over:
             session.step()
@@ -66,7 +66,7 @@ def test_released_metrics_do_not_depend_on_the_draw(sets):
 @pytest.mark.parametrize("kind", [SeededNoise, SecureNoise])
 def test_a_cohort_is_drawn_once_a_round(kind):
     config = compose([*SMALL, *RIVERSWIM, "privacy.users_per_round=30"])
-    plan = assemble([config], [None]).plan
+    plan = build([config], [None]).plan
     plan._noises = [SeededNoise(0, 1) if kind is SeededNoise else SecureNoise()]
     drawn = [plan.cohort(i)[0] for i in range(40)]
     assert len(set(drawn)) > 1

@@ -7,16 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_plan import ONE, make_plan, rows_for, send
+from test_gate import ONE, make_plan, rows_for, send
 
+from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import PrivacyPlan
 from privrl_bench.privacy.tree import RunningNoise, levels
-from privrl_bench.schema import PrivacyConfig
 
 
 def totals(plan, rounds, size=6):
@@ -122,7 +122,7 @@ def test_a_restarted_seeded_run_goes_on_with_the_same_noise() -> None:
 
 
 def test_the_imitation_is_fresh_laplace_noise_with_a_caveat() -> None:
-    plan = wide(0.5, 20, mechanism="imitated_tree")
+    plan = wide(0.5, 20, mechanism="fresh_noise_per_round")
     found = totals(plan, 20, 20_000)
     for index in (0, 1, 2, 6, 7, 19):
         draws = math.floor(math.log(index + 1)) + 1
@@ -145,4 +145,4 @@ def test_poisson_running_sums_are_refused() -> None:
     config = PrivacyConfig(users_per_round=4, **poisson)
     config.mechanism = "tree"
     with pytest.raises(PrivacyError, match="poisson"):
-        PrivacyPlan([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(None)])
+        Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(None)])

@@ -2,14 +2,14 @@
 
 import pytest
 
-from privrl_bench.config import compose
+from privrl_bench.config.compose import compose
+from privrl_bench.config.schema import PrivacyConfig
+from privrl_bench.experiment.runner import run
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.plan import PrivacyPlan
-from privrl_bench.privacy.rows import Block
-from privrl_bench.run import run
-from privrl_bench.schema import PrivacyConfig
 
 POISSON = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 1000}
 
@@ -17,7 +17,7 @@ POISSON = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 10
 def guarantee(rounds=10, **changes):
     config = PrivacyConfig(**{"z": 1.0, "clip": 1.0, "users_per_round": 5, **changes})
     blocks, noise = (Block("actor", 4, 1.0),), [SeededNoise(0, 7)]
-    return PrivacyPlan([config], blocks, Unit("u", 1), rounds, noise, [Ledger(None)]).guarantee(0)
+    return Gate([config], blocks, Unit("u", 1), rounds, noise, [Ledger(None)]).guarantee(0)
 
 
 @pytest.mark.parametrize(

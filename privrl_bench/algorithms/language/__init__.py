@@ -1,0 +1,1 @@
+"""Fine-tuning of language models: DPPG and PPO. Needs the extra `rlhf`."""

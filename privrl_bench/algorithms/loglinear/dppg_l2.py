@@ -1,0 +1,41 @@
+"""DPPG-L2: log-linear policy gradient clipped for an L2 trust region. See `loglinear`.
+
+Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.4 (with
+`algo.markov` 4.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.loglinear.local_gradient import LogLinear, LogLinearConfig
+from privrl_bench.functional.trust_region import l2_clip, l2_clip_markov
+from privrl_bench.types import State
+
+
+@dataclass
+class DppgL2Config(LogLinearConfig):
+    """Settings of DPPG-L2."""
+
+    name: str = "dppg_l2"
+    markov: bool = False  # true: the looser bound of proposition 4.5
+
+
+class DppgL2(LogLinear):
+    """See the module's text."""
+
+    config: DppgL2Config
+
+    def radius(self, state: State) -> Tensor:
+        """Proposition 4.4 or 4.5: depends on the round, z and the number of parameters."""
+        config = self.config
+        bound = l2_clip_markov if config.markov else l2_clip
+        eta = self.learning_rate(state.round)
+        clip = bound(eta, self._z.numpy(), config.alpha, 1 - config.confidence, self.policy.size)
+        return torch.as_tensor(clip)
+
+
+ALGORITHM, CONFIG = DppgL2, DppgL2Config

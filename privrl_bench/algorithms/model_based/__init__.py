@@ -1,0 +1,1 @@
+"""Model-based offline learning: PriMORL and MOPO."""

@@ -1,0 +1,106 @@
+"""Short episodes inside an ensemble, with a penalty where its members are unsure.
+
+Source: "Differentially Private Deep Model-Based RL", section 4.3 and algorithm 4; MOPO (Yu et al. 2020). All
+differences are measured in the ensemble's public units, so that a reward's penalty is `penalty` * u standard
+deviations of the public rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.models.bounded import SquashedPolicy
+from privrl_bench.models.ensemble import Ensemble
+
+
+def aleatoric(mean: Tensor, log_var: Tensor) -> Tensor:
+    """u_MA [R, B]: largest norm over members of the predicted standard deviations [R, M, B, K]."""
+    return (0.5 * log_var).exp().norm(dim=-1).amax(1)
+
+
+def pairwise(mean: Tensor, log_var: Tensor) -> Tensor:
+    """u_MPD [R, B]: largest distance between two members' means [R, M, B, K]."""
+    between = mean.unsqueeze(1) - mean.unsqueeze(2)
+    return between.norm(dim=-1).amax((1, 2))
+
+
+def n_step(steps: list[Batch], n: int) -> list[Batch]:
+    """The steps of a rollout with the discounted rewards of up to n of them summed.
+
+    Values then travel n steps with every look at the target critic. Rewards between carry no entropy bonus.
+    """
+    batch = []
+    for t, first in enumerate(steps):
+        reward, discount, last = first.reward, first.discount, first
+        for last in steps[t + 1 : t + n]:
+            reward = reward + discount * last.reward
+            discount = discount * last.discount
+        batch.append(first._replace(reward=reward, next_obs=last.next_obs, discount=discount))
+    return batch
+
+
+UNCERTAINTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ma": aleatoric, "mpd": pairwise}
+
+
+@dataclass(frozen=True)
+class ModelRollouts:
+    """Rollouts of a policy in the pessimistic model.
+
+    Attributes:
+        uncertainty: a name in `UNCERTAINTY`.
+        penalty: lambda.
+        length: H, steps of a rollout.
+        gamma: discount.
+        n_step: steps between a state and the one whose value stands for the rest, fewer at a rollout's end.
+        bound: scaled observations are cut at +- this, a public constant.
+    """
+
+    ensemble: Ensemble
+    policy: SquashedPolicy
+    uncertainty: str
+    penalty: float
+    length: int
+    gamma: float
+    n_step: int = 1
+    bound: float = 10.0
+
+    def __call__(
+        self, models: Tensor, actor: Tensor, starts: Tensor, draws: list[torch.Generator]
+    ) -> Batch:
+        """B rollouts of H steps for each replica: transitions [R, H * B, ...].
+
+        Args:
+            models: [R, M * P]; actor: [R, P].
+            starts: [R, B, D].
+            draws: random streams of each replica.
+        """
+        units, members = self.ensemble.units, self.ensemble.members
+        unsure = UNCERTAINTY[self.uncertainty]
+        size, width = starts.shape[1], self.ensemble.targets
+        steps = []
+        with torch.inference_mode():
+            act, obs = self.policy.sampler(actor), starts
+            for _ in range(self.length):
+                noise = torch.stack([self.policy.draw(g, size) for g in draws])
+                action = act(obs, noise)
+                mean, log_var = self.ensemble.predict(models, torch.cat([obs, action], dim=-1))
+                member = torch.stack([torch.randint(members, (size,), generator=g) for g in draws])
+                spread = torch.stack([self.ensemble.draw(g, size) for g in draws])
+                chosen = member[:, None, :, None].expand(-1, 1, -1, width)
+                drawn = (
+                    mean.gather(1, chosen)
+                    + (0.5 * log_var.gather(1, chosen)).exp() * spread[:, None]
+                )
+                change = drawn.squeeze(1) * units.std + units.mean
+                after = (obs + change[..., :-1]).clamp(-self.bound, self.bound)
+                worst = self.penalty * units.std[-1] * unsure(mean, log_var)
+                later = torch.full(obs.shape[:2], self.gamma)
+                steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
+                obs = after
+        batch = n_step(steps, self.n_step)
+        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*batch, strict=True)))

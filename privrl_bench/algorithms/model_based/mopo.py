@@ -1,0 +1,155 @@
+"""MOPO: model-based offline reinforcement learning on everybody's pooled data. Not private.
+
+A round draws U trajectories, and every member takes minibatch steps of Adam on their pooled steps, its moments
+going on from round to round; 5 % of SAC's minibatches are real steps of the last rounds' users.
+
+Source: Yu et al. 2020 (MOPO), as PriMORL's reference in its table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
+from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.errors import require
+from privrl_bench.functional.optim import Adam, adam_step
+from privrl_bench.functional.rng import Streams
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.types import State, UserBatch
+
+_KEPT = 20_000  # real steps that are kept for the policy
+
+
+@dataclass
+class MopoConfig(ModelBasedConfig):
+    """Settings of MOPO."""
+
+    private: ClassVar[bool] = False
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+
+    name: str = "mopo"
+    model_batch: int = 256
+    real_ratio: float = 0.05  # share of real steps in the policy's minibatches
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("algo.real_ratio", 0 <= self.real_ratio <= 1, "in [0, 1]", self.real_ratio)
+
+
+class Mopo(ModelBased):
+    """See the module's text. State tensors beside: Adam's, `kept_*` [R, 20000, ...] real steps."""
+
+    config: MopoConfig
+
+    def __init__(self, config: MopoConfig, setup: AlgorithmContext):
+        super().__init__(config, setup)
+        self._size = config.members * self.ensemble.net.size
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One, the models."""
+        return (Block("model", self._size, self._setup.clip),)
+
+    def caveats(self) -> dict[str, str]:
+        """Everything: nothing is clipped or noised."""
+        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        state, count, spec = super().init(streams), len(streams), self._setup.spec
+        zeros = torch.zeros_like(state.tensors["model"])
+        widths = {"obs": (spec.obs_dim,), "action": (spec.actions,), "next_obs": (spec.obs_dim,)}
+        kept = {f"kept_{k}": torch.zeros(count, _KEPT, *n) for k, n in widths.items()}
+        kept["kept_reward"] = torch.zeros(count, _KEPT)
+        kept["kept"] = torch.zeros(count, 1)
+        more = {"m_model": zeros, "v_model": zeros.clone(), "model_steps": torch.zeros(count, 1)}
+        return State(0, state.tensors | kept | more)
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """One row for each replica: the change of its models on everybody's steps."""
+        told = (users.mask & users.valid[..., None]).flatten(1)
+        inputs, targets = (x.flatten(1, 2) for x in self.inputs_of(users))
+        size = self.config.model_batch
+        pieces = max(told.shape[1] // size, 1)
+        place = torch.arange(min(pieces * size, told.shape[1]))
+        tensors, old = state.tensors, state.tensors["model"]
+        now, adam = old, Adam(tensors["m_model"], tensors["v_model"], tensors["model_steps"])
+        draws = [s.torch("local", state.round) for s in streams]
+        real = [told[r].nonzero().squeeze(-1) for r in range(len(told))]
+        # Where trajectories are shorter than T, their steps come again: as many minibatches for all replicas.
+        order = torch.stack(
+            [
+                mine[torch.randperm(len(mine), generator=g)][place % len(mine)]
+                for mine, g in zip(real, draws, strict=True)
+            ]
+        )
+        for k in range(pieces):
+            rows = order[:, k * size : (k + 1) * size, None]
+            x, y = inputs.take_along_dim(rows, 1), targets.take_along_dim(rows, 1)
+            leaf = now.detach().requires_grad_()
+            mean, log_var = self.ensemble.predict(leaf, x)
+            error = (mean - y.unsqueeze(1)).square() * (-log_var).exp()
+            loss = (error + log_var).mean((2, 3)).sum()
+            (grad,) = torch.autograd.grad(loss, leaf)
+            grad = grad + self.config.model_decay * now
+            now, adam = adam_step(now, grad, adam, self.config.model_lr, eps=1e-8)
+        beside = {"m_model": adam.m, "v_model": adam.v, "model_steps": torch.as_tensor(adam.step)}
+        beside |= self._keep(state.tensors, users, order)
+        valid = torch.ones(len(old), 1, dtype=torch.bool)
+        rows_ = {"model": (now - old)[:, None]}
+        return Contribution(rows_, valid, {POOLED: beside})
+
+    def _keep(
+        self, tensors: dict[str, Tensor], users: UserBatch, order: Tensor
+    ) -> dict[str, Tensor]:
+        """This round's steps at the end of the real ones, the oldest gone."""
+        action = torch.from_numpy(self.policy.from_env(users.actions.numpy())).float()
+        named = {
+            "obs": users.obs,
+            "action": action,
+            "next_obs": users.next_obs,
+            "reward": users.rewards,
+        }
+        found = {}
+        for name, x in named.items():
+            flat = x.flatten(1, 2)
+            rows = order.view(*order.shape, *[1] * (flat.dim() - 2))
+            both = torch.cat([tensors[f"kept_{name}"], flat.take_along_dim(rows, 1)], dim=1)
+            found[f"kept_{name}"] = both[:, -_KEPT:].clone()
+        found["kept"] = (tensors["kept"] + order.shape[1]).clamp(max=_KEPT)
+        return found
+
+    def server(self, state: State, released: Released) -> State:
+        """See `ModelBased.server`; what passed beside the gate is taken over."""
+        after = super().server(state, released)
+        going = (1.0 - state.tensors["stopped"]).bool()
+        beside = {
+            name: torch.where(going.view(-1, *[1] * (x.dim() - 1)), x, state.tensors[name])
+            for name, x in released.bypass[POOLED].items()
+        }
+        return State(after.round, after.tensors | beside)
+
+    def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:
+        """The first steps of the minibatch are real ones."""
+        count = round(self.config.real_ratio * batch.obs.shape[1])
+        back = torch.stack([torch.rand(count, generator=g) for g in draws]) * tensors["kept"]
+        rows = _KEPT - 1 - back.long()
+        which = torch.arange(len(rows))[:, None]
+        parts = {
+            name: torch.cat(
+                [tensors[f"kept_{name}"][which, rows], getattr(batch, name)[:, count:]], 1
+            )
+            for name in ("obs", "action", "reward", "next_obs")
+        }
+        one = torch.full((len(rows), count), self.config.gamma)
+        discount = torch.cat([one, batch.discount[:, count:]], 1)
+        return batch._replace(**parts, discount=discount)
+
+
+ALGORITHM, CONFIG = Mopo, MopoConfig

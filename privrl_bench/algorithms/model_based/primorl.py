@@ -1,0 +1,146 @@
+"""PriMORL: private model-based offline reinforcement learning, whose unit is one trajectory.
+
+    repeat for every round, their number fixed in advance:
+        each of K users joins with probability q
+        each who joined: one pass of minibatch steps of every member on her own trajectory, the displacement
+            kept inside the parts' balls (EnsembleClip)
+        model <- model + (sum of displacements + N(0, (z C)^2 I)) / (q K)
+    and SAC inside the pessimistic model (`model_based.py`)
+
+Deviations from the paper: rollouts start at states of public trajectories (its text names the first state's
+distribution, the code it builds on private ones: `algo.rollout_start=private`, a leak); log variances are
+bounded by constants; targets are in units of the public data. docs/primorl.md has all of them.
+
+Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 1 to 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
+from privrl_bench.algorithms.model_based.local_ensemble import TrainingBatch, clipping, train
+from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
+from privrl_bench.errors import require, require_choice
+from privrl_bench.functional.rng import Streams
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.types import State, UserBatch
+
+PRIVATE_STARTS = "private start states"
+
+
+@dataclass
+class PrimorlConfig(ModelBasedConfig):
+    """Settings of PriMORL."""
+
+    name: str = "primorl"
+    model_epochs: int = 1  # E, passes over a trajectory
+    model_optimizer: str = "sgd"  # sgd | adam, with fresh moments for every user
+    clipping: str = "flat"  # flat: by member | layer: by layer of each member
+    rollout_start: str = "public"  # public: the dataset's public part | private: leaks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("algo.model_epochs", self.model_epochs >= 1, ">= 1", self.model_epochs)
+        require_choice("algo.model_optimizer", self.model_optimizer, ("sgd", "adam"))
+        require_choice("algo.clipping", self.clipping, ("flat", "layer"))
+        require_choice("algo.rollout_start", self.rollout_start, ("public", "private"))
+
+
+class Primorl(ModelBased):
+    """See the module's text. With private starts, state tensor `starts` [R, B, D]."""
+
+    config: PrimorlConfig
+
+    def __init__(self, config: PrimorlConfig, setup: AlgorithmContext):
+        super().__init__(config, setup)
+        self._clip = clipping(self.ensemble, config.clipping, setup.clip)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One for every part that is clipped by itself, in the order of the parameters."""
+        sizes = [b - a for a, b in itertools.pairwise((0, *self._clip.ends))]
+        names = [""] if len(sizes) == 1 else [f".layer{k}" for k in range(len(sizes))]
+        return tuple(
+            Block(f"model{m}{name}", size, self._clip.radius)
+            for m in range(self.config.members)
+            for name, size in zip(names, sizes, strict=True)
+        )
+
+    def caveats(self) -> dict[str, str]:
+        """Private start states, if asked for."""
+        if self.config.rollout_start == "public":
+            return {}
+        return {
+            PRIVATE_STARTS: "the policy is trained from states of private trajectories, as they are"
+        }
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        state = super().init(streams)
+        if self.config.rollout_start == "private":
+            shape = (len(streams), self.config.rollouts, self._setup.spec.obs_dim)
+            state.tensors["starts"] = torch.zeros(shape)
+        return state
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """Displacements of all members, for everybody who joined.
+
+        Guarantee: row u is a function of user u's trajectory and of released models.
+        """
+        config, valid = self.config, users.valid
+        steps = users.mask.shape[-1]
+        pieces = max(steps // config.model_batch, 1)
+        order = step_order(users, streams, state.round, config.model_epochs, pieces)
+        inputs, targets = self.inputs_of(users)
+        joined = valid.flatten().nonzero().squeeze(-1)
+        change = train(
+            self.ensemble,
+            state.tensors["model"],
+            joined // valid.shape[1],
+            (per_user(inputs)[joined], per_user(targets)[joined]),
+            TrainingBatch(
+                order[:, joined],
+                config.model_lr,
+                config.model_decay,
+                config.model_optimizer == "adam",
+            ),
+            self._clip,
+            self._setup.device,
+        )
+        rows = torch.zeros(valid.numel(), change.shape[-1])
+        rows[joined] = change
+        blocks = self.blocks()
+        parts = rows.reshape(*valid.shape, -1).split([b.size for b in blocks], dim=-1)
+        named = {block.name: part for block, part in zip(blocks, parts, strict=True)}
+        beside = {}
+        if config.rollout_start == "private":
+            beside[PRIVATE_STARTS] = {"starts": self._private_starts(state, users, streams)}
+        return Contribution(named, valid, beside)
+
+    def _private_starts(self, state: State, users: UserBatch, streams: list[Streams]) -> Tensor:
+        """[R, B, D] states of this round's users; those of the round before where nobody joined."""
+        found = state.tensors["starts"].clone()
+        for r, s in enumerate(streams):
+            theirs = users.obs[r][users.mask[r] & users.valid[r, :, None]]
+            if len(theirs):
+                g = s.torch("local", state.round, 1)
+                found[r] = theirs[torch.randint(len(theirs), (len(found[r]),), generator=g)]
+        return found
+
+    def server(self, state: State, released: Released) -> State:
+        """See `ModelBased.server`; private starts are taken over as they are."""
+        after = super().server(state, released)
+        return State(after.round, after.tensors | released.bypass.get(PRIVATE_STARTS, {}))
+
+    def starts(self, tensors: dict[str, Tensor], draws: list[torch.Generator]) -> Tensor:
+        """See `ModelBased.starts`."""
+        if self.config.rollout_start == "private":
+            return tensors["starts"]
+        return super().starts(tensors, draws)
+
+
+ALGORITHM, CONFIG = Primorl, PrimorlConfig

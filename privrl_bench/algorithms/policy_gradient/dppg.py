@@ -1,0 +1,162 @@
+"""DPPG: differentially private policy gradient, deep version.
+
+Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
+
+    repeat for every round, their number fixed in advance:
+        U users act with the released policy, T steps each
+        each user: E passes of Adam on her own data, the displacement kept in a ball of radius clip
+        policy <- policy + (sum of displacements + N(0, (z clip)^2 I)) / U
+
+Deviations from the paper's text, which follow its authors' code or are noted in docs/dppg.md: the
+server step is 1, or falls linearly to 0 (`algo.anneal_server`, not in the paper); advantages are
+normalised within the user; a time limit bootstraps the value where the authors' code treats it as a
+termination; Adam starts afresh for every user (`algo.local_adam=seeded` is the paper's).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed, per_user, step_order
+from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
+from privrl_bench.algorithms.policy_gradient.local_training import (
+    LocalOptimizerConfig,
+    LocalTrainer,
+    PolicyObjective,
+)
+from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
+from privrl_bench.config.schema import DppgConfig
+from privrl_bench.functional.discounted_returns import gae, normalize
+from privrl_bench.functional.optim import adam_start
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.policy import NetPolicy, make_policy
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.types import Scaling, State, UserBatch
+
+
+class Dppg(Algorithm):
+    """See the module's text. `local` reads one user's data only; rows never mix users."""
+
+    policy: NetPolicy
+
+    def __init__(self, config: DppgConfig, setup: AlgorithmContext):
+        self.config = config
+        self.policy = make_policy(setup.spec, config.hidden)
+        self.critic = make_critic(config, setup)
+        self.moments = PrivateMoments(setup, config.moments_clip, config.moments_noise_ratio)
+        objective = PolicyObjective(
+            self.policy,
+            config.ratio_clip,
+            config.entropy_coef,
+            config.normalize_advantage and config.advantage_scope == "minibatch",
+        )
+        self._train = LocalTrainer(objective, setup.device)
+        self._setup = setup
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The policy, and what else is learned under privacy: critic, scaling."""
+        actor = Block("actor", self.policy.size, self._setup.clip)
+        return (actor, *self.critic.blocks(), *self.moments.blocks())
+
+    def caveats(self) -> dict[str, str]:
+        """Whatever the critic leaks."""
+        return dict(self.critic.caveats)
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
+        tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
+        if self.config.local_adam == "seeded":
+            tensors["last_actor"] = torch.zeros_like(actors)
+        return State(0, tensors)
+
+    def scaling(self, state: State) -> Scaling | None:
+        """See `Algorithm.scaling`."""
+        return self.moments.scaling(state)
+
+    def learning_rate(self, round_index: int) -> float:
+        """Local step size of a round."""
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """Algorithm 3 for every user.
+
+        Guarantee: row u depends on user u's data and on released parameters only (with a shared
+        critic: also on what that critic learned from earlier users).
+        """
+        config = self.config
+        replicas, count = users.valid.shape
+        lr = self.learning_rate(state.round)
+        order = step_order(users, streams, state.round, config.epochs, config.minibatches)
+
+        values = self.critic.values(state, users.obs)
+        next_values = self.critic.values(state, users.next_obs)
+        advantages = gae(
+            users.rewards,
+            values,
+            next_values,
+            users.terminated,
+            users.done,
+            config.gamma,
+            1.0 if config.critic == "none" else config.gae_lambda,
+        )
+        targets = advantages + values
+        if config.normalize_advantage and config.advantage_scope == "user":
+            advantages = normalize(advantages, users.mask)
+
+        start = state.tensors["actor"].repeat_interleave(count, dim=0)
+        data = {
+            "obs": per_user(users.obs),
+            "action": per_user(users.actions),
+            "advantage": per_user(advantages),
+        }
+        with torch.no_grad():
+            old, entropy = self.policy.log_prob(start, data["obs"], data["action"])
+        data["old"] = old
+        adam = adam_start(start)
+        if "last_actor" in state.tensors and state.round > 0:
+            last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
+            adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
+
+        change = self._train(start, data, LocalOptimizerConfig(order, lr, self._setup.clip, adam))
+        lesson = TrainingBatch(values, targets, order, lr)
+        critic_rows, bypass = self.critic.local(state, users, lesson)
+        rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
+        rows |= self.moments.local(users)
+        diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
+        return Contribution(rows, users.valid, bypass, diagnostics)
+
+    def server(self, state: State, released: Released) -> State:
+        """Add the noised mean displacement; step 1, or annealed, which averages the noise out."""
+        tensors = dict(state.tensors)
+        step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
+        tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
+        tensors |= self.critic.server(state, released) | self.moments.server(state, released)
+        if "last_actor" in tensors:
+            tensors["last_actor"] = released.values["actor"]
+        return State(state.round + 1, tensors)
+
+
+def _diagnostics(
+    users: UserBatch, entropy: Tensor, values: Tensor, targets: Tensor
+) -> list[dict[str, float]]:
+    """Private metrics of each replica: policy entropy, and the critic's unexplained variance."""
+    found = []
+    for r in range(users.mask.shape[0]):
+        mask = users.mask[r]
+        if mask.sum() < 2:  # an empty Poisson cohort
+            found.append({"train/entropy": float("nan"), "train/critic_error": float("nan")})
+            continue
+        target = targets[r][mask]
+        error = (target - values[r][mask]).var() / target.var().clamp_min(1e-12)
+        found.append(
+            {
+                "train/entropy": float(entropy[r][mask].mean()),
+                "train/critic_error": float(error),
+            }
+        )
+    return found
+
+
+ALGORITHM, CONFIG = Dppg, DppgConfig

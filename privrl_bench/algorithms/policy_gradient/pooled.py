@@ -1,0 +1,115 @@
+"""What PPO and A2C share: an actor and a critic trained on everybody's pooled data. Not private."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed
+from privrl_bench.config.schema import A2cConfig, PpoConfig
+from privrl_bench.functional.discounted_returns import gae
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.policy import NetPolicy, make_policy
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.types import State, UserBatch
+
+POOLED = "pooled training"
+
+
+class PooledActorCritic(Algorithm):
+    """The frame of a pooled actor-critic; `update` is what a subclass adds.
+
+    It runs through the same loop and gate as private algorithms: one row for each replica, released with
+    `privacy=none`, which is neither clipped nor noised and counts as no privacy.
+    """
+
+    policy: NetPolicy
+
+    optimizer_tensors: tuple[str, ...] = ()
+
+    def __init__(self, config: PpoConfig | A2cConfig, setup: AlgorithmContext):
+        self.config: Any = config
+        self.policy = make_policy(setup.spec, config.hidden)
+        self.value_net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
+        self._setup = setup
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One block, the policy."""
+        return (Block("actor", self.policy.size, self._setup.clip),)
+
+    def caveats(self) -> dict[str, str]:
+        """Everything: nothing is clipped or noised."""
+        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        tensors = {
+            "actor": torch.stack([self.policy.init(s.torch("init", 0)) for s in streams]),
+            "critic": torch.stack([self.value_net.init(s.torch("init", 1), 1.0) for s in streams]),
+        }
+        for part in ("actor", "critic"):
+            for name in self.optimizer_tensors:
+                tensors[f"{name}_{part}"] = torch.zeros_like(tensors[part])
+        return State(0, tensors)
+
+    def learning_rate(self, round_index: int) -> float:
+        """Step size of a round."""
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
+
+    def values(self, critic: Tensor, obs: Tensor) -> Tensor:
+        """[R, U, T, D] -> [R, U, T]."""
+        with torch.no_grad():
+            flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
+            return self.value_net.forward(critic, flat).reshape(obs.shape[:-1])
+
+    def pooled_data(self, state: State, users: UserBatch) -> dict[str, Tensor]:
+        """Everything a minibatch needs, [R, U * T, ...]."""
+        critic = state.tensors["critic"]
+        values = self.values(critic, users.obs)
+        advantages = gae(
+            users.rewards,
+            values,
+            self.values(critic, users.next_obs),
+            users.terminated,
+            users.done,
+            self.config.gamma,
+            self.config.gae_lambda,
+        )
+        data = {
+            "obs": users.obs,
+            "action": users.actions,
+            "advantage": advantages,
+            "value": values,
+            "target": advantages + values,
+        }
+        pooled = {name: x.reshape(x.shape[0], -1, *x.shape[3:]) for name, x in data.items()}
+        with torch.no_grad():
+            pooled["old"], _ = self.policy.log_prob(
+                state.tensors["actor"], pooled["obs"], pooled["action"]
+            )
+        return pooled
+
+    def update(
+        self, state: State, data: dict[str, Tensor], streams: list[Streams]
+    ) -> dict[str, Tensor]:
+        """The tensors of the next state, from pooled data."""
+        raise TypeError("PooledActorCritic is a frame; use Ppo or A2c")
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """One row for each replica: the change of the policy on everybody's data."""
+        tensors = self.update(state, self.pooled_data(state, users), streams)
+        change = tensors.pop("actor") - state.tensors["actor"]
+        # A round with a broken user is skipped as a whole: pooled data cannot be taken apart.
+        usable = users.valid.all(dim=1) & torch.isfinite(change).all(-1)
+        for name, new in tensors.items():
+            tensors[name] = torch.where(usable[:, None], new, state.tensors[name])
+        return Contribution({"actor": change[:, None]}, usable[:, None], {POOLED: tensors})
+
+    def server(self, state: State, released: Released) -> State:
+        """Take over the new tensors."""
+        tensors = dict(state.tensors) | released.bypass[POOLED]
+        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
+        return State(state.round + 1, tensors)

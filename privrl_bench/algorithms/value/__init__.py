@@ -1,0 +1,1 @@
+"""Value-based learning: DQN, UCB-VI, and the non-private off-policy learners DDPG and SAC."""

@@ -1,0 +1,236 @@
+"""DQN with a memory of everybody's steps: the reference, and the private variant of Doulazmi and Odonnat.
+
+    repeat for every round:
+        one user plays, epsilon-greedy with one Q; her steps join the memory, the oldest go
+        for every step, once the memory has a batch:
+            B steps of the memory, drawn without replacement
+            privacy=none: g <- mean gradient of the temporal-difference loss
+            privacy.mechanism=per_transition: g <- mean of (gradient of one step, kept in a ball of radius clip,
+                + N(0, (z clip)^2 I)), which is N(0, (z clip)^2 / B I) on the mean
+            Q <- AdamW along g;  target <- target + tau (Q - target)
+
+Neither is private for a person: see the guarantee's caveats; `dqn.py` is.
+
+Deviations from the authors' code: the gradients of a round follow its steps and come not between them
+(`env.user=segment env.user_steps=1` is theirs; epsilon is likewise a round's); with noise, every gradient
+is really clipped, and the noise is that of their algorithm 3 (their code clips nothing and adds sqrt(B)
+times less).
+
+Source: Doulazmi and Odonnat, "Central and local differential privacy for reinforcement learning", algorithm 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, check_q, chosen
+from privrl_bench.algorithms.value.replay import Replay, ReplayConfig
+from privrl_bench.errors import ConfigError, require
+from privrl_bench.functional.rng import Streams
+from privrl_bench.kernels import q_training as fused_q
+from privrl_bench.models.q_network import QPolicy
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
+from privrl_bench.types import State
+
+
+@dataclass
+class DqnReplayConfig(ReplayConfig):
+    """Settings of DQN with a memory."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("none", "per_transition")
+    takes_episodes: ClassVar[bool] = True
+
+    name: str = "dqn_replay"
+    hidden: list[int] = field(default_factory=lambda: [128, 128])  # ReLU layers
+    lr: float = 1e-4  # of AdamW
+    decay: float = 0.01  # weight decay
+    batch: int = 128
+    memory: int = 10_000
+    exploration_start: float = 0.9  # chance of a random action at the start
+    exploration_end: float = 0.05  # and in the end
+    exploration_steps: float = 1000.0  # environment steps in which what is between falls to 1/e
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_q(self)
+        steps = self.exploration_steps
+        require("algo.exploration_steps", steps > 0, "> 0", steps)
+
+
+class DqnReplay(Replay):
+    """See the module's text; state tensors: `q_learning` and `replay`."""
+
+    config: DqnReplayConfig
+    policy: QPolicy
+
+    def __init__(self, config: DqnReplayConfig, setup: AlgorithmContext):
+        self._noisy = setup.mechanism == "per_transition"
+        if self._noisy and config.updates != 1:
+            raise ConfigError(
+                "algo.updates",
+                f"privacy.mechanism=per_transition counts one update for every step: 1, got {config.updates:g}",
+            )
+        policy = QPolicy(chosen(setup.spec, config.name), tuple(config.hidden))
+        self._q = QLearner(policy, LocalOptimizerConfig(config.lr, config.decay, config.tau))
+        super().__init__(config, setup, self._q)
+
+    def caveats(self) -> dict[str, str]:
+        """Everything is pooled; with noise on transitions, what that does not cover."""
+        return {POOLED: PER_TRANSITION} if self._noisy else super().caveats()
+
+    def unit(self) -> Unit | None:
+        """With noise on transitions: one of them."""
+        if not self._noisy:
+            return None
+        batch, memory = self.config.batch, self.config.memory
+        return Unit(
+            f"one transition of {self._setup.spec.one_user}, not an episode or a person: {batch} of {memory} "
+            f"in a full memory are drawn in each of {memory} updates",
+            None,
+            (batch, memory),
+        )
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`."""
+        state = super().init(streams)
+        return State(0, self._explore(state.tensors))
+
+    def _explore(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """With the next round's epsilon, which counts the steps that were really taken."""
+        config = self.config
+        span = config.exploration_start - config.exploration_end
+        actor = tensors["actor"].clone()
+        gone = torch.exp(-tensors["seen"] / config.exploration_steps)
+        actor[:, -1:] = (config.exploration_end + span * gone).to(actor.dtype)
+        return tensors | {"actor": actor}
+
+    def _learn(
+        self, tensors: dict[str, Tensor], index: int, steps: Tensor, streams: list[Streams]
+    ) -> dict[str, Tensor]:
+        """A gradient step for every step of the round after which the memory had a batch, of each replica."""
+        config = self.config
+        ready = (tensors["seen"][:, 0] - config.batch + 1).clamp_min(0)
+        counts = (torch.minimum(steps, ready) * config.updates).round().long()
+        filled = tensors["seen"][:, 0].clamp(max=config.memory).long()
+        rows = [
+            _rows(s, index, int(count), int(there), config.batch)
+            for s, count, there in zip(streams, counts, filled, strict=True)
+        ]
+        draws = [s.torch("local", index) for s in streams]
+        memory = [tensors[f"memory_{name}"] for name in Batch._fields]
+        learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
+        if tensors["actor"].dtype == torch.float32:
+            learned = self._one_by_one(learned, memory, rows, draws)
+        else:
+            learned = self._together(learned, memory, rows, counts, draws)
+        return self._explore(tensors | learned)
+
+    def _one_by_one(
+        self,
+        learned: dict[str, Tensor],
+        memory: list[Tensor],
+        rows: list[Tensor],
+        draws: list[torch.Generator],
+    ) -> dict[str, Tensor]:
+        """One replica after the other in compiled code, each core with a share of them."""
+        net, config = self.policy.net, self.config
+        widths = np.array([net.inputs, *net.hidden, net.outputs])
+        rates = (config.lr, config.decay, config.tau)
+        bound = self._setup.clip if self._noisy else math.inf
+        names = ("target", "m", "v", "peak")
+        kept = {name: learned[name].numpy() for name in names}
+        q, places = learned["actor"][:, :-1].contiguous(), [x.numpy() for x in memory]
+        counts = [len(x) for x in rows]
+
+        def one(r: int) -> None:
+            drawn = counts[r] if self._noisy and self._setup.z[r] > 0 else 0
+            noise = torch.empty(drawn, net.size)
+            for line in noise:
+                line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
+            fused_q.learn(
+                q[r].numpy(),
+                *(kept[name][r] for name in names),
+                int(learned["updates"][r, 0]),
+                tuple(x[r] for x in places),
+                rows[r].numpy(),
+                noise.numpy(),
+                widths,
+                rates,
+                bound,
+                np.float32(self._setup.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0),
+            )
+
+        busy = [r for r, count in enumerate(counts) if count]
+        with ThreadPoolExecutor(max(torch.get_num_threads(), 1)) as pool:
+            list(pool.map(one, busy))
+        learned["actor"] = torch.cat([q, learned["actor"][:, -1:]], dim=-1)
+        done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
+        return learned | {"updates": learned["updates"] + done}
+
+    def _together(
+        self,
+        learned: dict[str, Tensor],
+        memory: list[Tensor],
+        rows: list[Tensor],
+        counts: Tensor,
+        draws: list[torch.Generator],
+    ) -> dict[str, Tensor]:
+        """The same by tensor operations, all replicas at once: the reference, in any precision."""
+        for first, last, who in _spans(counts):
+            some = {name: x[who] for name, x in learned.items()}
+            theirs = [draws[r] for r in who]
+            for t in range(first, last):
+                drawn = torch.stack([rows[r][t] for r in who])
+                batch = Batch(*(x[who[:, None], drawn] for x in memory))
+                some = self._step(some, batch, who, theirs)
+            for name, x in some.items():
+                learned[name][who] = x
+        return learned
+
+    def _step(
+        self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
+    ) -> dict[str, Tensor]:
+        """One step of replicas `who`."""
+        if not self._noisy:
+            return self._q.step(tensors, batch, draws)
+        return self._q.descend(tensors, self._noised(tensors, batch, who, draws))
+
+    def _noised(
+        self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
+    ) -> Tensor:
+        """[N, P] of replicas `who`: the mean of the batch's clipped and noised gradients."""
+        net, size = self.policy.net, self.config.batch
+        layers, slopes = self._q.errors(tensors, batch)
+        clip = self._setup.clip
+        std = torch.tensor(self._setup.z)[who, None] * clip / math.sqrt(size)
+        return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)
+
+
+def _rows(streams: Streams, index: int, count: int, filled: int, batch: int) -> Tensor:
+    """[count, batch] places of the memory, in every row different ones."""
+    g = np.random.default_rng(streams.episode_seed("local", index, 1))
+    drawn = [g.choice(filled, batch, replace=False, shuffle=False) for _ in range(count)]
+    return torch.from_numpy(np.array(drawn, np.int64).reshape(count, batch))
+
+
+def _spans(counts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """(first, last, [N] replicas that take the steps from `first` to before `last`), in order."""
+    first = 0
+    for last in sorted({int(n) for n in counts} - {0}):
+        yield first, last, (counts >= last).nonzero().squeeze(-1)
+        first = last
+
+
+ALGORITHM, CONFIG = DqnReplay, DqnReplayConfig

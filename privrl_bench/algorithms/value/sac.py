@@ -1,0 +1,38 @@
+"""SAC, a non-private reference for continuous control.
+
+Source: Haarnoja et al. 2018 (arXiv 1812.05905). Here a round's episodes are played with one policy, then as
+many gradient steps follow as `algo.updates` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.value.actor_critic import SacLearner
+from privrl_bench.algorithms.value.replay import Replay, ReplayConfig, bounded_box
+from privrl_bench.models.bounded import SquashedPolicy
+from privrl_bench.models.mlp import Mlp
+
+
+@dataclass
+class SacConfig(ReplayConfig):
+    """Settings of SAC."""
+
+    name: str = "sac"
+    target_entropy: float | None = None  # nats; unset: minus the number of action coordinates
+
+
+class Sac(Replay):
+    """See the module's text."""
+
+    def __init__(self, config: SacConfig, setup: AlgorithmContext):
+        spec = bounded_box(setup.spec, config.name)
+        hidden, goal = tuple(config.hidden), config.target_entropy
+        critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
+        entropy = -float(spec.actions) if goal is None else goal
+        policy = SquashedPolicy(spec, hidden)
+        super().__init__(config, setup, SacLearner(policy, critic, config.rates(), entropy))
+
+
+ALGORITHM, CONFIG = Sac, SacConfig

@@ -1,0 +1,1 @@
+"""Command lines: `privrl-bench` trains, `privrl` has the rest."""

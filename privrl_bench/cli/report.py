@@ -1,0 +1,126 @@
+"""The command `privrl-report DIR...`: tables, pictures and one page from run folders at any depth."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.experiment.writable import check_folder
+from privrl_bench.functional.statistics import improvement
+from privrl_bench.reporting.page import Picture, Table, write_page
+from privrl_bench.reporting.plots import curves, profiles, return_against_epsilon
+from privrl_bench.reporting.runs import Run, load_runs, usable
+from privrl_bench.reporting.tables import (
+    Group,
+    cells,
+    group_runs,
+    left_out,
+    legend,
+    markdown,
+    short,
+    summarise,
+    write_tables,
+)
+
+_FEWEST = 3  # seeds of a group for statistics over them
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table and write a report. Returns 0; 2 for a wrong word, or folders without a finished run."""
+    return guarded(lambda: _main(arguments), "rerun the same command")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are ours: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError("", f"{message}; see privrl-report --help")
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = _Parser(prog="privrl-report", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="with run folders")
+    parser.add_argument(
+        "--out", type=Path, help="where to write (default: DIR/report of the first)"
+    )
+    options = parser.parse_args(arguments)
+    for folder in options.folders:
+        if not folder.is_dir():
+            there = "is a file" if folder.exists() else "does not exist"
+            raise ConfigError("DIR", f"{folder} {there}; give a folder with run folders")
+    out = options.out or options.folders[0] / "report"
+    check_folder("--out", out)
+    runs = [run for folder in options.folders for run in load_runs(folder)]
+    for line in left_out(runs):
+        print(f"not counted or incomplete: {line}", file=sys.stderr)
+    if not usable(runs):
+        raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
+    out.mkdir(parents=True, exist_ok=True)
+    print(markdown(summarise(runs)))
+    page = write_report(runs, out, " ".join(map(str, options.folders)))
+    print(f"look at {page}", file=sys.stderr)
+    return 0
+
+
+def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
+    """table.md, .csv and .tex, pictures as PNG and SVG, index.html. Returns the page's path."""
+    rows = summarise(runs)
+    write_tables(rows, out)
+    groups = group_runs(usable(runs))
+    head, lines = cells(rows)
+    parts: list[Table | Picture | str] = [
+        Table("Final returns", head, lines, legend(rows)),
+    ]
+    curves(runs, out / "curves.png")
+    parts.append(Picture("Learning curves", out / "curves.png", "mean over seeds, 95 % interval"))
+    return_against_epsilon(runs, out / "return_against_epsilon.png")
+    parts.append(Picture("Return against epsilon", out / "return_against_epsilon.png"))
+    if any(len(run.curve("exact/regret")[0]) for run in runs):
+        curves(runs, out / "regret.png", "exact/regret", "cumulative regret")
+        parts.append(Picture("Regret", out / "regret.png", "expected, by dynamic programming"))
+    many = [group for group in groups if len(group.runs) >= _FEWEST]
+    if many:
+        profiles(many, out / "profiles.png")
+        caption = "share of a group's seeds whose final return is above a threshold"
+        parts.append(Picture("Performance profiles", out / "profiles.png", caption))
+    pairs = comparisons(many)
+    if pairs:
+        parts.append(
+            Table(
+                "Probability of improvement",
+                ("env", "X", "Y", "P(X > Y)", "95 % interval"),
+                pairs,
+                "chance that a seed of X ends above one of Y; bootstrap over seeds",
+            )
+        )
+    page = out / "index.html"
+    write_page(page, f"privrl_bench: {title}", parts, runs)
+    return page
+
+
+def comparisons(groups: Sequence[Group]) -> list[list[str]]:
+    """Every pair of groups of one environment."""
+    lines = []
+    for one, other in combinations(groups, 2):
+        measure = one.runs[0].measure
+        if one.env != other.env or measure is not other.runs[0].measure:
+            continue
+        x, y = ([run.final_value for run in group.runs] for group in (one, other))
+        if measure.direction == "down":
+            x, y = y, x
+        value, low, high = improvement(x, y, np.random.default_rng(0))
+        spread = f"{short(low, 2)} to {short(high, 2)}"
+        lines.append([one.env, one.label, other.label, f"{value:.2f}", spread])
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

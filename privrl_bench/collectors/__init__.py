@@ -1,0 +1,1 @@
+"""Collectors: where the users of a round come from."""

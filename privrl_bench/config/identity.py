@@ -1,0 +1,141 @@
+"""The identity of a run: one canonical form of everything that changes its data, rows, noise or schedule.
+
+Seeded noise, resuming and the grouping of a sweep use this module and nothing else. Two runs with different
+identities have independent noise. So the identity does not depend on the names of classes, on the order of
+fields, or on keys that were added to the schema after `VERSION` began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+
+# A new version gives every run other noise, and no run of an older version can be resumed. Increase it when the
+# same keys begin to mean something else.
+VERSION = 1
+# Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
+IGNORED = (
+    *("log.", "plan_only", "resume", "hyperparameter_source", "env.text.cache"),
+    *("hardware.env_workers", "hardware.eval_process", "hardware.max_replicas"),
+    "hardware.processes",
+)
+# Rows may differ in their last bits, and then what is trained on them: other noise, but the same run to resume.
+ROUNDING = ("hardware.threads",)
+# Keys that were added after this version began, with the value that means what the program did before. At that
+# value they are left out.
+ADDED: dict[str, Any] = {}
+# Values that were renamed after this version began, new -> old: the identity keeps the old one.
+RENAMED: dict[str, dict[str, str]] = {
+    "privacy.mechanism": {"fresh_noise_per_round": "imitated_tree"},
+    "privacy.sampling": {"uniform_single_user": "one_of_n", "full_batch": "everybody"},
+    "privacy.adjacency": {"any_trajectory_pair": "any_two"},
+}
+# Released parameters do not depend on how they are evaluated.
+EVALUATION = ("eval.",)
+
+
+def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The identity as a flat mapping of sorted keys, for example `privacy.z` -> 0.1.
+
+    Args:
+        config: the configuration as it was composed, before anything is filled in from data.
+        without: more keys, or sections ending with a dot, to leave out.
+    """
+    left_out = (*IGNORED, *without)
+    return {"version": VERSION} | {
+        key: RENAMED[key].get(value, value) if key in RENAMED else value
+        for key, value in sorted(_flat(config, RunConfig, "").items())
+        if not _within(key, left_out) and not (key in ADDED and value == ADDED[key])
+    }
+
+
+def canonical(config: RunConfig, without: Iterable[str] = ()) -> str:
+    """`identity` as JSON: equal text for equal runs. Raises ConfigError: a value has no JSON form."""
+    return _as_text(identity(config, without))
+
+
+def digest(config: RunConfig, without: Iterable[str] = ()) -> str:
+    """SHA-256 of `canonical`, 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(config, without).encode()).hexdigest()
+
+
+def noise_key(config: RunConfig) -> int:
+    """128 bits that select the seeded noise: equal only for runs with the same data, rows and schedule."""
+    return int(digest(config, EVALUATION)[:32], 16)
+
+
+def group_key(config: RunConfig) -> str:
+    """Equal text for runs that can be trained together.
+
+    They differ in seed, and in z where it changes no schedule. Unlike the identity this holds every key,
+    because a group has one logger and one set of threads.
+    """
+    free = {"seed"} if config.privacy.epsilon is not None else {"seed", "privacy.z"}
+    return _as_text({k: v for k, v in _flat(config, RunConfig, "").items() if k not in free})
+
+
+def _as_text(flat: dict[str, Any]) -> str:
+    for key, value in flat.items():
+        try:
+            if not _named(value):
+                raise TypeError("names must be text")
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(key, f"must hold plain values only: {error}") from None
+    return json.dumps(flat, sort_keys=True, separators=(",", ":"))
+
+
+def _named(value: Any) -> bool:
+    """Whether all keys of nested mappings are texts: JSON writes 1 and "1" alike."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _named(inner) for key, inner in value.items())
+    return all(map(_named, value)) if isinstance(value, list) else True
+
+
+def _within(key: str, names: Iterable[str]) -> bool:
+    """Whether a key is one of the names, or in one of the sections among them."""
+    return any(key == name or (name.endswith(".") and key.startswith(name)) for name in names)
+
+
+def _flat(value: Any, declared: Any, key: str) -> dict[str, Any]:
+    """Leaves of nested dataclasses by dotted key, each in the form of its declared type."""
+    if not is_dataclass(value):
+        return {key: _leaf(value, declared)}
+    kind: type = type(value)
+    hints = _hints(kind)
+    prefix = f"{key}." if key else ""
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        found |= _flat(getattr(value, one.name), hints[one.name], prefix + one.name)
+    return found
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _leaf(value: Any, declared: Any) -> Any:
+    """A value without the differences that mean nothing: 1 and 1.0, -0.0 and 0.0, tuples and lists."""
+    options = typing.get_args(declared) if _is_union(declared) else (declared,)
+    if isinstance(value, list | tuple):
+        (of,) = {typing.get_args(o)[0] for o in options if typing.get_origin(o) is list} or {None}
+        return [_leaf(x, of) for x in value]
+    if isinstance(value, dict):
+        return {key: _leaf(inner, None) for key, inner in value.items()}
+    if float in options and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0  # -0.0 + 0.0 is 0.0
+    return value
+
+
+def _is_union(declared: Any) -> bool:
+    return isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union

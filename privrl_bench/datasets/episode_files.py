@@ -1,0 +1,42 @@
+"""Recorded episodes in .npz files, as a collection that goes on writes them: whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from privrl_bench.datasets.trajectories import Episode
+
+_COLUMNS = ("observations", "actions", "rewards", "terminated", "truncated")
+
+
+def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
+    """Write at least one episode; all have chances, or none."""
+    columns = {name: np.concatenate([getattr(e, name) for e in episodes]) for name in _COLUMNS}
+    columns["lengths"] = np.array([len(e.rewards) for e in episodes])
+    known = [e.behavior_probs for e in episodes if e.behavior_probs is not None]
+    if known:
+        columns["behavior_probs"] = np.concatenate(known)
+    half = path.with_suffix(".part")
+    with half.open("wb") as file:
+        np.savez(file, **columns)  # type: ignore[arg-type]
+    half.replace(path)
+
+
+def read_shard(path: Path) -> Iterator[Episode]:
+    """The episodes, in order."""
+    with np.load(path) as content:
+        columns = {name: content[name] for name in content.files}
+    ends = np.cumsum(columns["lengths"])
+    for k, end in enumerate(ends):
+        rows = slice(end - columns["lengths"][k], end)
+        yield Episode(
+            columns["observations"][rows.start + k : end + k + 1],
+            columns["actions"][rows],
+            columns["rewards"][rows],
+            columns["terminated"][rows],
+            columns["truncated"][rows],
+            behavior_probs=columns["behavior_probs"][rows] if "behavior_probs" in columns else None,
+        )

@@ -1,0 +1,129 @@
+"""Which users are public: a fixed split that looks at nothing but how many users there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from privrl_bench.datasets.trajectories import Trajectories, blocks
+from privrl_bench.errors import ConfigError
+
+_ORDER = 20_240_607  # any constant; another one would be another split
+_BLOCK = 1 << 14  # steps held at once as float64
+_SMALLEST = 1e-6  # deviation, relative to the root mean square
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """All episodes of a user are on one side.
+
+    Attributes:
+        public: [any] int64 episode numbers of the public users, ascending.
+        public_users: number of public users.
+        private_starts, private_episodes: private user u has the episodes
+            `private_episodes[private_starts[u] : private_starts[u + 1]]`, ascending.
+    """
+
+    public: np.ndarray
+    public_users: int
+    private_starts: np.ndarray
+    private_episodes: np.ndarray
+
+    @property
+    def users(self) -> int:
+        """Number of private users."""
+        return len(self.private_starts) - 1
+
+
+def split_users(trajectories: Trajectories, public_share: float, limit: int | None = None) -> Split:
+    """Take `limit` users in a fixed random order (None: all); the first share of these is public.
+
+    The number of public users is `public_share`, read as a decimal number, times the users, rounded up.
+
+    Raises: ConfigError on data.public for a share outside (0, 1) or a side without users, on data.users
+    for more users than there are.
+    """
+    there = trajectories.user_count
+    if limit is not None and not 1 <= limit <= there:
+        raise ConfigError("data.users", f"must be 1 to {there}, the users there are, got {limit}")
+    if not 0 < public_share < 1:
+        raise ConfigError("data.public", f"must be between 0 and 1, got {public_share}")
+    chosen = _order(there)[:limit]
+    # 0.07 * 100 is more than 7 in floating point.
+    public = math.ceil(Fraction(repr(float(public_share))) * len(chosen))
+    if public == len(chosen):
+        raise ConfigError(
+            "data.public", f"{public_share} of {public} users leaves no private user; lower it"
+        )
+    by_user = np.argsort(trajectories.users, kind="stable")
+    bounds = np.searchsorted(trajectories.users[by_user], np.arange(there + 1))
+    sizes = np.diff(bounds)[chosen]
+    episodes = np.concatenate([by_user[bounds[user] : bounds[user + 1]] for user in chosen])
+    cut = int(sizes[:public].sum())
+    return Split(
+        public=np.sort(episodes[:cut]),
+        public_users=public,
+        private_starts=np.concatenate([[0], np.cumsum(sizes[public:])]),
+        private_episodes=episodes[cut:],
+    )
+
+
+def _order(users: int) -> np.ndarray:
+    """[users] permutation of the user numbers.
+
+    NumPy promises the same raw numbers of PCG64 in all its versions, but not the same permutations.
+    """
+    return np.argsort(np.random.PCG64(_ORDER).random_raw(users), kind="stable")
+
+
+def moments(
+    trajectories: Trajectories, episodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Mean and deviation of the observations [D] and of the rewards of `episodes`, in float64.
+
+    All T + 1 observations of an episode count. A deviation is at least 1e-6 of the root mean square; where all
+    numbers are 0 it is 1.
+
+    Raises: ValueError for no episodes.
+    """
+    if len(episodes) == 0:
+        raise ValueError("no episodes")
+    obs_mean, obs_std = _mean_std(
+        _rows(trajectories, np.sort(episodes), trajectories.observations, 1)
+    )
+    reward_mean, reward_std = _mean_std(
+        _rows(trajectories, np.sort(episodes), trajectories.rewards, 0)
+    )
+    return obs_mean, obs_std, float(reward_mean), float(reward_std)
+
+
+def _rows(
+    trajectories: Trajectories, episodes: np.ndarray, array: np.ndarray, extra: int
+) -> Iterator[np.ndarray]:
+    """Blocks of the episodes' rows of `array`, which has `extra` rows more than steps per episode."""
+    starts = trajectories.starts
+    for block in blocks(trajectories.lengths[episodes], _BLOCK):
+        parts = [
+            array[starts[k] + extra * k : starts[k + 1] + extra * (k + 1)] for k in episodes[block]
+        ]
+        yield np.concatenate(parts, dtype=np.float64)
+
+
+def _mean_std(parts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and floored deviation over the rows of all parts, by the pairwise update of Chan et al."""
+    count = 0
+    mean: np.ndarray = np.zeros(())
+    squares: np.ndarray = np.zeros(())
+    for rows in parts:
+        here, total = rows.mean(axis=0), count + len(rows)
+        gap = here - mean
+        squares = squares + ((rows - here) ** 2).sum(axis=0) + gap**2 * (count * len(rows) / total)
+        mean = mean + gap * (len(rows) / total)
+        count = total
+    std = np.sqrt(squares / count)
+    size = np.sqrt(mean**2 + std**2)
+    return mean, np.maximum(std, np.where(size > 0, _SMALLEST * size, 1.0))

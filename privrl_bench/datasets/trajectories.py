@@ -1,0 +1,342 @@
+"""Recorded episodes, their validation, and flat files of them that are read memory-mapped.
+
+Axes: K episodes, T steps of one episode, N steps of all, D observation numbers, A action coordinates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privrl_bench.datasets.user_keys import Label, Labels
+from privrl_bench.errors import ConfigError
+
+_BLOCK = 1 << 20  # steps read at once
+
+
+class Episode(NamedTuple):
+    """One recorded episode. `user`: to whom it belongs; None: to a user of its own, or see `labels`.
+
+    `observations` [T + 1, D] float32, `actions` [T, A] float32 or [T] int64 choices, `rewards` [T]
+    float32, `terminated` and `truncated` [T] bool, true at the last step only. `behavior_probs` [T] float32 in (0, 1]:
+    probability of each action under the policy that chose it; None: not known. `labels`: single values of
+    its metadata.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    user: str | None = None
+    behavior_probs: np.ndarray | None = None
+    labels: dict[str, Label] | None = None
+
+
+@dataclass(eq=False)
+class Trajectories:
+    """K episodes one after the other; the large arrays may be memory-mapped files.
+
+    Attributes:
+        observations: [N + K, D] float32; those of episode k begin at `starts[k] + k`.
+        actions: [N, A] float32 or [N] int64.
+        rewards: [N] float32.
+        terminated: [N] bool; only the last step of an episode can be True.
+        starts: [K + 1] int64, first step of each episode, then N.
+        users: [K] int64, to which of the `user_count` users each episode belongs.
+        env_id: environment the episodes were recorded in, if known.
+        behavior_probs: [N] float32, probability of each action under the policy that chose it; None: not known.
+        card: what else is known about the data.
+        labels: of the episodes' metadata, each a list of length K.
+        user_key: the key of the metadata that names the users; None: each episode's is its own.
+        repeated: other keys whose values repeat over episodes.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    starts: np.ndarray
+    users: np.ndarray
+    env_id: str | None = None
+    card: dict[str, Any] = field(default_factory=dict)
+    behavior_probs: np.ndarray | None = None
+    labels: Labels = field(default_factory=dict)
+    user_key: str | None = None
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def episodes(self) -> int:
+        """K."""
+        return len(self.users)
+
+    @property
+    def steps(self) -> int:
+        """N."""
+        return int(self.starts[-1])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[K] steps of each episode."""
+        return np.diff(self.starts)
+
+    @property
+    def user_count(self) -> int:
+        """Number of users."""
+        return int(self.users.max()) + 1
+
+    def episode(self, k: int) -> Episode:
+        """Copy of episode `k`; its user is the user's number. An episode that did not terminate was cut.
+
+        Raises: IndexError.
+        """
+        k = range(self.episodes)[k]
+        first, last = int(self.starts[k]), int(self.starts[k + 1])
+        terminated = np.array(self.terminated[first:last])
+        truncated = np.zeros(last - first, dtype=bool)
+        truncated[-1] = not terminated[-1]
+        return Episode(
+            observations=np.array(self.observations[first + k : last + k + 1]),
+            actions=np.array(self.actions[first:last]),
+            rewards=np.array(self.rewards[first:last]),
+            terminated=terminated,
+            truncated=truncated,
+            user=str(self.users[k]),
+            behavior_probs=None
+            if self.behavior_probs is None
+            else np.array(self.behavior_probs[first:last]),
+        )
+
+    def returns(self) -> np.ndarray:
+        """[K] float64 sums of rewards."""
+        found = np.empty(self.episodes)
+        for block in blocks(self.lengths, _BLOCK):
+            first, last = int(self.starts[block.start]), int(self.starts[block.stop])
+            rewards = self.rewards[first:last].astype(np.float64)
+            found[block] = np.add.reduceat(rewards, self.starts[block] - first)
+        return found
+
+
+def blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
+    """Cut episodes of `lengths` [n] into runs of at most `most` steps, or of one episode.
+
+    >>> list(blocks(np.array([2, 2, 9, 1]), 4))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, last)
+        first = last
+
+
+# --- validation
+
+
+def check_episode(
+    episode: Episode,
+    number: int,
+    obs_dim: int | None = None,
+    action_shape: tuple[int, ...] | None = None,
+) -> None:
+    """Check shapes and numbers; `obs_dim` D, `action_shape` (A,) or () for choices; None: any.
+
+    Raises: ConfigError on data.id that names the episode and the field.
+    """
+    steps = len(episode.rewards)
+    if steps == 0:
+        raise _wrong(number, "has no steps")
+    for name in ("actions", "rewards", "terminated", "truncated"):
+        shape = getattr(episode, name).shape
+        if shape[:1] != (steps,) or (name != "actions" and len(shape) != 1):
+            raise _wrong(number, f"{name} are {list(shape)}, but there are {steps} rewards")
+    shape = episode.observations.shape
+    if len(shape) != 2 or shape[0] != steps + 1:
+        raise _wrong(number, f"observations are {list(shape)}, must be [{steps + 1}, D]")
+    if obs_dim is not None and shape[1] != obs_dim:
+        raise _wrong(number, f"observations have {shape[1]} numbers, must have {obs_dim}")
+    _check_actions(episode.actions, number, action_shape)
+    for name in ("observations", "actions", "rewards"):
+        if not np.isfinite(getattr(episode, name)).all():
+            raise _wrong(number, f"{name} hold NaN or infinite numbers")
+    for name in ("terminated", "truncated"):
+        if getattr(episode, name)[:-1].any():
+            raise _wrong(number, f"is {name} before its last step")
+    _check_chances(episode.behavior_probs, number, steps)
+
+
+def _check_chances(behavior_probs: np.ndarray | None, number: int, steps: int) -> None:
+    if behavior_probs is None:
+        return
+    if behavior_probs.shape != (steps,):
+        raise _wrong(
+            number, f"chances are {list(behavior_probs.shape)}, but there are {steps} rewards"
+        )
+    if not ((behavior_probs > 0) & (behavior_probs <= 1)).all():  # NaN is neither
+        worst = behavior_probs[~((behavior_probs > 0) & (behavior_probs <= 1))][0]
+        raise _wrong(
+            number, f"chances must be in (0, 1], the policy's own of its action; got {worst:g}"
+        )
+
+
+def _check_actions(actions: np.ndarray, number: int, action_shape: tuple[int, ...] | None) -> None:
+    shape = actions.shape[1:]
+    if action_shape is not None and shape != action_shape:
+        rule = f"[T, {action_shape[0]}]" if action_shape else "[T]"
+        raise _wrong(number, f"actions are {list(actions.shape)}, must be {rule}")
+    kind = np.integer if shape == () else np.floating
+    if len(shape) > 1 or not np.issubdtype(actions.dtype, kind):
+        raise _wrong(
+            number,
+            f"actions are {list(actions.shape)} {actions.dtype}, must be [T, A] real numbers or [T] choices",
+        )
+
+
+def _wrong(number: int, problem: str) -> ConfigError:
+    return ConfigError("data.id", f"episode {number}: {problem}")
+
+
+# --- flat files
+
+
+class _Column:
+    """A .npy file of rows [*tail] that grows as rows are added."""
+
+    def __init__(self, path: Path, dtype: str, tail: tuple[int, ...] = ()):
+        self.dtype, self.tail, self.rows = np.dtype(dtype), tail, 0
+        self.file = path.open("wb")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header, so that one with more rows has the same size.
+        shape = (self.rows, *self.tail)
+        content = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self.file, content)
+
+    def add(self, rows: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        self.file.seek(0)
+        self._write_header()
+        self.file.close()
+
+
+def save_flat(
+    folder: Path,
+    episodes: Iterable[Episode],
+    env_id: str | None = None,
+    card: dict[str, Any] | None = None,
+) -> None:
+    """Check the episodes and write them to a new folder, which appears whole or not at all.
+
+    One episode is in memory at a time.
+
+    Raises: FileExistsError; ConfigError on data.id for a bad episode or none, see `check_episode`.
+    """
+    if folder.exists():
+        raise FileExistsError(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        inside = Path(temporary) / "flat"
+        inside.mkdir()
+        starts, users, labels = _write_columns(inside, episodes)
+        np.save(inside / "starts.npy", starts)
+        np.save(inside / "users.npy", users)
+        (inside / "labels.json").write_text(json.dumps(labels))
+        (inside / "card.json").write_text(json.dumps({"env_id": env_id, "card": card or {}}))
+        try:
+            os.rename(inside, folder)
+        except OSError:
+            if folder.exists():  # another process was first
+                raise FileExistsError(folder) from None
+            raise
+
+
+def _write_columns(
+    folder: Path, episodes: Iterable[Episode]
+) -> tuple[np.ndarray, np.ndarray, Labels]:
+    """Write the large arrays; return `starts` [K + 1], `users` [K] and `labels`, of K values each."""
+    starts, users = [0], []
+    labels: Labels = {}
+    names: dict[str, int] = {}
+    count = 0
+    columns: dict[str, _Column] = {}
+    obs_dim: int | None = None
+    action_shape: tuple[int, ...] | None = None
+    try:
+        for number, episode in enumerate(episodes):
+            check_episode(episode, number, obs_dim, action_shape)
+            if not columns:
+                obs_dim = episode.observations.shape[1]
+                action_shape = episode.actions.shape[1:]
+                columns = _columns(
+                    folder, obs_dim, action_shape, episode.behavior_probs is not None
+                )
+            if (episode.behavior_probs is not None) != ("behavior_probs" in columns):
+                has = "has no chances" if "behavior_probs" in columns else "has chances"
+                raise _wrong(number, f"{has}, unlike those before it: all episodes or none")
+            for name, column in columns.items():
+                column.add(getattr(episode, name))
+            starts.append(starts[-1] + len(episode.rewards))
+            user = count if episode.user is None else names.setdefault(episode.user, count)
+            count = max(count, user + 1)
+            users.append(user)
+            for key, value in (episode.labels or {}).items():
+                column_of = labels.setdefault(key, [])
+                column_of += [None] * (number - len(column_of)) + [value]
+    finally:
+        for column in columns.values():
+            column.close()
+    if not users:
+        raise ConfigError("data.id", "there are no episodes")
+    for values in labels.values():
+        values += [None] * (len(users) - len(values))
+    return np.array(starts, dtype=np.int64), np.array(users, dtype=np.int64), labels
+
+
+def _columns(
+    folder: Path, obs_dim: int, action_shape: tuple[int, ...], behavior_probs: bool
+) -> dict[str, _Column]:
+    columns = {
+        "observations": _Column(folder / "observations.npy", "<f4", (obs_dim,)),
+        "actions": _Column(folder / "actions.npy", "<f4" if action_shape else "<i8", action_shape),
+        "rewards": _Column(folder / "rewards.npy", "<f4"),
+        "terminated": _Column(folder / "terminated.npy", "|b1"),
+    }
+    if behavior_probs:
+        columns["behavior_probs"] = _Column(folder / "behavior_probs.npy", "<f4")
+    return columns
+
+
+def load_flat(folder: Path) -> Trajectories:
+    """Open what `save_flat` wrote: the large arrays memory-mapped, read-only."""
+    known = json.loads((folder / "card.json").read_text())
+
+    def column(name: str) -> np.ndarray:
+        return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+    return Trajectories(
+        observations=column("observations"),
+        actions=column("actions"),
+        rewards=column("rewards"),
+        terminated=column("terminated"),
+        starts=np.load(folder / "starts.npy"),
+        users=np.load(folder / "users.npy"),
+        env_id=known["env_id"],
+        card=known["card"],
+        labels=json.loads((folder / "labels.json").read_text()),
+        behavior_probs=column("behavior_probs")
+        if (folder / "behavior_probs.npy").exists()
+        else None,
+    )

@@ -1,0 +1,233 @@
+"""One environment from its settings, and what is said where there is none."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.errors import ConfigError, suggest
+
+_SHOWN: set[tuple[type[Warning], str]] = set()
+_NEAR = 0.8  # how similar an id must be to be suggested; short ids of other tasks look alike
+
+
+def make_env(config: EnvConfig) -> Any:
+    """One environment with a flat real observation and a Discrete or Box action space.
+
+    Raises:
+        ConfigError: the environment cannot be made, or its spaces are not supported.
+    """
+    import gymnasium as gym
+
+    if config.kind == "text":
+        raise ConfigError("env", f"{config.name} is answers to prompts, which have no simulator")
+    env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+    try:
+        _check_spaces(config, env)
+    except ConfigError:
+        env.close()
+        raise
+    if not isinstance(env.observation_space, gym.spaces.Box):
+        env = gym.wrappers.FlattenObservation(env)
+    return env
+
+
+def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
+    """Reset a new environment once, as a run will. Raises ConfigError with what it raised, or gave.
+
+    Args:
+        config: its settings.
+        env: made by `make_env`, and not used for anything else.
+        options: of the reset; None passes none.
+    """
+    try:
+        obs, _ = env.reset(seed=0) if options is None else env.reset(seed=0, options=options)
+        shape = np.shape(obs)
+    except Exception as error:  # the user's own code
+        raise ConfigError(
+            "env.id", f"the first reset of {config.label} raised {_what(error)}"
+        ) from error
+    if shape != env.observation_space.shape:
+        raise ConfigError(
+            "env.id",
+            f"the first reset of {config.label} gave an observation of shape {shape}, its "
+            f"observation_space says {env.observation_space.shape}",
+        )
+
+
+def dmc_id(config: EnvConfig) -> str:
+    """Gymnasium's id of a dm_control suite task, once shimmy has registered them."""
+    return f"dm_control/{config.domain}-{config.task}-v0"
+
+
+def _make_gym(config: EnvConfig) -> Any:
+    """One Gymnasium environment. `package:Name-v0` imports the package first."""
+    import gymnasium as gym
+
+    name = str(config.id)
+    if ":" in name:
+        _import(name.split(":", 1)[0])
+    known = gym.registry.get(name.split(":")[-1])
+    if known is not None and "mujoco" in str(known.entry_point):
+        tame_mujoco()
+    try:
+        return _made(config, name)
+    except gym.error.DependencyNotInstalled as error:
+        extra = re.search(r"gymnasium\[[\w-]+\]", str(error))
+        install = f'; pip install "{extra[0]}"' if extra else ""
+        raise ConfigError(
+            "env.id", f"{name} needs a package that is not installed{install} ({_first(error)})"
+        ) from None
+    except gym.error.NamespaceNotFound:
+        raise ConfigError(
+            "env.id",
+            f"no environment {name!r} is registered; name the package that registers it, "
+            f"e.g. env.id=my_package:{name}",
+        ) from None
+    except gym.error.Error as error:
+        near = suggest(name.split(":")[-1], gym.registry.keys() - {name.split(":")[-1]}, _NEAR)
+        more = "" if ":" in name else f"; for one of a package write env.id=my_package:{name}"
+        raise ConfigError(
+            "env.id", f"Gymnasium cannot make {name!r}{near}: {_first(error)}{more}"
+        ) from None
+
+
+def _import(module: str) -> None:
+    """Import the package that registers an environment. Raises ConfigError, whatever is wrong with it."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            problem = "there is no such package here; install it, or run where its folder is"
+        else:
+            problem = f"it needs {error.name!r}, which is not installed"
+        raise ConfigError("env.id", f"cannot import {module!r}: {problem}") from None
+    except (Exception, SystemExit) as error:  # the user's own code
+        raise ConfigError("env.id", f"importing {module!r} raised {_what(error)}") from error
+
+
+def _make_dmc(config: EnvConfig) -> Any:
+    """One dm_control suite task as a Gymnasium environment."""
+    import gymnasium as gym
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
+        import shimmy
+        from dm_control import suite
+
+    tame_mujoco()
+    domains = sorted({domain for domain, _ in suite.ALL_TASKS})
+    domain, task = str(config.domain), str(config.task)
+    if domain not in domains:
+        raise ConfigError(
+            "env.domain",
+            f"dm_control has no {domain!r}{suggest(domain, domains)}; allowed: {', '.join(domains)}",
+        )
+    tasks = sorted(t for d, t in suite.ALL_TASKS if d == domain)
+    if task not in tasks:
+        raise ConfigError(
+            "env.task",
+            f"{domain} has no {task!r}{suggest(task, tasks)}; allowed: {', '.join(tasks)}",
+        )
+    gym.register_envs(shimmy)
+    return _made(config, dmc_id(config))
+
+
+def _made(config: EnvConfig, name: str) -> Any:
+    """`gymnasium.make`. Raises its own errors about the id, and ConfigError for all others.
+
+    Warnings are shown where an environment comes of it; else the error says what is wrong.
+    """
+    import gymnasium as gym
+
+    def make() -> Any:
+        return gym.make(
+            name,
+            max_episode_steps=config.max_episode_steps,
+            disable_env_checker=True,
+            **config.kwargs,
+        )
+
+    try:
+        return _warning_afterwards(make)
+    except (gym.error.Error, ConfigError):
+        raise
+    except TypeError as error:
+        key = "env.kwargs" if config.kwargs else "env.id"
+        raise ConfigError(key, f"{name} cannot be made with {config.kwargs}: {error}") from error
+    except (Exception, SystemExit) as error:  # the environment's own code
+        given = f" with env.kwargs={config.kwargs}" if config.kwargs else ""
+        raise ConfigError("env.id", f"making {name}{given} raised {_what(error)}") from error
+
+
+def _warning_afterwards(make: Callable[[], Any]) -> Any:
+    """Each warning is shown once in a process, however many environments are made."""
+    with warnings.catch_warnings(record=True) as batch:
+        made = make()
+    for warning in batch:
+        kind = (warning.category, str(warning.message))
+        if kind in _SHOWN:
+            continue
+        _SHOWN.add(kind)
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return made
+
+
+def _check_spaces(config: EnvConfig, env: Any) -> None:
+    """Raise ConfigError for spaces that no policy here can read or act in."""
+    import gymnasium as gym
+
+    own = "register an environment of your own that applies it (env.id=my_package:MyEnv-v0)"
+    space = env.observation_space
+    if not _has_size(space):
+        parts = _without_size(space)
+        raise ConfigError(
+            "env.id",
+            f"observations of {config.label} have no fixed size: {type(space).__name__}{parts}; use a "
+            "wrapper such as gymnasium.wrappers.FilterObservation (leaves parts out), "
+            f"gymnasium.wrappers.FlattenObservation or minigrid's FlatObsWrapper, and {own}",
+        )
+    actions = env.action_space
+    if not isinstance(actions, gym.spaces.Discrete | gym.spaces.Box):
+        raise ConfigError(
+            "env.id",
+            f"actions must be Discrete or Box, {config.label} has {type(actions).__name__}; use "
+            f"gymnasium.wrappers.TransformAction, e.g. to number all combinations, and {own}",
+        )
+
+
+def _has_size(space: Any) -> bool:
+    """Whether elements are numbers, always as many. (Gymnasium also flattens texts, to letters' numbers.)"""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return all(map(_has_size, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_has_size, space.spaces))
+    plain = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    return isinstance(space, plain)
+
+
+def _without_size(space: Any) -> str:
+    """Which parts of a composed space have no fixed size: ` ('mission' is Text)`."""
+    parts = getattr(space, "spaces", {})
+    named = parts.items() if hasattr(parts, "items") else enumerate(parts)
+    found = [f"{k!r} is {type(v).__name__}" for k, v in named if not _has_size(v)]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _what(error: BaseException) -> str:
+    """Type and message of an exception, on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

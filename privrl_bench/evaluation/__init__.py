@@ -1,0 +1,1 @@
+"""Evaluators: how released parameters are judged, on simulated or public data only."""

@@ -1,0 +1,76 @@
+"""Evaluation of a language model: answers to public prompts, how good, how far from the start, how fluent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.collectors.prompts import Answerer
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.returns import Evaluation
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.adapters import Adapter
+from privrl_bench.models.language.generation import answer_logprobs
+from privrl_bench.models.language.scores import answer_perplexity
+from privrl_bench.models.language.task import TextTask
+
+SAMPLES = 4  # texts that an evaluation shows
+
+
+class TextEvaluator:
+    """Answers with released parameters on the evaluation streams, by the interface of `evaluate.Evaluator`.
+
+    The prompts are public, the same in every evaluation: the first E of the task's evaluation part. Args as
+    `PromptCollector`; `episodes` is E.
+    """
+
+    def __init__(
+        self,
+        task: TextTask,
+        adapter: Adapter,
+        streams: list[Streams],
+        episodes: int,
+    ):
+        self._answers = Answerer(task, adapter)
+        self._task = task
+        self._streams = streams
+        self._prompts = task.prompts_eval[:episodes]
+
+    def run(
+        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
+    ) -> list[Evaluation]:
+        """E answers of every replica's policy `actor` [R, size], the same for the same round.
+
+        A return is the score of an answer, a length its tokens. The replicas `over` give none; their
+        returns are 0.
+        """
+        nothing = np.zeros(len(self._prompts))
+        return [
+            Evaluation(nothing, nothing.astype(np.int64))
+            if r in over
+            else self._one(vector, s.torch("eval_policy", round_index))
+            for r, (vector, s) in enumerate(zip(actor, self._streams, strict=True))
+        ]
+
+    def _one(self, vector: Tensor, source: torch.Generator) -> Evaluation:
+        task = self._task
+        found, scores = self._answers(vector, self._prompts, source)
+        with torch.no_grad():
+            start = answer_logprobs(task.model, None, found.tokens, found.mask, task.new_tokens)
+        more = {
+            "eval/kl": float((found.logprobs - start).double().sum(-1).mean()),
+            "eval/perplexity": answer_perplexity(task.model, found),
+        }
+        prompts = self._prompts[:SAMPLES]
+        rows = [row[len(p) :] for row, p in zip(found.rows(), prompts, strict=False)]
+        shown = zip(task.decode(prompts), task.decode(rows), scores.tolist(), strict=False)
+        samples = [{"prompt": p, "answer": a, "score": round(s, 4)} for p, a, s in shown]
+        lengths = found.answer_mask.sum(-1).cpu().numpy()
+        invalid = int((~torch.isfinite(scores)).sum())
+        return Evaluation(scores.double().numpy(), lengths, more, samples, invalid)
+
+    def close(self) -> None:
+        """Nothing to free."""

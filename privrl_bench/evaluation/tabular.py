@@ -1,0 +1,51 @@
+"""Exact values of released policies where the environment's tables are known: return and regret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.registry import tables_of
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.functional.dynamic_programming import optimal_value, policy_value
+from privrl_bench.models.policy import Policy
+
+
+class Exact:
+    """Expected return of a policy from the start, by dynamic programming, and how far it is from the best.
+
+    Args:
+        tables: a `riverswim.Model`; states are observed one-hot.
+        policy: with `probabilities`.
+    """
+
+    def __init__(self, tables: Any, policy: Any):
+        self._tables = tables
+        self._policy = policy
+        self._states = np.eye(len(tables.start))
+        self.best = optimal_value(*tables)
+
+    def values(self, actor: Tensor, scaling: FrozenScaling) -> np.ndarray:
+        """[R] expected returns of the policies `actor` [R, P]."""
+        replicas, horizon = len(actor), self._tables.horizon
+        raw = np.repeat(self._states[None], replicas, axis=0)
+        obs = torch.from_numpy(np.asarray(scaling.obs(raw), dtype=np.float32))
+        with torch.inference_mode():
+            behavior_probs = self._policy.probabilities(actor, obs, horizon)
+        t = self._tables
+        found = policy_value(
+            t.transitions, t.rewards, t.start, t.horizon, behavior_probs.double().numpy()
+        )
+        return found
+
+
+def exact(config: EnvConfig, policy: Policy) -> Exact | None:
+    """Of this environment and policy class, or None where either cannot tell."""
+    tables = tables_of(config)
+    if tables is None or not hasattr(policy, "probabilities"):
+        return None
+    return Exact(tables, policy)

@@ -1,0 +1,1 @@
+"""One run: building its components, the round, files, checkpoints and resuming."""

@@ -1,0 +1,134 @@
+"""Whether a run has the users it needs: those whom an environment declares, and `privacy.population`.
+
+In cohorts of fixed size every user is used once, so a run needs rounds * U of them. Otherwise who takes part is
+drawn from `privacy.population` numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.types import EnvSpec
+
+
+def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
+    """The same runs, whose Poisson cohorts are drawn from a known number of live users.
+
+    `privacy.population` may be left out if the environment declares its users.
+
+    Raises:
+        ConfigError: the run cannot use declared users, or the population is missing or too small.
+    """
+    config, declared = configs[0], spec.users
+    privacy, label = config.privacy, config.env.label
+    if declared is not None and config.env.user == "segment":
+        raise ConfigError(
+            "env.user",
+            f"{label} declares {declared} users, and with segment a user would be in several rounds; "
+            "use fresh or episode",
+        )
+    if declared is not None and config.algo.evaluates:
+        raise ConfigError(
+            "algo",
+            f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
+            "use a simulator, or a dataset of them (data.id)",
+        )
+    if declared is not None and privacy.mechanism == "local" and privacy.noise == "seeded":
+        raise ConfigError(
+            "privacy.noise",
+            f"{label} declares {declared} users, whose devices would draw the same noise again in a repeated "
+            "round; use secure",
+        )
+    if privacy.sampling == "fixed" and declared is not None:
+        if (privacy.population or declared) < declared:
+            raise ConfigError(
+                "privacy.population",
+                f"must be at least the {declared} users that {label} declares, got {privacy.population}",
+            )
+        known = privacy.population or declared
+        return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
+    if privacy.sampling != "poisson" or config.algo.keeps:
+        return configs
+    people = privacy.population or declared
+    if people is None:
+        raise ConfigError(
+            "privacy.population",
+            "Poisson sampling needs the number of people, at least "
+            f"privacy.users_per_round={privacy.users_per_round}, got null",
+        )
+    if people < max(declared or 0, privacy.users_per_round):
+        least = f"the {declared} users that {label} declares"
+        if people >= (declared or 0):
+            least = f"privacy.users_per_round={privacy.users_per_round}"
+        raise ConfigError("privacy.population", f"must be at least {least}, got {people}")
+    return [replace(c, privacy=replace(c.privacy, population=people)) for c in configs]
+
+
+def needed(config: RunConfig, rounds: int) -> int | None:
+    """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
+    if config.algo.keeps:
+        return config.algo.people(rounds)
+    live = not config.algo.offline and config.data.id is None
+    if config.privacy.sampling != "fixed" or not live or config.env.user == "segment":
+        return None
+    return rounds * config.privacy.users_per_round
+
+
+def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int) -> None:
+    """Compare what a run needs with the users that there are.
+
+    Args:
+        config: the run.
+        spec: public facts of its environment.
+        rounds: releases.
+        round_steps: environment steps that a round counts.
+
+    Raises:
+        ConfigError: a user would be used twice.
+    """
+    need = needed(config, rounds)
+    bounds = [] if spec.users is None else [(spec.users, f"{config.env.label} declares")]
+    if config.privacy.population is not None and config.privacy.sampling == "fixed":
+        bounds.append((config.privacy.population, "privacy.population says"))
+    if need is None or not bounds:
+        return
+    there, who = min(bounds)
+    if need <= there:
+        return
+    each = config.privacy.users_per_round
+    problem = f"{rounds} rounds of {each} users need {need} users, each used once; {who} {there}"
+    if config.algo.keeps:
+        fewer = max((r for r in range(rounds) if (needed(config, r) or 0) <= there), default=0)
+        problem = f"{rounds} rounds have {need} users come, each once; {who} {there}"
+    else:
+        fewer = there // each
+    if fewer < 1:
+        raise ConfigError("privacy.users_per_round", f"{problem}: not enough for one round")
+    raise ConfigError(
+        "rounds" if config.rounds else "total_steps",
+        f"{problem}: at most {fewer} round{'s' if fewer > 1 else ''}, total_steps={fewer * round_steps}",
+    )
+
+
+def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
+    """Who takes part, for the plan: `96 of 1000 users, each used once`; empty for segments."""
+    need = needed(config, rounds)
+    of = "" if spec.users is None else f" of {spec.users}"
+    if need is not None:
+        return f"{need}{of} users, each {'comes' if config.algo.keeps else 'used'} once"
+    if config.privacy.sampling == "poisson":
+        return f"drawn from a population of {config.privacy.population}"
+    return ""
+
+
+def notes_of(drawn: bool) -> dict[str, str]:
+    """What the guarantee takes for granted of an environment that declares users."""
+    who = "drawn afresh and in secret in every round" if drawn else "in the order of their numbers"
+    return {
+        "users": f"the environment plays user k when reset(options={{'user': k}}) says so: {who}; the order "
+        "and what it knows of one user do not depend on another's data",
+        "evaluation": "the environment must answer reset(options={'user': None, 'evaluation': True}) with a "
+        "simulation; no user's data",
+    }

@@ -1,0 +1,283 @@
+"""The run folder: everything a run leaves, written as it happens.
+
+`config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
+`metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
+`wandb/`; after a failure `error.txt` with the traceback; of texts also `samples.jsonl` (what the policy writes)
+and `adapter/` (for peft) or `model/`.
+
+`metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
+as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+from privrl_bench.config.identity import ROUNDING, identity
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.crash import ERROR_FILE
+
+LOCKS = ".locks"  # folder beside run folders
+_SEED = re.compile(r"seed=\d+")
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "mujoco",
+    "dm-control",
+    "dp-accounting",
+    "wandb",
+    "hydra-core",
+    "privrl-bench",
+)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace `path` so that a crash leaves the old file or the new one, never half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON atomically. Infinity is written as Python reads it: `Infinity`."""
+    write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a .jsonl file; a torn last line is left out."""
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+class RunDir:
+    """One run folder."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of this folder: two of them would each count half the releases.
+
+        The lock file lies in a hidden folder beside the run folder, so that `resume=restart` can move the
+        run folder while it is locked. It is never deleted: a process that waits for a deleted file and one
+        that creates it anew would both hold the lock. An old lock file is no obstacle.
+
+        Raises: ConfigError when another process is in the folder, or the lock file cannot be written.
+        """
+        path = self.path.resolve()
+        folder = path.parent / LOCKS
+        lock = FileLock(folder / f"{path.name[:200]}.lock")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise ConfigError(
+                "", f"{self.path} is in use by another process; wait for it or stop it"
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                "hydra.run.dir", f"cannot write {self.path}: {error.strerror or error}"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    # -- start ------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Content of status.json; {} for a folder that holds no run."""
+        try:
+            return dict(json.loads((self / "status.json").read_text()))
+        except FileNotFoundError:
+            return {}
+        except json.JSONDecodeError as error:
+            raise ConfigError("", f"{self / 'status.json'} is damaged ({error})") from None
+
+    def set_status(self, status: str, reason: str = "", **more: Any) -> None:
+        """running | done | failed | interrupted | planned, with the reason."""
+        write_json(self / "status.json", {"status": status, "reason": reason, **more})
+
+    def check_same(self, config: RunConfig) -> None:
+        """Refuse to continue a folder whose run was configured otherwise.
+
+        Raises: ConfigError naming the first keys that differ.
+        """
+        if not (self / "config.yaml").exists():
+            return
+        path = self / "identity.json"
+        old = json.loads(path.read_text()) if path.exists() else {"version": None}
+        new = identity(config, ROUNDING)
+        if old["version"] != new["version"]:
+            raise ConfigError(
+                "resume",
+                f"{self.path} holds a run of another version of this program; use resume=restart to move "
+                "it aside, or another hydra.run.dir",
+            )
+        changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
+        if changed:
+            shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
+            raise ConfigError(
+                "resume",
+                f"{self.path} holds a run with another configuration ({shown}); use "
+                "resume=restart to move it aside, or another hydra.run.dir",
+            )
+
+    def move_aside(self) -> Path | None:
+        """Rename a folder that holds a run to the first free `<name>.old<n>`; nothing is deleted."""
+        if not any(
+            (self / name).exists() for name in ("status.json", "ledger.jsonl", "config.yaml")
+        ):
+            return None
+        number = 1
+        while (target := self.path.with_name(f"{self.path.name}.old{number}")).exists():
+            number += 1
+        shutil.move(self.path, target)
+        return target
+
+    def begin(self, config: RunConfig, overrides: list[str]) -> None:
+        """Create the folder and write what is known before anything is trained."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
+        write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
+        write_json(self / "identity.json", identity(config, ROUNDING))
+        write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
+        write_json(self / "provenance.json", provenance(config))
+
+    def group(self) -> str:
+        """W&B group: the run without its seed, so that the seeds of a sweep stand together."""
+        parts = (*self.path.parts[-3:-1], _SEED.sub("", self.path.name).strip("_,-") or "default")
+        return "/".join(parts)
+
+    # -- while running ----------------------------------------------------------------------
+
+    def append(self, name: str, row: dict[str, Any]) -> None:
+        """Add one line to a .jsonl file and hand it to the operating system."""
+        clean = {k: _finite_or_none(v) for k, v in row.items()}
+        with (self / name).open("a") as file:
+            file.write(json.dumps(clean) + "\n")
+            file.flush()
+
+    def save_checkpoint(self, content: dict[str, Any]) -> None:
+        """Atomically replace checkpoint.pt with tensors and plain data."""
+        temporary = self / "checkpoint.pt.tmp"
+        with temporary.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self / "checkpoint.pt")
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint, or None."""
+        path = self / "checkpoint.pt"
+        if not path.exists():
+            return None
+        return dict(torch.load(path, weights_only=True, map_location="cpu"))
+
+    def cut_metrics(self, rounds: int) -> None:
+        """Drop metric lines of rounds after `rounds`: they will be written again."""
+        for name in ("metrics.jsonl", "timing.jsonl", "samples.jsonl"):
+            path = self / name
+            if not path.exists():
+                continue
+            kept = [
+                line
+                for line in path.read_bytes().rpartition(b"\n")[0].splitlines()
+                if json.loads(line)["round"] <= rounds
+            ]
+            write_atomic(path, b"".join(line + b"\n" for line in kept))
+
+    def seconds_so_far(self) -> float:
+        """Wall seconds of earlier parts of this run, from timing.jsonl."""
+        lines = read_lines(self / "timing.jsonl")
+        return float(lines[-1]["wall_seconds"]) if lines else 0.0
+
+
+def _finite_or_none(value: Any) -> Any:
+    """NaN has no JSON form and means "nothing to report" here; infinities stay."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def provenance(config: RunConfig) -> dict[str, Any]:
+    """Commit, versions and hardware that produced a run."""
+    device = "cpu"
+    if config.hardware.device == "cuda":
+        device = torch.cuda.get_device_name()
+    return {
+        **_commit(),
+        "versions": dict(_versions()),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": device,
+        "threads": config.hardware.threads,
+    }
+
+
+@cache
+def _versions() -> dict[str, str | None]:
+    """Of installed packages, which do not change while this program runs."""
+    versions: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions
+
+
+def _commit() -> dict[str, Any]:
+    """Commit of the source tree that this package runs from, if it is one."""
+    here = Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return {"commit": None, "dirty": None}
+
+    def git(*arguments: str) -> str:
+        call = subprocess.run(
+            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False
+        )
+        return call.stdout.strip()
+
+    return {
+        "commit": git("rev-parse", "HEAD") or None,
+        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor()

@@ -1,0 +1,274 @@
+"""`run`: train, resume, plan or skip runs. The one entry for the command line, scripts and tests.
+
+`run(configs, folders, overrides)` trains runs that differ only in seed and z together, along a replica
+axis. One run is a list of one. Every replica has its own folder, ledger and metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.evaluation.objective import measure_of
+from privrl_bench.experiment import declared_users as real_users
+from privrl_bench.experiment.builder import (
+    RunComponents,
+    build,
+    describe_plan,
+    local_plan,
+    supports_replicas,
+)
+from privrl_bench.experiment.experiment import Experiment, RunResult
+from privrl_bench.experiment.plugin_review import find, outside
+from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
+from privrl_bench.experiment.signals import catching_signals
+from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
+from privrl_bench.kernels.machine import use_threads
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.privacy.guarantee import WEAK_DELTA
+from privrl_bench.privacy.ledger import Mark, require_reaches
+
+__all__ = ["RunResult", "run", "run_each", "supports_replicas"]
+
+
+def run(
+    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+) -> list[RunResult]:
+    """Train, resume, plan or skip runs.
+
+    Args:
+        configs: equal but for `seed` and `privacy.z`.
+        folders: run folder of each.
+        overrides: command-line overrides of each, for the record.
+
+    Returns: how each ended, in order.
+
+    Raises:
+        ConfigError: a setting is wrong; that run was not trained and its folder was not created.
+    """
+    results = []
+    for result in run_each(configs, folders, overrides):
+        if isinstance(result, ConfigError):
+            raise result
+        results.append(result)
+    return results
+
+
+def run_each(
+    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+) -> list[RunResult | ConfigError]:
+    """`run`, where a refused run gives its error in its place and the others are trained."""
+    use_threads(configs[0].hardware.threads)
+    results: dict[int, RunResult | ConfigError] = {}
+    waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
+    dirs = [RunDir(Path(folder)) for folder in folders]
+    results.update(_refused(configs, dirs))
+    with ExitStack() as locks:
+        for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
+            if i in results:
+                continue
+            try:
+                locks.enter_context(rundir.lock())
+                found = _look(config, rundir)
+            except ConfigError as error:
+                results[i] = error
+                continue
+            if isinstance(found, RunResult):
+                results[i] = found
+            else:
+                waiting.setdefault(found, []).append(i)
+        interrupted = 0
+        for members in waiting.values():
+            group: Sequence[RunResult | ConfigError]
+            try:
+                group = _run_group(
+                    [configs[i] for i in members],
+                    [dirs[i] for i in members],
+                    [overrides[i] for i in members],
+                    interrupted,
+                )
+            except ConfigError as error:
+                group = [error] * len(members)
+            results.update(zip(members, group, strict=True))
+            interrupted = interrupted or _interrupted(group)
+    return [results[i] for i in range(len(configs))]
+
+
+def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
+    """The error of runs that have no folder yet: it is raised before a folder or a lock is made."""
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
+    try:
+        if new:
+            build([configs[i] for i in new], [None] * len(new))
+    except ConfigError as error:
+        return dict.fromkeys(new, error)
+    return {}
+
+
+def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
+    """Exit code of an interruption among these results; 0: there was none."""
+    done = [r for r in results if isinstance(r, RunResult) and r.status == "interrupted"]
+    return done[0].exit_code if done else 0
+
+
+def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
+    """What is in a run folder: a finished run, or the round to go on from (0: anew).
+
+    Raises: ConfigError when the folder cannot be used for this run.
+    """
+    if config.resume == "restart":
+        rundir.move_aside()
+    status = rundir.status()
+    rundir.check_same(config)
+    if status.get("status") == "done" and not config.plan_only:
+        return _already_done(rundir)
+    saved = rundir.load_checkpoint()
+    if saved and saved["version"] != CHECKPOINT_VERSION:
+        raise ConfigError(
+            "resume",
+            f"{rundir.path} was begun by another version of this program; use resume=restart",
+        )
+    if not config.plan_only:
+        _check_ledger(rundir, saved)
+    return int(saved["round"]) if saved else 0
+
+
+def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
+    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row depends on."""
+    marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
+    try:
+        if read_lines(rundir / "metrics.jsonl") and not (rundir / "timing.jsonl").exists():
+            raise ValueError("timing.jsonl is missing")
+        for row in read_lines(rundir / "timing.jsonl"):
+            if "ledger" not in row:
+                raise ValueError("timing.jsonl is of another version of this program")
+            marks.append((f"the row of round {row['round']}", Mark(*row["ledger"])))
+        require_reaches(rundir / "ledger.jsonl", marks)
+    except ValueError as error:
+        raise ConfigError(
+            "resume", f"{rundir.path}: {error}, so epsilon is unknown; use resume=restart"
+        ) from None
+
+
+def _already_done(rundir: RunDir) -> RunResult:
+    summary = json.loads((rundir / "summary.json").read_text())
+    measure = measure_of(summary)
+    print(
+        f"skipped  {rundir.path} is done "
+        f"({measure.name} {measure.show(summary[measure.name]['mean'])}, "
+        f"epsilon {shown_epsilon(summary['epsilon'])}); resume=restart trains it again",
+        flush=True,
+    )
+    return RunResult("skipped", "already done", rundir.path, summary)
+
+
+def _run_group(
+    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
+) -> list[RunResult]:
+    """Runs that stand at the same round. `interrupted`: exit code of a stop before their turn."""
+    if interrupted:
+        reason = "stopped before its turn; run the same command to go on"
+        return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
+    if configs[0].plan_only:
+        parts = build(configs, [None] * len(configs))
+        for r, rundir in enumerate(dirs):
+            _announce(parts, r, rundir)
+            if not rundir.status():
+                rundir.begin(configs[r], overrides[r])
+                rundir.set_status("planned")
+            write_json(rundir / "plan.json", describe_plan(parts, r))
+        return [
+            RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
+        ]
+    build(configs, [None] * len(configs))  # every ConfigError before a folder is made
+    saved = [rundir.load_checkpoint() for rundir in dirs]
+    for config, rundir, given in zip(configs, dirs, overrides, strict=True):
+        rundir.begin(config, given)
+        rundir.set_status("running")
+        record = find(config) if outside(config) else None
+        if record is not None:
+            write_json(rundir / "leaks.json", record)
+    parts = build(configs, [rundir / "ledger.jsonl" for rundir in dirs])
+    for r, rundir in enumerate(dirs):
+        _announce(parts, r, rundir)
+        write_json(rundir / "plan.json", describe_plan(parts, r))
+    with catching_signals() as stop:
+        results = Experiment(parts, dirs).run(saved, stop)
+    for r, result in enumerate(results):
+        if result.apart:  # one of them fails, nobody knows which: each goes on by itself
+            code = 128 + stop.signal if stop.signal else _interrupted(results)
+            (results[r],) = _run_group([configs[r]], [dirs[r]], [overrides[r]], code)
+    return results
+
+
+def targets(parts: RunComponents, r: int) -> str:
+    """Which z would give usual budgets over all planned rounds, as text."""
+    found = [
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.plan, r, x):g}"
+        for x in (1.0, 3.0, 8.0)
+    ]
+    return ", ".join(found)
+
+
+def _on_devices(batch: dict[str, Any]) -> str:
+    """What noise on users' devices covers in a round, in words."""
+    rewards = f" and {batch['noised_rewards']} rewards" if batch["noised_rewards"] else ""
+    return (
+        f"on users' devices: mu {batch['mu_per_observation']:.4g} for one observation, {batch['mu']:.4g} for the "
+        f"{batch['observations']} observations{rewards} that a round tells of one user at most"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> _count(1, "round"), _count(8, "user")
+    ('1 round', '8 users')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
+    """Print what is about to happen, privacy first. In full for the first of a group only."""
+    config, guarantee = parts.configs[r], parts.plan.guarantee(r)
+    z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
+    first, *rest = guarantee.describe()
+    if r:
+        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
+        return
+    users = real_users.in_words(config, parts.spec, parts.rounds)
+    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    print(
+        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')} x "
+        f"{_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+        f"{'; ' + users if users else ''}"
+    )
+    if parts.data is not None:
+        print(f"  data    {parts.data.describe()}")
+    print(f"  values  {config.hyperparameter_source}")
+    if config.privacy.epsilon is not None:
+        whole = config.rounds or config.total_steps // parts.round_steps
+        text = (
+            f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
+        )
+        print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
+    if parts.plan.local is not None:
+        print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
+    elif config.plan_only and config.privacy.mechanism in ("gaussian", "tree"):
+        print(f"  targets {targets(parts, r)}")
+    paper = parts.plan.paper_epsilon(r)
+    whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"
+    formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
+    print(f"  privacy {first}{formula}")
+    if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
+        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} below")
+    for line in rest:
+        print(f"          {line}")
+    print(f"  folder  {rundir.path}", flush=True)

@@ -1,0 +1,1 @@
+"""Compiled code (Numba) for local training, simulators and regressions."""

@@ -1,0 +1,167 @@
+"""Compiled code: Numba, as this package uses it.
+
+A *kernel* (`jit`, `exact_jit`) is called from Python; its machine code is kept on disk. A *part* (`part`,
+`exact_part`) is what kernels call. Parts are always inlined, so that a kernel is one piece of machine code,
+made from the same input each time. Otherwise a kernel holds copies of its parts as weak symbols, and the linker
+takes the first definition that the process has loaded: the part as compiled by itself, where this process
+compiled it, or the kernel's own copy, where the kernel came from the disk. Where sums may be reordered, the two
+differ in the last bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
+
+# NaN and infinities keep their meaning; sums may be taken in any order.
+_FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
+_DIGEST = 32  # bytes
+_say: Callable[[str], None] | None = None
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel, compiled on first use, once for all processes; NaN and infinities keep their meaning, sums
+    may be taken in any order."""
+    return _kernel(function, set(_FAST))
+
+
+def exact_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jit`; every operation is the one that is written, rounded as NumPy rounds it."""
+    return _kernel(function, False)
+
+
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of kernels, with the arithmetic of `jit`."""
+    return _compiled(function, set(_FAST), forceinline=True)
+
+
+def exact_part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of kernels, with the arithmetic of `exact_jit`."""
+    return _compiled(function, False, forceinline=True)
+
+
+def tell_of_compiling(say: Callable[[str], None] | None) -> None:
+    """Call `say` with one line when this process has to compile, the first time only; None: no line."""
+    global _say
+    _say = say
+
+
+def _compiled(
+    function: Callable[..., Any], fastmath: set[str] | bool, **options: Any
+) -> Callable[..., Any]:
+    decorate = numba.njit(
+        nogil=True,
+        error_model="numpy",  # a division by zero is infinite, and loops can be vectorised
+        fastmath=fastmath,
+        **options,
+    )
+    result: Callable[..., Any] = decorate(function)
+    return result
+
+
+def _kernel(function: Callable[..., Any], fastmath: set[str] | bool) -> Callable[..., Any]:
+    compiled = _compiled(function, fastmath)
+    with suppress(RuntimeError):  # no folder to keep machine code in
+        compiled._cache = KernelCache(function, compiled)  # type: ignore[attr-defined]
+    return compiled
+
+
+class KernelCache(FunctionCache):
+    """One file for each kernel, signature and processor, in the folder that Numba would use.
+
+    A file begins with a digest of its content and of everything that the kernel was made from, its parts in
+    other modules included; Numba's own looks at the kernel's file only. There is no index: in Numba's, two
+    processes that compile a kernel for different signatures at the same time can exchange their code.
+    """
+
+    def __init__(self, function: Callable[..., Any], dispatcher: Any):
+        super().__init__(function)
+        self._dispatcher = dispatcher
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled kernel, or None: there is none, it is old, or it is damaged."""
+        target_context.refresh()
+        found = b""
+        with suppress(OSError):
+            found = self._path(sig, target_context.codegen()).read_bytes()
+        content = found[_DIGEST:]
+        if not found or found[:_DIGEST] != self._digest(content):
+            _tell()
+            return None
+        return self._impl.rebuild(target_context, pickle.loads(content))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel for later processes; without room on the disk they compile it again."""
+        if not self._impl.check_cachable(data):
+            return
+        content = dumps(self._impl.reduce(data))
+        path = self._path(sig, data.codegen)
+        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(self._digest(content) + content)
+            os.replace(unfinished, path)
+        except OSError:
+            with suppress(OSError):
+                unfinished.unlink()
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        key = hashlib.sha256(repr((sig, codegen.magic_tuple())).encode()).hexdigest()
+        return Path(self.cache_path) / f"{self._impl.filename_base}.{key[:16]}.nbc"
+
+    def _digest(self, content: bytes) -> bytes:
+        made_from = (numba.__version__, llvmlite.__version__, _made_from(self._dispatcher))
+        return hashlib.sha256(repr(made_from).encode() + content).digest()
+
+
+def _made_from(dispatcher: Any) -> list[Any]:
+    """Code and options of a kernel and of the parts that it calls, and the constants that they use.
+
+    Raises: TypeError: it calls compiled code that is not a part.
+    """
+    function = dispatcher.py_func
+    code = function.__code__
+    options = {
+        name: sorted(x) if isinstance(x, set) else x for name, x in dispatcher.targetoptions.items()
+    }
+    found: list[Any] = [
+        code.co_code.hex(),
+        code.co_consts,
+        code.co_names,
+        code.co_varnames,
+        sorted(options.items()),
+    ]
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, CPUDispatcher):
+            if not value.targetoptions.get("forceinline"):
+                raise TypeError(
+                    f"{name}: what a kernel calls must be a part, see privrl_bench/kernels/jit.py"
+                )
+            found.append(_made_from(value))
+        elif isinstance(value, np.ndarray):
+            found.append((name, value.dtype.str, value.tolist()))
+        elif isinstance(value, bool | int | float | np.generic):
+            found.append((name, value))
+    return found
+
+
+def _tell() -> None:
+    """Say once that this takes seconds."""
+    global _say
+    if _say is not None:
+        say, _say = _say, None
+        say("  note    compiling kernels, which takes seconds; later runs load them")

@@ -1,0 +1,176 @@
+"""Updates of `dqn_replay.DqnReplay` in compiled code: all of a round's for one replica, in the cache.
+
+Single precision on the CPU; see `fused.py`. Equal to the tensor operations of `q_learning.py` up to rounding
+(tested).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privrl_bench.kernels.jit import jit, part
+
+
+@part
+def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
+    """Fill `layers` after the first: the input and every layer's output, one after the other."""
+    at, left = 0, 0
+    for k in range(widths.size - 1):
+        fan_in, fan_out = widths[k], widths[k + 1]
+        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
+        at += fan_in * fan_out
+        bias = params[at : at + fan_out]
+        at += fan_out
+        right = left + rows * fan_in
+        y = layers[right : right + rows * fan_out].reshape(rows, fan_out)
+        np.dot(layers[left:right].reshape(rows, fan_in), weight, y)
+        hidden = k < widths.size - 2
+        for i in range(rows):
+            for j in range(fan_out):
+                z = y[i, j] + bias[j]
+                y[i, j] = max(z, np.float32(0)) if hidden else z
+        left = right
+
+
+@part
+def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-def]
+    """From the outputs' slopes, the last piece of `slopes`, to those of every hidden layer."""
+    at, right = params.size, layers.size - rows * widths[-1]
+    for k in range(widths.size - 2, 0, -1):
+        fan_in, fan_out = widths[k], widths[k + 1]
+        at -= (fan_in + 1) * fan_out
+        left = right - rows * fan_in
+        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
+        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
+        x, dx = layers[left:right], slopes[left:right]
+        np.dot(dy, weight.T, dx.reshape(rows, fan_in))
+        for i in range(dx.size):
+            dx[i] = dx[i] if x[i] > 0 else np.float32(0)
+        right = left
+
+
+@part
+def _square(x):  # type: ignore[no-untyped-def]
+    """Squared length."""
+    total = np.float32(0)
+    for j in range(x.size):
+        total += x[j] * x[j]
+    return total
+
+
+@part
+def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
+    """Scale every sample's slopes so that its whole gradient is within `bound` (see `Mlp.sample_norms`)."""
+    for i in range(rows):
+        square, left = np.float32(0), 0
+        for k in range(widths.size - 1):
+            fan_in, fan_out = widths[k], widths[k + 1]
+            right = left + rows * fan_in
+            x = layers[left + i * fan_in : left + (i + 1) * fan_in]
+            d = slopes[right + i * fan_out : right + (i + 1) * fan_out]
+            square += (np.float32(1) + _square(x)) * _square(d)
+            left = right
+        norm = np.sqrt(square)
+        if norm > bound:
+            scale, left = np.float32(bound) / norm, 0
+            for k in range(widths.size - 1):
+                left += rows * widths[k]
+                d = slopes[left + i * widths[k + 1] : left + (i + 1) * widths[k + 1]]
+                for j in range(d.size):
+                    d[j] *= scale
+
+
+@part
+def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def]
+    """The gradients of all samples added up: `grad` [P]."""
+    at, left = 0, 0
+    for k in range(widths.size - 1):
+        fan_in, fan_out = widths[k], widths[k + 1]
+        right = left + rows * fan_in
+        x = layers[left:right].reshape(rows, fan_in)
+        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
+        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
+        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
+        for j in range(fan_out):
+            bias[j] = dy[0, j]
+        for i in range(1, rows):
+            for j in range(fan_out):
+                bias[j] += dy[i, j]
+        at += (fan_in + 1) * fan_out
+        left = right
+
+
+@part
+def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: ignore[no-untyped-def]
+    """One step of AdamW with AMSGrad, number `step` from 1, then one of the target."""
+    f = np.float32
+    first, second = f(0.1), f(0.001)
+    size = f(lr / (1.0 - 0.9**step))
+    correct = f(1.0 / (1.0 - 0.999**step))
+    keep, share = f(1.0 - lr * decay), f(tau)
+    for i in range(params.size):
+        g = grad[i]
+        m[i] += first * (g - m[i])
+        v[i] += second * (g * g - v[i])
+        peak[i] = max(peak[i], v[i])
+        p = keep * params[i] - size * m[i] / (np.sqrt(peak[i] * correct) + f(1e-8))
+        params[i] = p
+        target[i] += share * (p - target[i])
+
+
+@jit
+def learn(  # type: ignore[no-untyped-def]
+    params, target, m, v, peak, done, memory, rows, noise, widths, rates, bound, std
+):
+    """Take all updates of one replica, in place.
+
+    Args:
+        params, target, m, v, peak: [P] of Q, the target network and AdamW.
+        done: updates so far.
+        memory: (obs [K, D], action [K], reward [K], next_obs [K, D], discount [K]).
+        rows: [n, B] places of the memory, one minibatch for each update.
+        noise: [n, P] standard normals times which `std` is added to the mean gradient; [0, P]: none.
+        widths: of the layers.
+        rates: (step size, weight decay, share of Q in the target).
+        bound: L2 bound of the gradient of one transition; infinite: none.
+    """
+    obs, action, reward, after, discount = memory
+    count, size = rows.shape
+    total = size * widths.sum()
+    # The target's layers lie where the slopes come: fewer bytes, so that all of it stays in the cache.
+    layers, slopes = np.empty(total, np.float32), np.zeros(total, np.float32)
+    inputs, choices = widths[0], widths[-1]
+    x = layers[: size * inputs].reshape(size, inputs)
+    next_x = slopes[: size * inputs].reshape(size, inputs)
+    q = layers[total - size * choices :].reshape(size, choices)
+    dq = slopes[total - size * choices :].reshape(size, choices)
+    grad = np.empty(params.size, np.float32)
+    one, share = np.float32(1), np.float32(1.0 / size)
+    lr, decay, tau = rates
+    for t in range(count):
+        for i in range(size):
+            k = rows[t, i]
+            for j in range(inputs):
+                x[i, j] = obs[k, j]
+                next_x[i, j] = after[k, j]
+        _forward(params, widths, layers, size)
+        _forward(target, widths, slopes, size)
+        for i in range(size):
+            k = rows[t, i]
+            best = dq[i, 0]
+            for j in range(choices):
+                best = max(best, dq[i, j])
+                dq[i, j] = 0
+            a = int(action[k])
+            error = q[i, a] - (reward[k] + discount[k] * best)
+            dq[i, a] = min(max(error, -one), one)
+        _slopes(params, widths, layers, slopes, size)
+        if bound < np.inf:
+            _clip(widths, layers, slopes, size, bound)
+        _collect(widths, layers, slopes, size, grad)
+        for i in range(grad.size):
+            grad[i] *= share
+        if noise.shape[0]:
+            for i in range(grad.size):
+                grad[i] += std * noise[t, i]
+        _descend(params, target, grad, m, v, peak, done + t + 1, lr, decay, tau)

@@ -1,0 +1,133 @@
+"""A softmax policy whose hidden units are dropped at random while it acts in training."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.policy import Choices, Sampler, choices_of, gumbel
+from privrl_bench.types import EnvSpec
+
+_BITS = 8  # coins in one number
+
+
+class DropoutPolicy:
+    """Softmax over a choice of actions; ReLU layers with dropout before the ReLU.
+
+    `sampler` acts with a fresh mask at every step, `greedy` without: units that stay are scaled by
+    1 / (1 - dropout), so that the expected input of the next layer is the same. Noise of one step is [K]
+    numbers, the actions' Gumbel noise and then what `keep` makes a mask of; whoever draws it again has the
+    masks again. (A mask is not negative, so dropout before and after a ReLU are the same.)
+
+    Args:
+        spec: of an environment with a choice of actions.
+        hidden: widths of the layers.
+        dropout: chance that a unit is dropped, in [0, 1).
+    """
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], dropout: float):
+        self.net = Mlp(spec.obs_dim, hidden, spec.actions, "relu")
+        self.size = self.net.size
+        self._actions, self._hidden = spec.actions, hidden
+        self._dropout = dropout
+        words = torch.arange(2**_BITS).unsqueeze(-1)
+        self._coins = 2.0 * (words >> torch.arange(_BITS) & 1)  # [words, bits]: masks of a word
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[P]; normal weights of variance 2 / (in + out) (Glorot and Bengio 2010), zero biases."""
+        pieces = []
+        for fan_in, fan_out in self.net.shapes:
+            weight = torch.randn(fan_in, fan_out, generator=generator)
+            pieces += [weight.flatten() * math.sqrt(2.0 / (fan_in + fan_out)), torch.zeros(fan_out)]
+        return torch.cat(pieces)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape, K] Gumbel noise and masks; a dropout of 1/2 takes one bit for each unit, not a number."""
+        units = sum(self._hidden)
+        noise = gumbel(generator, *shape, self._actions)
+        if self._dropout == 0.0:
+            return noise
+        if self._dropout == 0.5:
+            words = torch.randint(2**_BITS, (*shape, -(-units // _BITS)), generator=generator)
+            return torch.cat([noise, words.float()], dim=-1)
+        return torch.cat([noise, torch.rand(*shape, units, generator=generator)], dim=-1)
+
+    def keep(self, noise: Tensor) -> list[Tensor]:
+        """Masks [..., width] of every hidden layer from noise [..., K]: 0 or 1 / (1 - dropout)."""
+        units, drawn = sum(self._hidden), noise[..., self._actions :]
+        if self._dropout == 0.0:
+            mask = noise.new_ones(*noise.shape[:-1], units)
+        elif self._dropout == 0.5:
+            mask = embedding(drawn.int(), self._coins).flatten(-2)[..., :units]
+        else:
+            mask = (drawn >= self._dropout) / (1.0 - self._dropout)
+        return list(mask.split(self._hidden, dim=-1))
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`; with dropout."""
+        unpacked = self.net.unpack(params)
+
+        def sample(obs: Tensor, noise: Tensor) -> Tensor:
+            logits = self._layers(unpacked, obs, self.keep(noise))[-1]
+            return (logits + noise[..., : self._actions]).argmax(-1)
+
+        return sample
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """[N, B] most likely choices, without dropout."""
+        return self.net.forward(params, obs).argmax(-1)
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """See `ArrayPolicy.choices`."""
+        if noise is None:
+            return choices_of(self.net, params, users)
+        return choices_of(self.net, params, users, noise, self._actions, self._dropout)
+
+    def _layers(
+        self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
+    ) -> list[Tensor]:
+        """The input and the output of every layer, [N, B, width] each, under the masks."""
+        found = [x]
+        for index, (weight, bias) in enumerate(unpacked):
+            x = torch.baddbmm(bias, x, weight)
+            if index < len(keep):
+                x = x.mul_(keep[index]).relu_()
+            found.append(x)
+        return found
+
+    def score(
+        self, params: Tensor, obs: Tensor, actions: Tensor, noise: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Gradients of N sums over steps of weight * log pi(action | obs, mask), by hand.
+
+        Args:
+            params: [N, P].
+            obs, actions: [N, B, D] and [N, B].
+            noise: [N, B, K] with which the actions were sampled.
+            weights: [N, B].
+
+        Returns: [N, P]. With p = softmax: d log p[a] / d logits = onehot(a) - p.
+        """
+        unpacked, keep = self.net.unpack(params), self.keep(noise)
+        layers = self._layers(unpacked, obs, keep)
+        weights, chosen = weights.unsqueeze(-1), actions.long().unsqueeze(-1)
+        grad = (-weights * torch.softmax(layers[-1], dim=-1)).scatter_add_(-1, chosen, weights)
+        result = grad.new_empty(len(params), self.size)
+        pieces = self.net.unpack(result)
+        for index in range(len(unpacked) - 1, -1, -1):
+            weight, bias = pieces[index]
+            weight.copy_(torch.bmm(layers[index].transpose(1, 2), grad))
+            bias.copy_(grad.sum(1, keepdim=True))
+            if index > 0:
+                grad = torch.bmm(grad, unpacked[index][0].transpose(1, 2))
+                grad = grad.mul_(keep[index - 1]).mul_(layers[index] > 0)
+        return result
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Whole numbers as they are."""
+        return actions

@@ -1,0 +1,93 @@
+"""How positive a text is, and how likely it is to the start model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.models.language.generation import Answers, answer_logprobs, attention, padded
+
+BATCH = 128
+
+
+def positive_id(config: Any, key: str = "env.text.classifier") -> int:
+    """Which logit is POSITIVE's (or LABEL_1's), by the model's own labels.
+
+    Args:
+        config: of a sequence classifier, with `id2label`.
+
+    Raises:
+        ConfigError: none of the labels is, or several are, or there is but one logit.
+    """
+    labels = {int(i): str(name).upper() for i, name in (config.id2label or {}).items()}
+    found = [i for i, name in labels.items() if name in ("POSITIVE", "LABEL_1")]
+    if len(labels) < 2 or len(found) != 1:
+        shown = ", ".join(labels.values())
+        raise ConfigError(
+            key, f"must have labels of which one is POSITIVE (or LABEL_1), got {shown or 'none'}"
+        )
+    return found[0]
+
+
+class Scorer:
+    """The logit of POSITIVE of whole texts, read from the model and not from a pipeline's order.
+
+    Every text is cut or padded to the same width, so that a score does not depend on the other texts.
+
+    Args:
+        width: tokens of the classifier, its special ones included.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, width: int):
+        self._model = model
+        self._tokenizer = tokenizer
+        self._width = min(width, int(model.config.max_position_embeddings))
+        self._positive = positive_id(model.config)
+
+    @torch.no_grad()
+    def __call__(self, texts: list[str]) -> Tensor:
+        """[B] logits on the CPU; an empty text is scored like any other."""
+        fill = self._tokenizer.pad_token_id or 0
+        scores = []
+        for at in range(0, len(texts), BATCH):
+            rows = self._tokenizer(texts[at : at + BATCH], truncation=True, max_length=self._width)[
+                "input_ids"
+            ]
+            ids = torch.tensor([[*row, *[fill] * (self._width - len(row))] for row in rows])
+            mask = torch.arange(self._width) < torch.tensor([max(len(r), 1) for r in rows])[:, None]
+            where = self._model.device
+            logits = self._model(
+                input_ids=ids.to(where), attention_mask=mask.long().to(where)
+            ).logits
+            scores.append(logits[:, self._positive].float().cpu())
+        return torch.cat(scores) if scores else torch.zeros(0)
+
+
+@torch.no_grad()
+def answer_perplexity(model: Any, answers: Answers) -> float:
+    """Perplexity of the answers, given their prompts, under the model's own weights."""
+    steps = answers.answer_mask.shape[1]
+    behavior_probs = answer_logprobs(model, None, answers.tokens, answers.mask, steps)
+    return float((-behavior_probs.double().sum() / answers.answer_mask.sum()).exp())
+
+
+@torch.no_grad()
+def perplexity(model: Any, texts: list[list[int]]) -> float:
+    """Perplexity of whole texts of at least two tokens, the first token given."""
+    total, count = 0.0, 0
+    for at in range(0, len(texts), BATCH):
+        tokens, mask = padded(texts[at : at + BATCH], None, int(model.config.eos_token_id))
+        tokens, mask = tokens.to(model.device), mask.to(model.device)
+        allowed, positions = attention(mask, mask.shape[1], model.dtype)
+        out = model(
+            input_ids=tokens, attention_mask=allowed, position_ids=positions, use_cache=False
+        )
+        behavior_probs = torch.log_softmax(out.logits[:, :-1].float(), -1)
+        behavior_probs = behavior_probs.gather(-1, tokens[:, 1:, None])[..., 0]
+        there = mask[:, :-1]  # of the token before; tokens follow one another without gaps
+        total -= float(torch.where(there, behavior_probs, 0.0).double().sum())
+        count += int(there.sum())
+    return float(torch.tensor(total / count).exp())

@@ -1,0 +1,364 @@
+"""Make the small text models: a language model and a classifier, from a grammar of reviews.
+
+    privrl-text [size=small|smoke] [seed=0] [cache=FOLDER]
+
+The models go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's), in the hub's layout, with a
+card that says how good they are. What is there already is shown and not made again. `env=sentiment_small`
+makes them on first use. The same recipe on the same machine and number of threads gives the same models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.config.schema import TextConfig
+from privrl_bench.errors import ConfigError, require_choice
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.models.language.corpus import Corpus
+from privrl_bench.models.language.extra import need
+from privrl_bench.models.language.pieces import pieces
+from privrl_bench.models.language.recipe import (
+    END,
+    FIRST,
+    UNKNOWN,
+    Recipe,
+    folder_of,
+    recipe_of,
+    versions,
+    vocabulary,
+)
+from privrl_bench.models.language.scores import Scorer, perplexity
+from privrl_bench.types import generator
+
+CARD = "card.json"  # written last
+_LANGUAGE, _JUDGE = 1, 2  # names of random streams
+
+
+def made(config: TextConfig, progress: bool = True) -> Path:
+    """The folder with `policy/`, `classifier/` and `card.json`; made first where it is not there.
+
+    Atomic: what is in the folder is whole. Processes that need it at the same time wait for the first.
+
+    Raises:
+        ConfigError: the extra is not installed, or the cache cannot be written.
+    """
+    need("transformers")
+    need("tokenizers")
+    folder = folder_of(config)
+    if (folder / CARD).is_file():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not (folder / CARD).is_file():
+                _make_in(folder, config, progress)
+    except OSError as error:
+        raise ConfigError("env.text.cache", f"cannot write {folder}: {error}") from None
+    return folder
+
+
+def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
+    much = "some minutes" if config.size == "small" else "some seconds"
+    print(f"making the {config.size} text models, once ({much}): {folder}", file=sys.stderr)
+    aside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    try:
+        card = _make(recipe_of(config), aside, progress)
+        (aside / CARD).write_text(json.dumps(card, indent=1) + "\n")
+        aside.chmod(0o755)
+        if folder.exists():  # without a card: nothing this program leaves behind
+            shutil.rmtree(folder)
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    print(describe(card), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Only one process at a time makes a folder. Without file locks, both do and the later one stays."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
+    """All models into `folder`; returns the card."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    corpus = Corpus(recipe.seed)
+    numbers = range(recipe.reviews + recipe.test_reviews)
+    texts = [corpus.review(i).text for i in numbers]
+    known, unknown = texts[: recipe.reviews], texts[recipe.reviews :]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)  # initial weights
+        tokenizer = make_tokenizer()
+        model = _language_model(recipe)
+        rows = [row[: recipe.positions] for row in _encode(tokenizer, known, END)]
+        train_language_model(model, rows, recipe, progress)
+        judge, judge_tokenizer = _classifier(recipe), _with_first(tokenizer)
+        _train_classifier(judge, judge_tokenizer, corpus, recipe, progress)
+    model.save_pretrained(folder / "policy")
+    tokenizer.save_pretrained(folder / "policy")
+    judge.save_pretrained(folder / "classifier")
+    judge_tokenizer.save_pretrained(folder / "classifier")
+    tested = [row[: recipe.positions] for row in _encode(tokenizer, unknown, END)]
+    clear = [r for r in map(corpus.review, numbers[recipe.reviews :]) if r.opinion != 0.5]
+    scores = Scorer(judge, judge_tokenizer, recipe.positions)([r.text for r in clear])
+    kind = torch.tensor([r.opinion == 1.0 for r in clear])
+    both = _predictions(judge, judge_tokenizer, [r.text for r in clear], recipe)
+    return {
+        "what": "a language model and a sentiment classifier of made film reviews",
+        "recipe": asdict(recipe),
+        "versions": versions(),
+        "vocabulary": len(vocabulary()),
+        "test": {
+            "reviews": recipe.test_reviews,
+            "perplexity": round(perplexity(model, tested), 3),
+            "accuracy": round(float((both == kind).double().mean()), 4),
+            "logit_positive": round(float(scores[kind].mean()), 3),
+            "logit_negative": round(float(scores[~kind].mean()), 3),
+        },
+        "parameters": {"policy": model.num_parameters(), "classifier": judge.num_parameters()},
+        "seconds": {
+            "wall": round(time.perf_counter() - wall, 1),
+            "cpu": round(time.process_time() - cpu, 1),
+        },
+    }
+
+
+def describe(card: dict[str, Any]) -> str:
+    """The card in one line."""
+    test, sizes, took = card["test"], card["parameters"], card["seconds"]
+    return (
+        f"language model: {sizes['policy']:,} parameters, test perplexity {test['perplexity']:g} per token; "
+        f"classifier: {sizes['classifier']:,} parameters, test accuracy {test['accuracy']:.1%} (positive "
+        f"logit {test['logit_positive']:+.2f} of kind reviews, {test['logit_negative']:+.2f} of unkind "
+        f"ones); made in {took['wall']:.0f} s ({took['cpu']:.0f} s of CPU)"
+    )
+
+
+# --- tokenizer
+
+
+def make_tokenizer() -> Any:
+    """The tokenizer of the grammar: one token for each word, so that a small model writes whole ones."""
+    tokenizers = need("tokenizers")
+    bare = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary(), unk_token=UNKNOWN))
+    bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare.decoder = tokenizers.decoders.ByteLevel()
+    bare.add_special_tokens([END, FIRST, UNKNOWN])
+    return _wrapped(bare)
+
+
+def _wrapped(bare: Any, **more: Any) -> Any:
+    kind = need("transformers").PreTrainedTokenizerFast
+    special = {f"{name}_token": END for name in ("bos", "eos", "pad")}
+    return kind(tokenizer_object=bare, unk_token=UNKNOWN, **special, **more)
+
+
+def _with_first(tokenizer: Any) -> Any:
+    """The same with a token before each text, from which the classifier reads its opinion."""
+    tokenizers = need("tokenizers")
+    bare = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    bare.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{FIRST} $A", special_tokens=[(FIRST, bare.token_to_id(FIRST))]
+    )
+    return _wrapped(bare, cls_token=FIRST)
+
+
+def _encode(tokenizer: Any, texts: Sequence[str], end: str = "") -> list[list[int]]:
+    rows: list[list[int]] = tokenizer([text + end for text in texts])["input_ids"]
+    return rows
+
+
+# --- models
+
+
+def _language_model(recipe: Recipe) -> Any:
+    transformers = need("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=len(vocabulary()),
+        n_positions=recipe.positions,
+        n_embd=recipe.width,
+        n_layer=recipe.layers,
+        n_head=recipe.heads,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one operation
+        bos_token_id=0,
+        eos_token_id=0,
+        **{f"{where}_pdrop": 0.0 for where in ("resid", "embd", "attn")},
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def _classifier(recipe: Recipe) -> Any:
+    transformers = need("transformers")
+    config = transformers.DistilBertConfig(
+        vocab_size=len(vocabulary()),
+        max_position_embeddings=recipe.positions,
+        dim=recipe.judge_width,
+        hidden_dim=4 * recipe.judge_width,
+        n_layers=recipe.judge_layers,
+        n_heads=recipe.heads,
+        pad_token_id=0,
+        dropout=0.0,
+        attention_dropout=0.0,
+        seq_classif_dropout=0.0,
+        id2label={0: "NEGATIVE", 1: "POSITIVE"},
+        label2id={"NEGATIVE": 0, "POSITIVE": 1},
+    )
+    return transformers.DistilBertForSequenceClassification(config)
+
+
+# --- training
+
+
+def train_language_model(
+    model: Any, rows: list[list[int]], recipe: Recipe, progress: bool = False
+) -> None:
+    """Next-token prediction from each text's first token on, as prompts have it, up to its end."""
+
+    def loss(ids: Tensor, mask: Tensor, _: list[int]) -> Tensor:
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # causal: padding is behind
+        each = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none"
+        ).view(ids.shape[0], -1)
+        return (each * mask[:, 1:]).sum() / mask[:, 1:].sum()
+
+    stream = (recipe.seed, _LANGUAGE)
+    _train(model, loss, rows, recipe.epochs, recipe, stream, progress and "language model")
+
+
+def _train_classifier(
+    judge: Any, tokenizer: Any, corpus: Corpus, recipe: Recipe, progress: bool
+) -> None:
+    """Cross entropy with each piece's share of kind sentences; other pieces in every pass."""
+    found = [
+        piece
+        for epoch in range(recipe.judge_epochs)
+        for piece in pieces(corpus, range(recipe.reviews), recipe.seed + epoch)
+    ]
+    rows = [row[: recipe.positions] for row in _encode(tokenizer, [text for text, _ in found])]
+    targets = torch.tensor([target for _, target in found])
+
+    def loss(ids: Tensor, mask: Tensor, members: list[int]) -> Tensor:
+        kind = targets[members]
+        logits = judge(input_ids=ids, attention_mask=mask.long()).logits
+        return torch.nn.functional.cross_entropy(logits, torch.stack([1 - kind, kind], -1))
+
+    stream = (recipe.seed, _JUDGE)
+    _train(judge, loss, rows, 1, recipe, stream, progress and "classifier")
+
+
+def _train(
+    model: Any,
+    loss: Callable[[Tensor, Tensor, list[int]], Tensor],
+    rows: list[list[int]],
+    epochs: int,
+    recipe: Recipe,
+    stream: tuple[int, int],
+    title: str | bool,
+) -> None:
+    """Adam over batches of rows of like length. `loss` takes [B, S] tokens, their mask and row numbers."""
+    from tqdm import tqdm
+
+    draws = generator(*stream)
+    batches = [b for _ in range(epochs) for b in _batches(rows, recipe.batch, draws)]
+    adam = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.01)
+    warm = max(1, len(batches) // 20)
+
+    def height(step: int) -> float:
+        return min((step + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * step / len(batches)))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(adam, height)
+    model.train()
+    for members in tqdm(batches, desc=str(title), disable=not title, leave=False, mininterval=1):
+        longest = max(len(rows[i]) for i in members)
+        ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in members])
+        mask = torch.arange(longest) < torch.tensor([len(rows[i]) for i in members])[:, None]
+        adam.zero_grad()
+        loss(ids, mask, members).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        schedule.step()
+    model.eval()
+
+
+def _batches(rows: list[list[int]], size: int, draws: torch.Generator) -> list[list[int]]:
+    """All row numbers once: in random order, sorted by length within 20 batches, batches in random order."""
+    order = torch.randperm(len(rows), generator=draws).tolist()
+    chunk = 20 * size
+    found = []
+    for at in range(0, len(order), chunk):
+        alike = sorted(order[at : at + chunk], key=lambda i: len(rows[i]))
+        found += [alike[i : i + size] for i in range(0, len(alike), size)]
+    return [found[i] for i in torch.randperm(len(found), generator=draws).tolist()]
+
+
+@torch.no_grad()
+def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -> Tensor:
+    """[B] bool: POSITIVE's logit is the larger one."""
+    found = []
+    for text in texts:
+        row = torch.tensor([_encode(tokenizer, [text])[0][: recipe.positions]])
+        logits = judge(input_ids=row).logits[0]
+        found.append(bool(logits[1] > logits[0]))
+    return torch.tensor(found)
+
+
+# --- the command
+
+
+def parse(words: Sequence[str]) -> TextConfig:
+    """Words like `size=smoke`. Raises ConfigError."""
+    given: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        require_choice("privrl-text", key, ("size", "seed", "cache"))
+        if not equals or not value:
+            raise ConfigError(key, f"write {key}=<value>")
+        if given.get(key, value) != value:
+            raise ConfigError(key, f"given twice, as {given[key]} and {value}; give it once")
+        given[key] = value
+    if "seed" in given:
+        if not given["seed"].isdecimal():
+            raise ConfigError("seed", f"must be a whole number >= 0, got {given['seed']!r}")
+        given["seed"] = int(given["seed"])
+    return TextConfig(**given)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted, and then nothing is left."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if {"-h", "--help"} & set(given):
+        print(__doc__)
+        return 0
+    return guarded(lambda: _make_and_show(parse(given)))
+
+
+def _make_and_show(config: TextConfig) -> int:
+    folder = made(config)
+    print(describe(json.loads((folder / CARD).read_text())))
+    print(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

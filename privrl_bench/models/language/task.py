@@ -1,0 +1,249 @@
+"""From a text environment's settings to models, tokenizer, prompts and a score: what a trainer needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.config.schema import MADE, EnvConfig, TextConfig
+from privrl_bench.errors import ConfigError, require
+from privrl_bench.models.language.extra import need
+from privrl_bench.models.language.generation import (
+    Answers,
+    answer_logits,
+    answer_logprobs,
+    generate,
+)
+from privrl_bench.models.language.prompt_order import prompts_of
+from privrl_bench.models.language.recipe import vocabulary
+from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity
+from privrl_bench.models.language.small_models import made
+from privrl_bench.types import EnvSpec
+
+__all__ = [
+    "Answers",
+    "TextTask",
+    "answer_logits",
+    "answer_logprobs",
+    "answer_perplexity",
+    "generate",
+    "load_classifier",
+    "load_policy",
+    "open_task",
+    "perplexity",
+    "text_spec",
+]
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Everything about a text environment. The models are frozen and in eval mode.
+
+    Attributes:
+        model: the start model, a causal language model of transformers; also the reference.
+        tokenizer: the model's.
+        classifier: the judge, a sequence classifier of transformers.
+        prompts_train: one prompt for each user, in the order in which users come; empty: of an absent user.
+        prompts_eval: public prompts.
+        new_tokens: T, most tokens of an answer.
+        width: L, that prompts are padded to: the longest length that a prompt may have.
+        eos: the end-of-text token.
+        score: texts -> [B] logits of POSITIVE; a row depends on its own text only.
+    """
+
+    model: Any
+    tokenizer: Any
+    classifier: Any
+    prompts_train: list[list[int]]
+    prompts_eval: list[list[int]]
+    new_tokens: int
+    width: int
+    eos: int
+    score: Callable[[list[str]], Tensor]
+
+    def decode(self, tokens: list[list[int]]) -> list[str]:
+        """Text of each row of tokens, special tokens left out."""
+        found: list[str] = self.tokenizer.batch_decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return found
+
+    def texts(self, answers: Answers) -> list[str]:
+        """Each prompt with its answer."""
+        return self.decode(answers.rows())
+
+    def rewards(self, answers: Answers) -> Tensor:
+        """[B] logits of POSITIVE of prompt and answer together."""
+        return self.score(self.texts(answers))
+
+    def to(self, device: str) -> TextTask:
+        """Moves both models; returns self."""
+        self.model.to(device)
+        self.classifier.to(device)
+        return self
+
+
+def open_task(config: EnvConfig) -> TextTask:
+    """Load or make the models and the prompts. Nothing is fetched from a network.
+
+    Raises:
+        ConfigError: `env.kind` is not text; a package, model or file is missing (with the command that
+            gets it); a model is of the wrong kind, or has too few positions.
+    """
+    text = _text(config)
+    if text.prompts not in (None, MADE) and not Path(str(text.prompts)).expanduser().exists():
+        # Before models are made, which takes minutes.
+        raise ConfigError("env.text.prompts", f"no such file or folder: {text.prompts}")
+    policy, classifier = _folders(text)
+    model, tokenizer = load_policy(policy)
+    judge, judge_tokenizer = load_classifier(classifier)
+    width = text.prompt_tokens[1] - 1
+    longest, room = width + text.new_tokens, int(model.config.max_position_embeddings)
+    require(
+        "env.text.new_tokens",
+        longest <= room,
+        f"at most {room - width} for this model",
+        text.new_tokens,
+    )
+    users, aside = prompts_of(text, tokenizer)
+    return TextTask(
+        model,
+        tokenizer,
+        judge,
+        users,
+        aside,
+        text.new_tokens,
+        width,
+        int(model.config.eos_token_id),
+        # Twice: the judge may cut words into more tokens than the policy does.
+        Scorer(judge, judge_tokenizer, 2 * longest + 2),
+    )
+
+
+def text_spec(config: EnvConfig) -> EnvSpec:
+    """Public facts of a text environment, without loading a model.
+
+    `obs_dim` is how many tokens a prompt and its answer can have, `actions` the size of the vocabulary,
+    `limit` how many tokens an answer can have.
+
+    Raises:
+        ConfigError: the policy is missing.
+    """
+    text = _text(config)
+    if text.policy == MADE:
+        words = len(vocabulary())
+    else:
+        words = int(_config("env.text.policy", text.policy).vocab_size)
+    longest = text.prompt_tokens[1] - 1 + text.new_tokens
+    return EnvSpec(config.name, longest, True, words, text.new_tokens)
+
+
+def _text(config: EnvConfig) -> TextConfig:
+    if config.kind != "text":
+        raise ConfigError("env.kind", f"must be text, got {config.kind!r}")
+    return config.text
+
+
+def _folders(text: TextConfig) -> tuple[str, str]:
+    """Names or folders of policy and classifier; the package's own are made if they are not there yet."""
+    if MADE not in (text.policy, text.classifier):
+        return text.policy, text.classifier
+    folder = made(text)
+    names = {"policy": text.policy, "classifier": text.classifier}
+    own = {key: str(folder / key) if name == MADE else name for key, name in names.items()}
+    return own["policy"], own["classifier"]
+
+
+def load_policy(name: str) -> tuple[Any, Any]:
+    """(causal language model, tokenizer) from a folder in the hub's layout, or the hub's local cache.
+
+    Raises:
+        ConfigError: it is not on this machine, is no causal language model, or has no end-of-text token.
+    """
+    key = "env.text.policy"
+    model = _model(key, name, "AutoModelForCausalLM")
+    tokenizer = _from_disk(key, name, "AutoTokenizer")
+    if model.config.eos_token_id is None:
+        raise ConfigError(key, f"{name}: its config.json names no eos_token_id")
+    if len(tokenizer) > model.config.vocab_size:
+        raise ConfigError(
+            key,
+            f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}",
+        )
+    return model, tokenizer
+
+
+def load_classifier(name: str) -> tuple[Any, Any]:
+    """(sequence classifier, tokenizer), as `load_policy`.
+
+    Raises:
+        ConfigError: it is not on this machine, is no classifier, or no label is POSITIVE.
+    """
+    key = "env.text.classifier"
+    model = _model(key, name, "AutoModelForSequenceClassification")
+    return model, _from_disk(key, name, "AutoTokenizer")
+
+
+def _model(key: str, name: str, kind: str) -> Any:
+    """A frozen model in float32. Its attention is written in plain operations, which `vmap` batches."""
+    more = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True}
+    model, report = _from_disk(key, name, kind, **more)
+    missing = sorted(report["missing_keys"])
+    if missing or report.get("mismatched_keys"):
+        raise ConfigError(
+            key,
+            f"{name} is of another kind: it has no weights for {missing[0] if missing else 'its shape'}",
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _config(key: str, name: str) -> Any:
+    return _from_disk(key, name, "AutoConfig")
+
+
+def _folder(key: str, name: str) -> Path:
+    """The folder of that name, or the copy that the hub's own tools keep of a repository; no network.
+
+    Loaders get folders only: given a name, some of transformers' ask the network even for local files.
+
+    Raises:
+        ConfigError: neither is on this machine, or it has no config.json.
+    """
+    found = Path(name).expanduser()
+    if not found.is_dir():
+        hub = need("huggingface_hub")
+        try:
+            found = Path(hub.snapshot_download(name, local_files_only=True))
+        except (OSError, ValueError):
+            raise ConfigError(
+                key, f"{name!r} is not on this machine; get it with: hf download {name}"
+            ) from None
+    if not (found / "config.json").is_file():
+        raise ConfigError(key, f"{found} has no config.json; it must be in the hub's layout")
+    return found
+
+
+def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
+    """`transformers.<kind>.from_pretrained` of what is on this machine. Raises ConfigError, one line."""
+    folder = _folder(key, name)
+    transformers = need("transformers")
+    loader, bars = getattr(transformers, kind), transformers.utils.logging
+    loud, barred = logging.getLogger("transformers"), bars.is_progress_bar_enabled()
+    level = loud.level
+    loud.setLevel(logging.ERROR)  # what it warns of is checked by `_model`
+    bars.disable_progress_bar()  # a bar for a second's work, in the middle of a run's lines
+    try:
+        return loader.from_pretrained(str(folder), local_files_only=True, **more)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(key, f"cannot load {name}: {first}") from None
+    finally:
+        loud.setLevel(level)
+        if barred:
+            bars.enable_progress_bar()

@@ -1,0 +1,285 @@
+"""Stochastic policies as pure functions of (flat parameter vector, observations)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.models.mlp import Mlp
+from privrl_bench.types import EnvSpec
+
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+Sampler = Callable[[Tensor, Tensor], Tensor]
+
+
+class Policy(Protocol):
+    """What rollouts and algorithms need of a policy. N is any number of parameter vectors."""
+
+    size: int
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[P] initial parameters."""
+        ...
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """Random numbers for `sampler`, drawn ahead so that each replica has its own stream."""
+        ...
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions.
+
+        It is called once for every step of a round or of an evaluation, in order.
+        """
+        ...
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """The most likely actions."""
+        ...
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Actions as the environment takes them."""
+        ...
+
+
+class Choices(NamedTuple):
+    """How R policies with one ReLU network choose for U users, as arrays for compiled code (`collectors/compiled_episodes.py`).
+
+    The action is `forced`, or the largest of logits + noise[..., :added], where the hidden units are dropped
+    that the rest of the noise says (`nets.dropout`). A first axis of length 1 is the same at every step.
+
+    Attributes:
+        widths: of the layers, from D on.
+        params: [R, P] of the network.
+        noise: [T, R, U, K].
+        added: how many of K are added to the logits.
+        dropout: chance that a unit is dropped.
+        forced: [T, R, U] actions whatever the network says, -1: none.
+    """
+
+    widths: np.ndarray
+    params: np.ndarray
+    noise: np.ndarray
+    added: int
+    dropout: float
+    forced: np.ndarray
+
+
+def choices_of(
+    net: Mlp,
+    params: Tensor,
+    users: int,
+    noise: Tensor | None = None,
+    added: int = 0,
+    dropout: float = 0.0,
+    forced: Tensor | None = None,
+) -> Choices:
+    """`Choices` of the networks params [R, P]; what is not given leaves the choice to the network."""
+    shape = (1, len(params), users)
+    noise = torch.zeros(*shape, 0) if noise is None else noise
+    forced = torch.full(shape, -1) if forced is None else forced
+    arrays = [x.contiguous().numpy() for x in (params.detach(), noise, forced)]
+    widths = np.array([net.inputs, *net.hidden, net.outputs])
+    return Choices(widths, arrays[0], arrays[1], added, dropout, arrays[2])
+
+
+@runtime_checkable
+class ArrayPolicy(Protocol):
+    """A policy that compiled code can follow."""
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """What `sampler` does with params [R, P] and noise [T, R, U, ...]; without, what `greedy` does."""
+        ...
+
+
+class NetPolicy(Policy, Protocol):
+    """A policy with a network, whose further parameters follow those of the network."""
+
+    net: Mlp
+
+    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
+        ...
+
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """[N, P] gradient of N policy losses minus `entropy_coef` times the mean entropy."""
+        ...
+
+
+class Surrogate(NamedTuple):
+    """A minibatch of N users for the policy loss: obs [N, B, D], actions, and [N, B] numbers."""
+
+    obs: Tensor
+    actions: Tensor
+    old_log_probs: Tensor
+    advantages: Tensor
+
+    def slope(self, log_probs: Tensor, ratio_clip: float | None) -> Tensor:
+        """[N, B] derivative of the policy loss -mean(min(ratio A, clipped ratio A)) by log probability."""
+        ratio = (log_probs - self.old_log_probs).exp()
+        slope = ratio * self.advantages * (-1.0 / log_probs.shape[-1])
+        if ratio_clip is not None:
+            up = (self.advantages > 0) & (ratio > 1 + ratio_clip)
+            down = (self.advantages < 0) & (ratio < 1 - ratio_clip)
+            slope = slope.masked_fill(up | down, 0.0)
+        return slope
+
+
+def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
+    """[*shape] Gumbel noise: the largest of logits + noise is a softmax sample."""
+    uniform = torch.rand(*shape, generator=generator)
+    return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
+
+
+class CategoricalPolicy:
+    """Softmax over a choice of actions."""
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
+        self.net = Mlp(spec.obs_dim, hidden, spec.actions)
+        self.size = self.net.size
+        self._actions = spec.actions
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[P]; nearly uniform choices (last gain 0.01)."""
+        return self.net.init(generator, last_gain=0.01)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape, actions] Gumbel noise."""
+        return gumbel(generator, *shape, self._actions)
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        unpacked = self.net.unpack(params)
+        return lambda obs, noise: (self.net.layers(unpacked, obs)[-1] + noise).argmax(-1)
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """[N, B] most likely choices."""
+        return self.net.forward(params, obs).argmax(-1)
+
+    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `NetPolicy.log_prob`; actions [N, B]."""
+        logits = torch.log_softmax(self.net.forward(params, obs), dim=-1)
+        chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+        return chosen, -(logits.exp() * logits).sum(-1)
+
+    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
+        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        behavior_probs = torch.softmax(self.net.forward(params, obs), dim=-1)
+        return behavior_probs.unsqueeze(1).expand(-1, horizon, -1, -1)
+
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """See `Policy.surrogate_gradient`.
+
+        With p = softmax: d log p[a] / d logits = onehot(a) - p, d entropy / d logits = -p (log p + H).
+        """
+        unpacked = self.net.unpack(params)
+        layers = self.net.layers(unpacked, batch.obs)
+        logits = torch.log_softmax(layers[-1], dim=-1)
+        chosen = batch.actions.long().unsqueeze(-1)
+        slope = batch.slope(logits.gather(-1, chosen).squeeze(-1), ratio_clip).unsqueeze(-1)
+        p = logits.exp()
+        grad = (-slope * p).scatter_add_(-1, chosen, slope)
+        entropy = -(p * logits).sum(-1, keepdim=True)
+        grad += (entropy_coef / logits.shape[1]) * p * (logits + entropy)
+        return self.net.gradient(unpacked, layers, grad)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Whole numbers as they are."""
+        return actions
+
+
+class GaussianPolicy:
+    """Independent Gaussians with a state-independent log standard deviation.
+
+    The Gaussian lives on [-1, 1] in every coordinate; actions are cut there and then stretched to the
+    environment's box (identical to clipping on Hopper and HalfCheetah). Unbounded boxes are not cut. Without
+    `spec.stretch` it lives in the box's own units and is cut at its bounds.
+    """
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
+        self.net = Mlp(spec.obs_dim, hidden, spec.actions)
+        self.size = self.net.size + spec.actions
+        self._actions = spec.actions
+        assert spec.action_low is not None
+        assert spec.action_high is not None
+        self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high) & spec.stretch
+        low = np.where(self._bounded, spec.action_low, -1.0)
+        high = np.where(self._bounded, spec.action_high, 1.0)
+        # A coordinate with one bound only is not stretched, but it is cut at that bound.
+        self._least = np.where(self._bounded, -1.0, spec.action_low).astype(np.float32)
+        self._most = np.where(self._bounded, 1.0, spec.action_high).astype(np.float32)
+        self._centre = ((high + low) / 2).astype(np.float32)
+        self._half = ((high - low) / 2).astype(np.float32)
+
+    def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        return params.split([self.net.size, self._actions], dim=-1)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[P]; mean near 0 (last gain 0.01), standard deviation 1."""
+        weights = self.net.init(generator, last_gain=0.01)
+        return torch.cat([weights, torch.zeros(self._actions)])
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape, A] standard normals."""
+        return torch.randn(*shape, self._actions, generator=generator)
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        weights, log_std = self._split(params)
+        unpacked, std = self.net.unpack(weights), log_std.exp().unsqueeze(1)
+        return lambda obs, noise: torch.addcmul(self.net.layers(unpacked, obs)[-1], noise, std)
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """[N, B, A] means."""
+        return self.net.forward(self._split(params)[0], obs)
+
+    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `NetPolicy.log_prob`; actions [N, B, A] before the cut."""
+        weights, log_std = self._split(params)
+        mean = self.net.forward(weights, obs)
+        spread = log_std.unsqueeze(1)
+        scaled = (actions - mean) * (-spread).exp()
+        log_probs = -0.5 * (scaled * scaled).sum(-1) - (spread + 0.5 * _LOG_2PI).sum(-1)
+        entropy = (spread + 0.5 + 0.5 * _LOG_2PI).sum(-1)
+        return log_probs, entropy.expand_as(log_probs)
+
+    def surrogate_gradient(
+        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
+    ) -> Tensor:
+        """See `Policy.surrogate_gradient`.
+
+        With d = (a - mean) / std: d log p / d mean = d / std, d log p / d log std = d^2 - 1; the
+        entropy is the sum of log std plus a constant.
+        """
+        weights, log_std = self._split(params)
+        unpacked = self.net.unpack(weights)
+        layers = self.net.layers(unpacked, batch.obs)
+        spread = log_std.unsqueeze(1)
+        inverse = (-spread).exp()
+        scaled = (batch.actions - layers[-1]) * inverse
+        squares = scaled * scaled
+        log_probs = -0.5 * squares.sum(-1) - (spread + 0.5 * _LOG_2PI).sum(-1)
+        slope = batch.slope(log_probs, ratio_clip).unsqueeze(-1)
+        net = self.net.gradient(unpacked, layers, slope * scaled * inverse)
+        return torch.cat([net, (slope * (squares - 1.0)).sum(1) - entropy_coef], dim=-1)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Cut at +-1 and stretch to the environment's box."""
+        cut = np.minimum(np.maximum(actions, self._least), self._most)
+        return self._centre + self._half * cut
+
+
+def make_policy(spec: EnvSpec, hidden: list[int]) -> NetPolicy:
+    """The policy class that fits the action space."""
+    kind = CategoricalPolicy if spec.discrete else GaussianPolicy
+    return kind(spec, tuple(hidden))

@@ -1,0 +1,55 @@
+"""Greedy policies on a table of action values, one for every step of an episode."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.models.policy import Sampler
+from privrl_bench.types import EnvSpec
+
+
+class TablePolicy:
+    """Takes the action with the largest Q[h, s, a]; states are observed one-hot. A `Policy`.
+
+    Steps are counted from the reset, so all episodes must begin together (`env.user=episode`).
+    """
+
+    def __init__(self, spec: EnvSpec):
+        self.shape = (spec.max_episode_steps, spec.obs_dim, spec.actions)
+        self.size = int(np.prod(self.shape))
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[H S A] zeros."""
+        return torch.zeros(self.size)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape] nothing: the policy is deterministic."""
+        return torch.zeros(*shape)
+
+    def _actions(self, params: Tensor, obs: Tensor, step: int) -> Tensor:
+        table = params.reshape(-1, *self.shape)[:, min(step, self.shape[0] - 1)]
+        best = table.argmax(-1)
+        return best.gather(1, obs.argmax(-1))
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        steps = itertools.count()
+        return lambda obs, noise: self._actions(params, obs, next(steps))
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """[N, B] actions of the first step."""
+        return self._actions(params, obs, 0)
+
+    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
+        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        best = params.reshape(-1, *self.shape).argmax(-1)  # [N, H, S]
+        chosen = best.gather(2, obs.argmax(-1).unsqueeze(1).expand(-1, horizon, -1))
+        return torch.nn.functional.one_hot(chosen, self.shape[2]).to(params.dtype)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Whole numbers as they are."""
+        return actions

@@ -1,0 +1,127 @@
+"""Policies that learn nothing: what every table has to beat. Fixed rules of the raw observation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.models.policy import Sampler
+from privrl_bench.types import EnvSpec
+
+Rule = Callable[[Tensor], Tensor]
+
+
+class Trivial(NamedTuple):
+    """A rule from raw observations [N, B, D] to actions as the environment takes them, and its name."""
+
+    name: str
+    rule: Rule
+
+
+def _constant(*values: float) -> Rule:
+    return lambda obs: torch.tensor(values).expand(*obs.shape[:-1], len(values))
+
+
+def nothing(actions: int) -> Trivial:
+    """Zero in every coordinate."""
+    return Trivial("do nothing", _constant(*[0.0] * actions))
+
+
+def _energy(obs: Tensor) -> Tensor:
+    """Pendulum: bring its energy to that of standing still on top, then hold it there linearly."""
+    cos, sin, rate = obs.unbind(-1)
+    missing = 15.0 * (1.0 - cos) - rate**2 / 2.0
+    pump = missing * torch.where(rate >= 0, 1.0, -1.0)
+    hold = -10.0 * torch.atan2(sin, cos) - 2.0 * rate
+    near = (cos > 0.95) & (rate.abs() < 2.0)
+    return torch.where(near, hold, pump).clamp(-2.0, 2.0).unsqueeze(-1)
+
+
+def _drugs(obs: Tensor) -> Tensor:
+    """HIV: both drugs above 300 infected cells per ml, RTI alone above 100, none below."""
+    ill = 10.0 ** obs[..., 2] + 10.0 ** obs[..., 3]
+    return torch.where(ill > 300, 3, torch.where(ill > 100, 1, 0))
+
+
+# By `env.name`: rules that need no data of anybody.
+TRIVIAL: dict[str, Trivial] = {
+    "cartpole": Trivial("push where the pole falls", lambda o: (o[..., 2] + o[..., 3] > 0).long()),
+    "acrobot": Trivial(
+        "torque against the first joint", lambda o: 1 - torch.sign(o[..., 4]).long()
+    ),
+    "pendulum": Trivial("pump energy", _energy),
+    "mountain_car": Trivial("push along the speed", lambda o: 1 + torch.sign(o[..., 1]).long()),
+    "hopper": Trivial("do nothing", _constant(0.0, 0.0, 0.0)),
+    "halfcheetah": Trivial("do nothing", _constant(*[0.0] * 6)),
+    "cartpole_balance": Trivial("do nothing", _constant(0.0)),
+    "cartpole_swingup": Trivial("do nothing", _constant(0.0)),
+    "dosing0": Trivial("dose 2.9 always", _constant(2.9)),
+    "dosing1": Trivial("dose 2.9 always", _constant(2.9)),
+    "hiv": Trivial("drugs by infected cells", _drugs),
+    "riverswim": Trivial("right always", lambda o: torch.ones(o.shape[:-1], dtype=torch.long)),
+}
+
+
+class RandomPolicy:
+    """Every action as likely, as a `Policy` without parameters: choices, or a bounded box."""
+
+    size = 0
+
+    def __init__(self, spec: EnvSpec):
+        self._spec = spec
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[0]."""
+        return torch.zeros(0)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape] choices, or [*shape, A] uniform numbers in the box."""
+        if self._spec.discrete:
+            return torch.randint(self._spec.actions, shape, generator=generator)
+        low, high = torch.tensor(self._spec.action_low), torch.tensor(self._spec.action_high)
+        return low + (high - low) * torch.rand(*shape, self._spec.actions, generator=generator)
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        return lambda obs, noise: noise
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """Refused: no action is the likeliest."""
+        raise ValueError("a random policy has no likeliest action")
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """As they are."""
+        return actions
+
+
+class TrivialPolicy:
+    """A rule as a `Policy` without parameters. Needs raw observations (`env.obs_scaling=none`)."""
+
+    size = 0
+
+    def __init__(self, trivial: Trivial):
+        self._rule = trivial.rule
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """[0]."""
+        return torch.zeros(0)
+
+    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+        """[*shape] nothing: rules are deterministic."""
+        return torch.zeros(*shape)
+
+    def sampler(self, params: Tensor) -> Sampler:
+        """See `Policy.sampler`."""
+        return lambda obs, noise: self._rule(obs)
+
+    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
+        """The rule."""
+        return self._rule(obs)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """As they are."""
+        return actions

@@ -1,0 +1,171 @@
+"""When a task counts as solved, and pictures of it: held learning curves and box plots.
+
+Source: "Differential Privacy in Reinforcement Learning" (Doulazmi, Odonnat), section 3.3: a run has
+converged when 25 test episodes in a row have a mean return of 475; from then on its return counts as 500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.plots import figure, legend_below
+from privrl_bench.reporting.runs import Run
+
+
+def solved_after(returns: Sequence[float] | np.ndarray, window: int, target: float) -> int | None:
+    """After how many evaluations the last `window` of them have a mean >= target; None: never.
+
+    >>> solved_after([1.0, 3.0, 5.0, 9.0], window=2, target=4.0)
+    3
+    """
+    values = np.asarray(returns, dtype=float)
+    if len(values) < window:
+        return None
+    sums = np.convolve(values, np.ones(window), "valid")
+    enough = np.flatnonzero(sums >= target * window - 1e-9)
+    return int(enough[0]) + window if len(enough) else None
+
+
+def held(
+    returns: Sequence[float] | np.ndarray, count: int, solved: int | None, value: float
+) -> np.ndarray:
+    """[count] returns, those after evaluation number `solved` replaced by `value`.
+
+    Raises: ValueError for a run that was not solved and has fewer than `count` evaluations.
+    """
+    values = np.asarray(returns, dtype=float)[:count]
+    if solved is None:
+        if len(values) < count:
+            raise ValueError(f"{len(values)} evaluations of {count}, and not solved")
+        return values
+    known = values[: min(solved, count)]
+    return np.concatenate([known, np.full(count - len(known), value)])
+
+
+def count_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> int:
+    """Episodes that are shown: the paper's, or as many as were planned if that is less."""
+    planned = [int(run.config.get("rounds") or facts["episodes"]) for run in runs]
+    return min([int(facts["episodes"]), *planned])
+
+
+def curves_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> np.ndarray:
+    """[runs, episodes] held returns."""
+    window, target, count = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
+    parts = []
+    for run in runs:
+        returns = run.curve()[1]
+        solved = solved_after(returns, window, target)
+        parts.append(held(returns, count, solved, float(facts["held"])))
+    return np.stack(parts)
+
+
+def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
+    """The evaluation after which each run was solved; the number of episodes for one that never was."""
+    window, target, most = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
+    found = [solved_after(run.curve()[1], window, target) for run in runs]
+    return [float(most if one is None else min(one, most)) for one in found]
+
+
+def table(picture: Any, runs: Mapping[Any, Sequence[Run]]) -> tuple[list[str], list[list[str]]]:
+    """The numbers behind both pictures: when runs were solved, and where they stand at the end."""
+    facts, lines = picture.facts, []
+    for panel in picture.panels:
+        for line in panel.lines:
+            some = [run for want in line.needs_release for run in runs.get(want, [])]
+            if not some:
+                continue
+            when = np.array(episodes_of(some, facts))
+            solved = [r for r in some if _solved(r, facts) is not None]
+            low, middle, high = np.quantile(when, [0.25, 0.5, 0.75])
+            end = curves_of(some, facts)[:, -100:].mean(axis=1)
+            mean, half = mean_ci(end.tolist())
+            lines.append(
+                [
+                    panel.label,
+                    line.label,
+                    str(len(some)),
+                    f"{len(solved)}",
+                    f"{when.mean():.0f}",
+                    f"{middle:.0f}",
+                    f"{low:.0f} to {high:.0f}",
+                    f"{mean:.0f} ± {half:.0f}",
+                    shown_epsilon(max(run.epsilon for run in some)),
+                    "/".join(sorted({run.guarantee_status for run in some})),
+                ]
+            )
+    head = ["panel", "line", "runs", "solved", "mean episode", "median", "quartiles"]
+    return [*head, "last 100 episodes", "epsilon", "status"], lines
+
+
+def _solved(run: Run, facts: Mapping[str, Any]) -> int | None:
+    return solved_after(run.curve()[1], int(facts["window"]), float(facts["target"]))
+
+
+def draw_held(picture: Any, runs: Mapping[Any, Sequence[Run]], path: Path) -> None:
+    """Held returns against episodes: mean with its 95 % interval, or with `statistic: median` quartiles."""
+    facts = picture.facts
+    most = max((len(panel.lines) for panel in picture.panels), default=0)
+    shown = int(facts.get("shown", facts["episodes"]))
+    with figure(path, max(len(picture.panels), 1), legend_below=most, vector=True) as places:
+        for axes, panel in zip(places, picture.panels, strict=False):
+            for at, line in enumerate(panel.lines):
+                some = [run for want in line.needs_release for run in runs.get(want, [])]
+                if not some:
+                    continue
+                values = curves_of(some, facts)[:, :shown]
+                middle, low, high = _band(values, str(facts.get("statistic", "mean")))
+                x = np.arange(1, values.shape[1] + 1)
+                style = "-" if line.formal else "--"
+                axes.plot(x, middle, style, color=f"C{at}", label=f"{line.label} ({len(some)})")
+                axes.fill_between(x, low, high, color=f"C{at}", alpha=0.12, linewidth=0)
+            axes.set_title(panel.label)
+            axes.set_xlabel("training episodes")
+            axes.set_ylabel(f"{facts.get('statistic', 'mean')} return of test episodes")
+            _legend(axes)
+
+
+def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middle, lower and upper line of [runs, episodes]."""
+    if statistic == "median":
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+        return middle, low, high
+    pairs = np.array([mean_ci(column.tolist()) for column in values.T])
+    half = np.nan_to_num(pairs[:, 1])
+    return pairs[:, 0], pairs[:, 0] - half, pairs[:, 0] + half
+
+
+def draw_boxes(picture: Any, runs: Mapping[Any, Sequence[Run]], path: Path) -> None:
+    """Box plots of the episode after which runs were solved; those never solved stand at the end."""
+    facts = picture.facts
+    with figure(path, max(len(picture.panels), 1), vector=True) as places:
+        for axes, panel in zip(places, picture.panels, strict=False):
+            groups = [
+                (line.label, [run for want in line.needs_release for run in runs.get(want, [])])
+                for line in panel.lines
+            ]
+            groups = [(label, some) for label, some in groups if some]
+            if groups:
+                axes.boxplot(
+                    [episodes_of(some, facts) for _, some in groups],
+                    tick_labels=[label for label, _ in groups],
+                    showmeans=True,
+                )
+                for name in axes.get_xticklabels():
+                    name.set(rotation=20, ha="right", rotation_mode="anchor")
+            else:
+                _legend(axes)
+            axes.set_title(panel.label)
+            axes.set_ylabel(f"episodes until solved (at most {facts['episodes']})")
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        legend_below(axes)
+    else:
+        axes.text(0.5, 0.5, "no run", ha="center", va="center", transform=axes.transAxes)

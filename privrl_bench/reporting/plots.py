@@ -1,0 +1,285 @@
+"""Pictures of runs. matplotlib is imported when a picture is made, and draws without a display."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.evaluation.objective import RETURN, Measure
+from privrl_bench.functional.statistics import mean_ci, profile
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.runs import Run, load_run, nested, number, usable
+from privrl_bench.reporting.tables import Group, group_runs, short
+
+STYLE: Any = {
+    "figure.dpi": 110,
+    "savefig.dpi": 150,
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+_PANELS_ACROSS = 3
+
+
+def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
+    """What a run is judged by against environment steps, with its 95 % interval."""
+    run = folder_or_run if isinstance(folder_or_run, Run) else load_run(Path(folder_or_run))
+    steps, returns = run.curve()
+    none = np.array([])
+    ci_steps, ci = run.curve(run.measure.spread) if run.measure.spread else (none, none)
+    half = np.array([dict(zip(ci_steps, ci, strict=True)).get(step, math.nan) for step in steps])
+    with figure(path, 1) as (axes,):
+        axes.plot(steps, returns, marker="o", markersize=3, color="C0")
+        axes.fill_between(steps, returns - half, returns + half, color="C0", alpha=0.2, linewidth=0)
+        if not len(steps):
+            _empty(axes, "no evaluation yet")
+        axes.set_title(_run_title(run))
+        steps_axis(axes, run.measure.label)
+        _scale(axes, run.measure)
+
+
+def curves(
+    runs: Sequence[Run],
+    path: Path,
+    metric: str | None = None,
+    label: str | None = None,
+) -> None:
+    """A metric (None: what a run is judged by) against steps, over seeds: mean, 95 % interval, thin lines.
+
+    One panel per environment. The mean covers the steps that all seeds of a group have reached. Also as SVG.
+    """
+    groups = [g for g in group_runs([run for run in runs if len(run.curve(metric)[0])]) if g.runs]
+    panels = _by_env(groups)
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
+            for group, colour in zip(members, _colours(members), strict=True):
+                _group_curve(axes, group, colour, metric)
+            axes.set_title(env)
+            measure = _measure(members)
+            steps_axis(axes, label or measure.label)
+            if metric is None:
+                _scale(axes, measure)
+            _legend(axes, members)
+
+
+def profiles(groups: Sequence[Group], path: Path) -> None:
+    """Share of a group's seeds above every return, one panel per environment. Also as SVG."""
+    panels = _by_env(groups)
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
+            every = [run.final_value for group in members for run in group.runs]
+            room = 0.03 * (max(every) - min(every)) or 1.0
+            at = np.linspace(min(every) - room, max(every) + room, 400)
+            for group, colour in zip(members, _colours(members), strict=True):
+                share = profile([run.final_value for run in group.runs], at)
+                axes.step(at, share, where="post", color=colour, label=group.label)
+            axes.set_title(env)
+            axes.set_xlabel(f"final {_measure(members).label}")
+            axes.set_ylabel("share of seeds above")
+            axes.set_ylim(-0.03, 1.03)
+            _legend(axes, members)
+
+
+def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
+    """Final return against epsilon, one point per noise multiplier with a 95 % interval over seeds.
+
+    Runs without a finite epsilon are dashed lines. One panel per environment.
+    """
+    panels = _by_env(group_runs(usable(runs)))
+    with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
+        for axes, (env, members) in zip(places, panels, strict=True):
+            _epsilon_panel(axes, members)
+            axes.set_title(env)
+            axes.set_xlabel(
+                f"epsilon ({_delta_text(members)}, log scale), less private to the right"
+            )
+            axes.set_ylabel(f"final {_measure(members).label}")
+            _scale(axes, _measure(members))
+            _legend(axes, members)
+
+
+def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
+    lines: dict[tuple[str, str], list[Group]] = {}
+    not_private = []
+    for group in groups:
+        epsilon = max(run.epsilon for run in group.runs)
+        if math.isfinite(epsilon) and epsilon > 0:
+            lines.setdefault((group.algo, group.variant), []).append(group)
+        elif math.isinf(epsilon):
+            not_private.append(group)
+    axes.set_xscale("log")
+    for at, ((algo, variant), members) in enumerate(lines.items()):
+        members = sorted(members, key=lambda group: max(run.epsilon for run in group.runs))
+        x = [max(run.epsilon for run in group.runs) for group in members]
+        pairs = [mean_ci([run.final_value for run in group.runs]) for group in members]
+        y = [mean for mean, _ in pairs]
+        error = [0.0 if math.isnan(half) else half for _, half in pairs]
+        statuses = "/".join(sorted({run.guarantee_status for g in members for run in g.runs}))
+        label = ", ".join(part for part in (algo, variant) if part) + f" ({statuses} guarantee)"
+        axes.errorbar(x, y, yerr=error, fmt="o-", capsize=3, color=f"C{at}", label=label)
+        for group, px, py in zip(members, x, y, strict=True):
+            if group.z is not None:
+                axes.annotate(
+                    f"z = {group.z:g}",
+                    (px, py),
+                    xytext=(5, -12),
+                    textcoords="offset points",
+                    fontsize=8,
+                    color=f"C{at}",
+                )
+    for at, group in enumerate(not_private, start=len(lines)):
+        mean, half = mean_ci([run.final_value for run in group.runs])
+        axes.axhline(mean, linestyle="--", color=f"C{at}", label=f"{group.label}: not private")
+        if math.isfinite(half):
+            axes.axhspan(mean - half, mean + half, color=f"C{at}", alpha=0.1, linewidth=0)
+    if not lines:
+        axes.set_xlim(0.1, 10.0)  # nothing is at any epsilon
+        axes.set_xticks([], [])
+        if not not_private:
+            _empty(axes, "no finished run")
+    known = {max(run.epsilon for run in g.runs) for members in lines.values() for g in members}
+    if len(known) == 1:
+        (only,) = known
+        axes.set_xlim(only / 3, only * 3)
+    axes.margins(x=0.12)
+
+
+def _group_curve(axes: Any, group: Group, colour: Any, metric: str | None) -> None:
+    points = [dict(zip(*run.curve(metric), strict=True)) for run in group.runs]
+    for one in points:
+        axes.plot(list(one), list(one.values()), color=colour, alpha=0.3, linewidth=0.8)
+    steps = sorted(set(points[0]).intersection(*points[1:]))
+    pairs = [mean_ci([one[step] for one in points]) for step in steps]
+    mean = np.array([pair[0] for pair in pairs])
+    half = np.array([pair[1] for pair in pairs])
+    count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
+    label = f"{group.label} ({count}, epsilon {shown_epsilon(_epsilon(group))})"
+    axes.plot(steps, mean, color=colour, linewidth=1.8, label=label)
+    if len(points) > 1:
+        axes.fill_between(steps, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
+
+
+def _epsilon(group: Group) -> float:
+    """Largest final epsilon of the group, nan while none is known."""
+    known = [run.epsilon for run in group.runs if not math.isnan(run.epsilon)]
+    return max(known, default=math.nan)
+
+
+def _colours(groups: Sequence[Group]) -> list[Any]:
+    """One colour each: the usual cycle for few groups, a graded scale for a long sweep."""
+    if len(groups) <= 10:
+        return [f"C{at}" for at in range(len(groups))]
+    from matplotlib import colormaps
+
+    return list(colormaps["viridis"](np.linspace(0, 0.92, len(groups))))
+
+
+def _by_env(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+    panels: dict[str, list[Group]] = {}
+    for group in groups:
+        measure = _measure([group])
+        title = group.env if measure is RETURN else f"{group.env}, {measure.label}"
+        panels.setdefault(title, []).append(group)
+    return list(panels.items()) or [("no run", [])]
+
+
+def _measure(groups: Sequence[Group]) -> Measure:
+    """What a panel's runs are judged by."""
+    return next((run.measure for group in groups for run in group.runs), RETURN)
+
+
+def _scale(axes: Any, measure: Measure) -> None:
+    """Errors on a log axis."""
+    if measure.direction == "down":
+        axes.set_yscale("log", nonpositive="mask")
+
+
+def _rows(panels: Sequence[tuple[str, list[Group]]]) -> int:
+    return max(len(groups) for _, groups in panels)
+
+
+@contextmanager
+def figure(
+    path: Path, panels: int, legend_below: int = 0, vector: bool = False
+) -> Iterator[Sequence[Any]]:
+    """`panels` axes, three to a row, saved to `path`; room for `legend_below` legend lines under each.
+
+    `vector`: also as SVG, beside it.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        # No pyplot: nothing global is left behind and no display is looked for.
+        wide = min(panels, _PANELS_ACROSS)
+        high = math.ceil(panels / wide)
+        size = (6.4 * wide, (4.0 + 0.2 * legend_below) * high)
+        made = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(made)
+        places = list(made.subplots(high, wide, squeeze=False).ravel())
+        for spare in places[panels:]:
+            spare.remove()
+        yield places[:panels]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        made.savefig(path)
+        if vector:
+            made.savefig(Path(path).with_suffix(".svg"))
+
+
+def _legend(axes: Any, groups: Sequence[Group]) -> None:
+    if groups:
+        legend_below(axes)
+
+
+def legend_below(axes: Any) -> None:
+    """Below the panel, where it hides no curve."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
+
+
+def steps_axis(axes: Any, label: str = RETURN.label) -> None:
+    """Environment steps below, `label` beside."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(label)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _empty(axes: Any, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="gray")
+
+
+def _run_title(run: Run) -> str:
+    """Two lines: what ran, and what it guarantees."""
+    what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
+    if run.seed is not None:
+        what += f", seed {run.seed}"
+    if not run.summary:
+        return f"{what}\n{run.state}"
+    if math.isinf(run.epsilon):
+        return f"{what}\nnot private (epsilon inf)"
+    notion = nested(run.summary, "guarantee", "unit")
+    unit = f", unit: {notion}" if notion else ""
+    delta = short(number(run.summary.get("delta")))
+    guarantee = (
+        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
+    )
+    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
+
+
+def _delta_text(groups: Sequence[Group]) -> str:
+    deltas = sorted({number(run.summary.get("delta")) for g in groups for run in g.runs})
+    finite = [short(delta) for delta in deltas if math.isfinite(delta) and delta > 0]
+    return f"delta = {' or '.join(finite)}" if finite else "delta unknown"

@@ -1,0 +1,374 @@
+"""Tables over seeds: runs that differ in nothing but the seed make one row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.evaluation.objective import RETURN, Measure
+from privrl_bench.functional.statistics import iqm_ci, mean_ci
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.runs import Run, flatten, nested, number, usable
+
+# Settings that change no result, and those that have a column of their own.
+_IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
+_OWN_COLUMN = ("algo.name", "env.name", "env.id", "env.domain", "env.task", "privacy.z")
+_ABSENT = "-"
+
+HEADER = (
+    "algo",
+    "env",
+    "z",
+    "variant",
+    "seeds",
+    "return",
+    "ci95",
+    "min",
+    "max",
+    "median",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
+    "epsilon",
+    "delta",
+    "epsilon_paper",
+    "guarantee",
+    "unit",
+    "notion",
+    "adjacency",
+    "caveats",
+    "steps",
+    "steps_per_second",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs equal but for the seed, one per seed, in order of seeds."""
+
+    algo: str
+    env: str
+    z: float | None
+    variant: str  # the other settings that tell it from groups of the same algo and env
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Short name for legends, without the environment."""
+        parts = [self.algo]
+        if self.z is not None:
+            parts.append(f"z = {self.z:g}")
+        if self.variant:
+            parts.append(self.variant)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """For whom epsilon holds, in which sense, and the names of what is outside it."""
+
+    unit: str
+    notion: str
+    adjacency: str
+    caveats: str
+
+    def describe(self) -> str:
+        """One sentence part for the legend of a table."""
+        outside = f"; outside epsilon: {self.caveats}" if self.caveats else ""
+        return f"unit: {self.unit}; notion {self.notion}; adjacency {self.adjacency}{outside}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. Returns are means over seeds of the runs' final returns (or other `measure`)."""
+
+    algo: str
+    env: str
+    z: float | None
+    variant: str
+    seeds: int
+    return_mean: float
+    return_ci95: float  # half width of the t interval over seeds, nan for one seed
+    return_min: float
+    return_max: float
+    return_median: float
+    return_iqm: tuple[float, float, float]  # interquartile mean, bootstrap interval
+    epsilon: float  # the largest of the group
+    delta: float
+    epsilon_paper: float  # nan where the paper's formula does not apply
+    guarantee: str
+    terms: Terms
+    steps: int
+    steps_per_second: float
+    measure: Measure = RETURN
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Group by everything but the seed; of runs with the same seed the last by path counts.
+
+    Order: environment, algorithm, then decreasing noise with non-private runs last.
+    """
+    by_key: dict[tuple[Any, ...], dict[Any, Run]] = {}
+    for run in sorted(runs, key=lambda run: str(run.folder)):
+        key = (run.env, run.algo, json.dumps(_settings(run), sort_keys=True, default=str))
+        seed = run.seed if run.seed is not None else str(run.folder)
+        by_key.setdefault(key, {})[seed] = run
+    members = [list(by_seed.values()) for by_seed in by_key.values()]
+    groups = [
+        Group(
+            algo=first.algo,
+            env=first.env,
+            z=first.z,
+            variant=_variant(first, [other[0] for other in members]),
+            runs=tuple(sorted(group, key=lambda run: str(run.seed).zfill(12))),
+        )
+        for group in members
+        for first in group[:1]
+    ]
+    return sorted(groups, key=_order)
+
+
+def summarise(runs: Sequence[Run]) -> list[Row]:
+    """One row per group of finished runs; others are left out (see `left_out`)."""
+    return [_row(group) for group in group_runs(usable(runs))]
+
+
+def left_out(runs: Sequence[Run]) -> list[str]:
+    """One line for every run that no row counts, with the reason, and for unreadable files."""
+    counted = {id(run) for group in group_runs(usable(runs)) for run in group.runs}
+    lines = []
+    for run in runs:
+        reasons = list(run.problems)
+        if id(run) not in counted:
+            if run.state != "done":
+                reason = str(run.status.get("reason") or "")
+                reasons.insert(0, f"{run.state} ({reason})" if reason else run.state)
+            elif not math.isfinite(run.final_value):
+                reasons.insert(0, "no final return")
+            else:
+                reasons.insert(0, f"another run has the same settings and seed {run.seed}")
+        if reasons:
+            lines.append(f"{run.folder}: {'; '.join(reasons)}")
+    return lines
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """(head, lines) of the table for people; guarantees are numbered as in `legend`."""
+    with_variant = any(row.variant for row in rows)
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
+    head = ["algo", "env", "z", "seeds", f"{names} (mean ± 95 % CI)", "min", "max", "IQM (95 % CI)"]
+    head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
+    lines = [
+        [
+            row.algo,
+            row.env,
+            _ABSENT if row.z is None else f"{row.z:g}",
+            str(row.seeds),
+            f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}",
+            _shown(row, row.return_min),
+            _shown(row, row.return_max),
+            "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
+            if row.seeds > 1
+            else _ABSENT,
+            shown_epsilon(row.epsilon),
+            short(row.delta),
+            shown_epsilon(row.epsilon_paper),
+            f"{row.guarantee} [{kinds.index(row.terms) + 1}]",
+            f"{row.steps:,}",
+            _whole(row.steps_per_second),
+        ]
+        for row in rows
+    ]
+    if with_variant:
+        head.insert(3, "variant")
+        for line, row in zip(lines, rows, strict=True):
+            line.insert(3, row.variant or _ABSENT)
+    return head, lines
+
+
+def legend(rows: Sequence[Row]) -> str:
+    """What the numbers of the guarantees mean, and the returns."""
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    text = [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    return ". ".join([_NOTE.rstrip("."), *text])
+
+
+_NOTE = (
+    "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
+    "the half width of its 95 % t interval over seeds (- for one seed)."
+)
+
+
+def aligned(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns."""
+    widths = [max(len(line[at]) for line in [head, *lines]) for at in range(len(head))]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([_line(head, widths), rule, *(_line(line, widths) for line in lines)])
+
+
+def latex(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """The same as a LaTeX tabular (booktabs)."""
+
+    def row(texts: Sequence[str]) -> str:
+        return " & ".join(map(_escaped, texts)) + r" \\"
+
+    rule = [r"\toprule", row(head), r"\midrule", *map(row, lines), r"\bottomrule"]
+    return "\n".join([rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", ""])
+
+
+def _escaped(text: str) -> str:
+    """
+    >>> _escaped("95 % of a_b ± 1")
+    '95 \\\\% of a\\\\_b $\\\\pm$ 1'
+    """
+    for sign in "&%#_$":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("±", r"$\pm$")
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, columns aligned, with a line that says what the numbers are."""
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    said = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *said, ""])
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """The table as CSV with full precision; infinity is `inf`, an undefined number `nan`."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(HEADER)
+    for row in rows:
+        values = [row.algo, row.env, _ABSENT if row.z is None else row.z, row.variant, row.seeds]
+        values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
+        values += [row.return_median, *row.return_iqm]
+        values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
+        terms = row.terms
+        values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
+        writer.writerow([*values, row.steps, row.steps_per_second])
+    return buffer.getvalue()
+
+
+def write_tables(rows: Sequence[Row], folder: Path) -> None:
+    """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(markdown(rows), encoding="utf-8")
+    (folder / "table.csv").write_text(csv_text(rows), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(*cells(rows)), encoding="utf-8")
+
+
+def short(value: float, digits: int = 4) -> str:
+    """A number for people: `inf` for infinity, never blank, `-` where there is none.
+
+    >>> short(float("inf")), short(12.34567), short(1e-5)
+    ('inf', '12.35', '1e-05')
+    """
+    if math.isnan(value):
+        return _ABSENT
+    return f"{value:.{digits}g}" if abs(value) < 1e6 or math.isinf(value) else f"{value:.3g}"
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Everything that may change a result, by dotted key. Without a config: the overrides."""
+    if not run.config:
+        pairs = (line.lstrip("+").partition("=") for line in run.overrides)
+        return {key: value for key, _, value in pairs if _relevant(key)}
+    return {key: value for key, value in flatten(run.config) if _relevant(key)}
+
+
+def _relevant(key: str) -> bool:
+    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware."))
+
+
+def _variant(run: Run, others: Sequence[Run]) -> str:
+    """The settings in which runs of the same algorithm and environment differ, as `key=value`."""
+    mine = _settings(run)
+    rivals = [
+        _settings(other) for other in others if (other.algo, other.env) == (run.algo, run.env)
+    ]
+    keys = sorted(set(mine).union(*rivals) - set(_OWN_COLUMN))
+    absent = object()
+    differing = [
+        key for key in keys if any(r.get(key, absent) != mine.get(key, absent) for r in rivals)
+    ]
+    return " ".join(f"{key}={_plain(mine.get(key))}" for key in differing)
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value).replace(" ", "")
+
+
+def _order(group: Group) -> tuple[Any, ...]:
+    z = math.inf if group.z is None else -group.z
+    return (group.env, group.algo, z, group.variant)
+
+
+def _row(group: Group) -> Row:
+    runs = group.runs
+    returns = [run.final_value for run in runs]
+    mean, half = mean_ci(returns)
+    statuses = sorted({run.guarantee_status for run in runs})
+    speeds = [number(run.summary.get("steps_per_second")) for run in runs]
+    return Row(
+        algo=group.algo,
+        env=group.env,
+        z=group.z,
+        variant=group.variant,
+        seeds=len(runs),
+        return_mean=mean,
+        return_ci95=half,
+        return_min=min(returns),
+        return_max=max(returns),
+        return_median=float(np.median(returns)),
+        return_iqm=iqm_ci(np.array(returns)[:, None], np.random.default_rng(0)),
+        epsilon=_largest(run.epsilon for run in runs),
+        delta=_largest(number(run.summary.get("delta")) for run in runs),
+        epsilon_paper=_largest(number(run.summary.get("epsilon_paper")) for run in runs),
+        guarantee="/".join(statuses),
+        terms=_terms(runs),
+        steps=int(_largest([number(run.summary.get("steps")) for run in runs], empty=0.0)),
+        steps_per_second=sum(speeds) / len(speeds),
+        measure=runs[0].measure,
+    )
+
+
+def _terms(runs: Sequence[Run]) -> Terms:
+    """What the runs' guarantees say, joined by `/` where they differ."""
+
+    def joined(key: str) -> str:
+        return " / ".join(
+            sorted({str(nested(run.summary, "guarantee", key) or "?") for run in runs})
+        )
+
+    names = {
+        str(line).split(":", 1)[0]
+        for run in runs
+        for line in nested(run.summary, "guarantee", "caveats") or []
+    }
+    return Terms(joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names)))
+
+
+def _largest(values: Any, empty: float = math.nan) -> float:
+    return max((value for value in values if not math.isnan(value)), default=empty)
+
+
+def _shown(row: Row, value: float) -> str:
+    return row.measure.show(value) if math.isfinite(value) else short(value)
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}" if math.isfinite(value) else short(value)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "| " + " | ".join(padded) + " |"

@@ -1,0 +1,1 @@
+"""Sweeps: which runs are trained together, and in which process."""

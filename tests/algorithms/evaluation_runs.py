@@ -1,0 +1,57 @@
+"""Short runs of policy evaluation, on small chains."""
+
+import numpy as np
+import torch
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
+
+CHAIN = ("env=chain", "env.kwargs.n=5", "data.policy=uniform", "privacy.population=40")
+SWIM = ("env=riverswim", "data.policy=uniform", "privacy.population=40")
+
+
+def config_of(*words, seed=0):
+    given = {w.split("=")[0] for w in words}
+    if "env" in given:  # of another environment
+        given.add("env.kwargs.n")
+    base = [w for w in CHAIN if w.split("=")[0] not in given]
+    quiet = ("log=none", "log.progress=false", "log.plot=false", "eval.every=0")
+    return compose(later_wins(words[:1], base, quiet, words[1:], [f"seed={seed}"]))
+
+
+def parts_of(*words, seeds=(0,)):
+    return build([config_of(*words, seed=s) for s in seeds], [None] * len(seeds))
+
+
+def theta_of(*words, seeds=(0,)):
+    one = Trainer(parts_of(*words, seeds=seeds))
+    while not one.over:
+        one.step()
+    one.close()
+    return one.parts.algo.actor(one.state)
+
+
+def full_batch(parts):
+    """All people of a session in one batch."""
+    session = Trainer(parts)
+    members = [np.arange(40)] * len(parts.configs)
+    played = session.rollout
+    played.shape = (len(parts.configs), 40, played.shape[2])
+    return played.collect(0, members)
+
+
+def check_pieces(algo, monkeypatch):
+    """What is computed does not depend on how people are cut into pieces."""
+    whole = theta_of(f"algo={algo}", "env.max_episode_steps=30")
+    monkeypatch.setattr("privrl_bench.experiment.trainer.piece", lambda spec, steps: 7)
+    torch.testing.assert_close(theta_of(f"algo={algo}", "env.max_episode_steps=30"), whole)
+
+
+def check_neighbours(algo, *words):
+    """A replica does not depend on its neighbours."""
+    words = (f"algo={algo}", *words)
+    both, second = theta_of(*words, seeds=(3, 4)), theta_of(*words, seeds=(4,))
+    torch.testing.assert_close(both[1:], second, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(both[0], both[1])

@@ -1,0 +1,413 @@
+"""DPPG on texts: a user's row by hand, users and replicas apart, learning, files, refused settings."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
+
+from privrl_bench.algorithms.language.dppg_text import DppgText
+from privrl_bench.algorithms.language.local_fine_tuning import Lessons, LocalOptimizerConfig
+from privrl_bench.audit.canary import attack
+from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.shrink import shrink
+from privrl_bench.config.compose import compose, text_versions
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.run_dir import read_lines
+from privrl_bench.experiment.runner import run
+from privrl_bench.experiment.trainer import one_replica
+from privrl_bench.models.language.prompt_order import reviews_of
+
+BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_clip=0.2")
+LORA = ("algo.lora_trains=both", "algo.targets=linear", "algo.rank=2")
+
+
+def one_user(model, adapter, vector, lesson, descent):
+    """Displacement of one user, by a plain module, autograd and torch's optimisers."""
+    fixed = adapter.size - adapter.trained
+    start = vector[fixed:]
+    moved = torch.zeros_like(start)
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[descent.optimizer]
+    steps = lesson.old.shape[-1]
+    row = lesson.tokens[lesson.seen]  # without padding
+    answer = int(lesson.seen[-steps:].sum())
+    point = torch.nn.Parameter(start.clone())
+    more = {"eps": 1e-5} if descent.optimizer == "adam" else {}
+    optimizer = kind([point], lr=descent.lr, **more)
+    for _ in range(descent.epochs):
+        weights = adapter.weights(torch.cat([vector[:fixed], point]))
+        logits = torch.func.functional_call(model, weights, (row[None],)).logits[0]
+        said = torch.log_softmax(logits, -1)[:-1].gather(-1, row[1:, None])[-answer:, 0]
+        ratio = (said - lesson.old[:answer]).exp()
+        gain = ratio * lesson.advantages[:answer]
+        if descent.ratio_clip is not None:
+            low, high = 1 - descent.ratio_clip, 1 + descent.ratio_clip
+            gain = torch.minimum(gain, ratio.clamp(low, high) * lesson.advantages[:answer])
+        optimizer.zero_grad()
+        (-gain.mean()).backward()
+        optimizer.step()
+        with torch.no_grad():
+            moved = point - start
+            norm = float(moved.norm())
+            point.copy_(start + moved * min(1.0, descent.radius / norm))
+    return (point - start).detach()
+
+
+@pytest.mark.parametrize("words", [(), BOTH, LORA], ids=["shipped", "all weights", "linear"])
+def test_all_users_at_once_are_each_user_alone(texts, words):
+    """The issue's bound is 1e-5; a quarter of the users is clipped and one has a short answer."""
+    parts = parts_of(texts, "dppg", *words)
+    algo, task = parts.algo, parts.task
+    users = session(texts, "dppg", *words).collect(algo.init(parts.streams).tensors["actor"], 0)
+    g = torch.Generator().manual_seed(1)
+    vector = algo.init(parts.streams).tensors["actor"][0]
+    vector = vector + 0.1 * torch.rand(vector.shape, generator=g)
+    seen = users.seen[0].clone()
+    seen[1, -3:] = False
+    old = algo.trainer.logprobs(vector, users.tokens[0], seen, NEW)
+    lessons = Lessons(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
+    config = parts.config.algo
+    descent = LocalOptimizerConfig(3, config.lr, 0.3, config.optimizer, config.ratio_clip)
+    rows = algo.trainer(vector, lessons, descent)
+    assert rows.shape == (5, algo.adapter.trained)
+    assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
+    there = [u for u in range(5) if u != ABSENT]
+    assert rows[there].norm(dim=-1).min() > 1e-3
+    assert not rows[ABSENT].any()
+    for u in there:
+        alone = one_user(
+            task.model, algo.adapter, vector, Lessons(*(x[u] for x in lessons)), descent
+        )
+        torch.testing.assert_close(rows[u], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_few_users_at_once_are_many_at_once(texts, monkeypatch):
+    """Copies of weights are limited; where they are cut into pieces makes no difference."""
+    parts = parts_of(texts, "dppg")
+    users = session(texts, "dppg").collect(parts.algo.init(parts.streams).tensors["actor"], 0)
+    state = parts.algo.init(parts.streams)
+    whole = parts.algo.local(state, users, parts.streams).take()[0]["actor"]
+    monkeypatch.setattr(
+        "privrl_bench.algorithms.language.local_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
+    )
+    pieces = parts.algo.local(state, users, parts.streams).take()[0]["actor"]
+    torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-5)
+
+
+def test_an_advantage_is_what_follows_less_the_baseline(texts):
+    one = session(texts, "dppg", "algo.kl_coef=0.3")
+    algo, state = one.parts.algo, one.state
+    state.tensors["actor"] += 0.2
+    users = one.collect(state.tensors["actor"], 0)
+    lessons, ratios = algo.lessons(state.tensors["actor"][0], users, 0)
+    for u in range(5):
+        for t in range(int(users.mask[0, u].sum())):
+            expected = users.scores[0, u] - 0.3 * ratios[u, t:].sum()
+            torch.testing.assert_close(lessons.advantages[u, t], expected, atol=1e-5, rtol=1e-5)
+    assert ratios.abs().max() > 1e-3
+    start = algo.init(one.parts.streams)
+    _, nothing = algo.lessons(start.tensors["actor"][0], users, 0)
+    assert nothing.abs().max() < 1e-5  # the policy is the start: no penalty
+
+
+def test_adam_at_the_server_sees_releases_only(texts, monkeypatch):
+    words = ("algo.server=adam", "algo.server_lr=0.02", "algo.anneal_server=false")
+    one = session(texts, "dppg", *words)
+    algo = one.parts.algo
+    released, real = [], algo.server
+    monkeypatch.setattr(algo, "server", lambda state, r: (released.append(r), real(state, r))[1])
+    point = torch.nn.Parameter(one.state.tensors["actor"][:, -algo.adapter.trained :].clone())
+    known = torch.optim.Adam([point], lr=0.02, eps=1e-8)
+    for _ in range(3):
+        one.step()
+        point.grad = -released[-1].values["actor"]
+        known.step()
+    moved = one.state.tensors["actor"][:, -algo.adapter.trained :]
+    torch.testing.assert_close(moved, point.detach(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("words", [(), LORA, BOTH], ids=["shipped", "linear", "all weights"])
+def test_a_release_moves_the_trained_parameters_and_nothing_else(texts, words, monkeypatch):
+    """No value head: all that is trained is one clipped block of adapter parameters of the model."""
+    one = session(texts, "dppg", "algo.anneal_server=false", *words)
+    algo, model = one.parts.algo, one.parts.task.model
+    (block,) = algo.blocks()
+    assert block.size == algo.adapter.trained
+    assert set(one.state.tensors) == {"actor", "baseline"}
+    assert set(algo.adapter.names) <= {name for name, _ in model.named_parameters()}
+    before, frozen = one.state.tensors["actor"], [p.clone() for p in model.parameters()]
+    released, real = [], algo.server
+    monkeypatch.setattr(algo, "server", lambda state, r: (released.append(r), real(state, r))[1])
+    one.step()
+    moved = one.state.tensors["actor"] - before
+    fixed = moved.shape[1] - block.size
+    assert not moved[:, :fixed].any()
+    torch.testing.assert_close(moved[:, fixed:], released[0].values["actor"], atol=1e-6, rtol=1e-5)
+    assert moved[:, fixed:].any()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), frozen, strict=True))
+
+
+def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
+    words = ("algo.baseline_prompts=7", "algo.kl_coef=0.0")
+    one = session(texts, "dppg", *words)
+    one.step()
+    answers = one.parts.algo._ask(one.state.tensors["actor"], 1)
+    assert answers.scores.shape == (1, 7)
+    torch.testing.assert_close(one.state.tensors["baseline"][0, 0], answers.scores.mean())
+    fixed = session(texts, "dppg", "algo.baseline=constant", "algo.baseline_value=0.7")
+    assert fixed.state.tensors["baseline"].tolist() == [[pytest.approx(0.7)]]
+
+
+@pytest.mark.parametrize("algo", ["dppg", "ppo"])
+def test_replicas_and_resumed_runs_are_the_same_bit_for_bit(texts, algo):
+    """Alone, beside others, and restored in the middle."""
+    together = session(texts, algo, rounds=3, seeds=(4, 5))
+    while not together.over:
+        together.step()
+    alone = session(texts, algo, rounds=3, seeds=(5,))
+    alone.step()
+    saved = one_replica(alone.snapshot(), 0)
+    resumed = session(texts, algo, rounds=3, seeds=(5,))
+    assert resumed.restore([saved])
+    while not resumed.over:
+        alone.step()
+        resumed.step()
+    for name, x in alone.state.tensors.items():
+        assert torch.equal(resumed.state.tensors[name], x), name
+        assert torch.equal(together.state.tensors[name][1], x[0]), name
+    assert not torch.equal(*together.state.tensors["actor"])
+    (batch,), (again,) = alone.evaluate(), resumed.evaluate()
+    assert batch.returns.tolist() == again.returns.tolist()
+    assert batch.more == again.more
+
+
+def test_it_learns_what_is_scored(texts):
+    words = ("algo.adapter=all", "privacy.z=0.01", "privacy.clip=2", "algo.lr=3")
+    scores = learned(texts, "dppg", *words)
+    assert scores[-1] > scores[0] + 1.0, scores
+
+
+def test_everybody_is_asked_once(texts):
+    one = session(texts, "dppg", rounds=12)
+    actor, prompts = one.state.tensors["actor"], one.parts.task.prompts_train
+    asked = []
+    for index in range(12):
+        users = one.rollout.collect(actor, index, [5])
+        for row, seen in zip(users.tokens[0], users.seen[0], strict=True):
+            asked.append(row[:-NEW][seen[:-NEW]].tolist())
+    assert asked == prompts[:60]
+    assert [k for k, prompt in enumerate(asked) if not prompt][:3] == [2, 7, 14]
+    nobody = one.rollout.collect(actor, 0, [0])
+    assert not nobody.valid.any()
+    assert not nobody.tokens.any()
+
+
+@pytest.mark.parametrize("algo", ["dppg", "ppo"])
+def test_a_short_review_is_an_absent_user_and_moves_nobody(texts, algo, tmp_path):
+    """Zero-out: the others' answers, scores and rows are the same to the last bit."""
+    (given,) = (word for word in texts if "prompts=" in word)
+    lines = Path(given.partition("=")[2]).read_text().splitlines()
+    place = next(iter(reviews_of(config_of(texts, algo).env.text))).place
+    lines[place] = ""
+    (tmp_path / "short.txt").write_text("\n".join(lines) + "\n")
+    other = tuple(word for word in texts if word != given)
+    other = (*other, f"env.text.prompts={tmp_path / 'short.txt'}")
+    found = []
+    for words in (texts, other):
+        one = session(words, algo)
+        users = one.collect(one.state.tensors["actor"], 0)
+        assert users.stats[0]["train/invalid_users"] == 0.0
+        rows = one.parts.algo.local(one.state, users, one.parts.streams).take()[0]["actor"]
+        found.append((users, rows))
+        one.step()
+        assert torch.isfinite(one.state.tensors["actor"]).all()
+    (before, rows), (after, rows_after) = found
+    there = [u for u in range(5) if u not in (0, ABSENT)]
+    assert before.valid[0].tolist() == [True, True, False, True, True]
+    assert after.valid[0].tolist() == [False, True, False, True, True]
+    for name in ("tokens", "seen", "mask", "scores"):
+        x, y = getattr(before, name)[0], getattr(after, name)[0]
+        assert torch.equal(x[there], y[there]), name
+        assert not y[[0, ABSENT]].any(), name
+    if algo == "dppg":
+        assert torch.equal(rows[0, there], rows_after[0, there])
+        assert not rows_after[0, [0, ABSENT]].any()
+    else:
+        assert rows_after.abs().max() > 0
+
+
+def test_the_guarantee_says_what_it_covers(texts):
+    plan = parts_of(texts, "dppg").plan
+    said = plan.guarantee(0)
+    assert said.status == "formal"
+    assert said.unit == "one private review (its prompt, answer and score), used once"
+    assert said.notes["reviews"].startswith("200 places, in a public order, are taken as public")
+    assert "start model and classifier" in said.notes
+    assert said.epsilon < 10.0  # z = 0.5, as shipped
+    papers = parts_of(texts, "dppg", "privacy.z=0.01").plan
+    assert papers.guarantee(0).epsilon == pytest.approx(5426, abs=1)
+
+
+def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, capsys):
+    config = config_of(texts, "dppg", "algo.targets=linear", rounds=2)
+    (result,) = run([config], [tmp_path / "run"], [[]])
+    assert result.status == "done"
+    said = capsys.readouterr().out
+    assert "before" in said
+    assert "after" in said
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert rows[0]["eval/kl"] == pytest.approx(0.0, abs=1e-5)
+    assert all(row["eval/perplexity"] > 1 for row in (rows[0], rows[-1]))
+    samples = read_lines(tmp_path / "run" / "samples.jsonl")
+    assert {s["round"] for s in samples} == {0, 2}
+    assert len(samples) == 8
+
+    from peft import PeftModel
+
+    folder = tmp_path / "run" / "adapter"
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    parts = build([config], [None])
+    saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
+    assert set(saved) == {"actor", "algo", "env", "guarantee"}
+    tokens = torch.tensor([[1, 2, 3, 4, 5]])
+    weights = parts.algo.adapter.weights(saved["actor"])
+    ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
+    loaded = PeftModel.from_pretrained(copy.deepcopy(parts.task.model), str(folder)).eval()
+    torch.testing.assert_close(loaded(tokens).logits, ours, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(ours, parts.task.model(tokens).logits, atol=1e-4)
+    assert json.loads((folder / "adapter_config.json").read_text())["r"] == config.algo.rank
+
+
+def test_all_weights_leave_a_whole_model(texts, tmp_path):
+    config = config_of(texts, "dppg", *BOTH, rounds=1)
+    run([config], [tmp_path / "run"], [[]])
+    from transformers import AutoModelForCausalLM
+
+    parts = build([config], [None])
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model").eval()
+    tokens = torch.tensor([[1, 2, 3]])
+    saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
+    weights = parts.algo.adapter.weights(saved["actor"])
+    ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
+    torch.testing.assert_close(loaded(tokens).logits, ours, atol=1e-6, rtol=1e-5)
+
+
+REFUSED = {
+    ("algo", "server", "sgd"): "algo.server: must be one of average, adam, got 'sgd'",
+    ("algo", "server_lr", 0.0): "algo.server_lr: must be > 0, got 0",
+    (
+        "",
+        "total_steps",
+        100_000,
+    ): "total_steps: 3333 rounds of 5 users need 16665 reviews, and each is used once",
+    ("", "rounds", 41): "rounds: 41 rounds of 5 users need 205 reviews",
+    ("eval", "episodes", 500): f"eval.episodes: must be at most the {PUBLIC} prompts",
+    ("eval", "policy", "greedy"): "eval.policy: must be one of stochastic",
+    (
+        "algo",
+        "baseline_prompts",
+        PUBLIC + 1,
+    ): f"algo.baseline_prompts: must be at most the {PUBLIC}",
+    ("algo", "gamma", 0.9): "algo.gamma: must be 1",
+    ("env", "obs_scaling", "public"): "env.obs_scaling",
+    ("env", "reward_scale", 2.0): "env.reward_scale: must be left out",
+    ("hardware", "env_workers", 2): "hardware.env_workers: must be 0",
+    ("hardware", "eval_process", True): "hardware.eval_process: must be null or false",
+}
+
+
+def changed(config, section, key, value):
+    """The configuration with one other value."""
+    if section:
+        key, value = section, replace(getattr(config, section), **{key: value})
+    return replace(config, **{key: value})
+
+
+@pytest.mark.parametrize("given", REFUSED, ids=str)
+def test_what_means_nothing_is_refused_by_name(texts, given):
+    section, key, value = given
+    config = config_of(texts, "dppg")
+    with pytest.raises(ConfigError) as caught:
+        build([changed(config, section, key, value)], [None])
+    assert str(caught.value).startswith(REFUSED[given])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("privacy=poisson privacy.population=500", "privacy.sampling: every prompt is used once"),
+        ("privacy=local", "privacy: local noises numbers, and a text has none"),
+        ("algo.critic=none", "algo.critic: no such key"),
+        (
+            "algo=reinforce",
+            "env: sentiment_small is prompts and answers, from which algo=reinforce does",
+        ),
+        (
+            "algo=dppg_text env=cartpole",
+            "env: cartpole has no prompts, which algo=dppg_text answers",
+        ),
+    ],
+)
+def test_other_choices_are_refused_by_name(words, complaint):
+    with pytest.raises(ConfigError) as caught:
+        compose(words.split() if "env=" in words else ["env=sentiment_small", *words.split()])
+    assert str(caught.value).startswith(complaint)
+
+
+def test_the_version_for_texts_is_chosen_by_the_environment():
+    assert text_versions(["env=sentiment_small"]) == ["env=sentiment_small", "algo=dppg_text"]
+    assert text_versions(["-m", "algo=dppg,ppo", "env=sentiment_small"]) == [
+        *("-m", "algo=dppg_text,ppo_text", "env=sentiment_small"),
+    ]
+    with pytest.raises(ConfigError, match=r"^env: sweep texts \(sentiment_small\) apart"):
+        text_versions(["env=cartpole,sentiment_small"])
+
+
+def test_no_path_around_the_gate(texts):
+    report = find_leaks(shrink(config_of(texts, "dppg", *BOTH))[0], late=False)
+    assert report.verdict() == "formal: no path around the gate", report.lines()
+    assert report.compared > 100
+
+
+class Whitening(DppgText):
+    """Wrong, as TRL does it: advantages are normalised over the batch."""
+
+    def lessons(self, vector, users, r):
+        """With the mean over everybody taken away."""
+        lessons, ratios = super().lessons(vector, users, r)
+        advantages = lessons.advantages - lessons.advantages.mean()
+        return lessons._replace(advantages=advantages), ratios
+
+
+class Adaptive(DppgText):
+    """Wrong, as TRL does it: the penalty follows the users' divergence."""
+
+    def local(self, state, users, streams):
+        """And leaves a coefficient for the next round."""
+        self.config = replace(self.config, kl_coef=0.1 * float(users.scores.abs().mean()))
+        return super().local(state, users, streams)
+
+
+@pytest.mark.parametrize("wrong", [Whitening, Adaptive])
+def test_what_trl_does_is_found(texts, wrong, monkeypatch):
+    monkeypatch.setattr("privrl_bench.algorithms.language.dppg_text.ALGORITHM", wrong)
+    report = find_leaks(shrink(config_of(texts, "dppg"))[0], later=1, late=False)
+    assert not report.ok
+    assert report.undeclared
+
+
+def test_canaries_measure_the_claim(texts):
+    config = config_of(texts, "dppg", "privacy.users_per_round=4", "algo.baseline=constant")
+    found = attack(config, 60, 4, True, 0.95, print)
+    assert not found.exceeded()
+    assert not found.problems
+    inside, outside = found.inside.mean(), found.outside.mean()
+    assert inside - outside == pytest.approx(2.0, abs=1.0)  # 1 / z

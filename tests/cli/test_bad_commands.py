@@ -1,0 +1,392 @@
+"""Bad command lines: each ends with exit code 2 and one line on stderr that names the key; no folder is made.
+
+They run in this process; a few real processes are in test_cli.py and at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privrl_bench.cli import audit, collect, report
+from privrl_bench.cli import train as cli
+from privrl_bench.config.compose import compose
+from privrl_bench.envs import construction as making
+from privrl_bench.models.language import small_models as make
+
+COMMANDS: dict[str, Callable[[list[str]], object]] = {
+    "privrl-bench": cli.main,
+    "privrl-audit": audit.main,
+    "privrl-report": report.main,
+    "privrl-collect": collect.main,
+    "privrl-text": make.main,
+}
+GYM = "env=gym env.id="
+EVALUATE = "algo=gpope env=chain data.policy=uniform"
+OFFLINE = "algo=primorl env=pendulum data.id=pendulum/ddpg-v0"
+
+# command line -> how the line after `error: ` begins. Words are separated by spaces.
+BAD = {
+    # a word, a flag
+    "privacy.=1": "cannot read 'privacy.=1'",
+    "privacy..z=1": "cannot read 'privacy..z=1'",
+    "env.id=Wälder-v0": "env.id: cannot read the value 'Wälder-v0'; quote it for Hydra and for the shell: 'env",
+    "env@foo=hopper": "env: ",
+    "--package=x": "--package: goes with --cfg",
+    "--config-dir=/nonexistent": "--config-dir: no such folder",
+    "--config-name=foo": "--config-name: is not supported",
+    "--cfg=bogus": "argument --cfg/-c: invalid choice",
+    "hydra.mode=MULTIRUNN": "hydra.mode: must be null or one of RUN, MULTIRUN",
+    "hydra/sweeper=nosuch": "hydra/sweeper: no such choice",
+    "hydra.run.dir=/dev/null/x": "hydra.run.dir: cannot make the folder /dev/null/x: Not a directory",
+    "hydra.run.dir=/proc/nope": "hydra.run.dir: cannot make the folder /proc/nope",
+    "-m hydra.sweep.dir=/proc/nope seed=1,2": "hydra.sweep.dir: cannot make the folder /proc/nope",
+    "-m --cfg job": "--cfg: shows one run, and -m is a sweep",
+    "-m env=glob(h*)": "env: glob is not supported; write the names, env=a,b",
+    "-m seed=range(0)": "seed: range(0) is empty",
+    # what only files set
+    "env.name=hopper": "env.name: set by the env group; choose it with env=<name>",
+    "algo.name=ppo": "algo.name: set by the algo group; choose it with algo=<name>",
+    "hyperparameter_source=mine": "hyperparameter_source: set by the file that holds the values",
+    "-m env.name=hopper,cartpole": "env.name: set by the env group",
+    "privrl-audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
+    "privrl-collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
+    "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, "
+    "total_steps, rounds, seed, plan_only, resume, tuned, paper\n",
+    # twice, or removed
+    "algo=dppg algo=ppo": "algo: given twice, as algo=dppg and algo=ppo",
+    "env=cartpole env=hopper": "env: given twice",
+    "privacy.z=1 ++privacy.z=2": "privacy.z: given twice",
+    "-m seed=range(3) seed=4": "seed: given twice",
+    "+paper=dppg paper=dqn": "paper: given twice",
+    "~privacy": "privacy: takes one choice",
+    "~privacy.z": "privacy.z: a key cannot be removed",
+    "~nosuch": "nosuch: no such key",
+    # choices of groups
+    "algo=dppg.yaml": "algo: no such choice 'dppg.yaml'",
+    "algo=../algo/dppg": "algo: no such choice '../algo/dppg'",
+    "algo=null": "algo: no such choice 'None'",
+    "env=[hopper]": "env: takes one choice",
+    "log=": "log: no such choice ''",
+    "hardware=tpu": "hardware: no such choice 'tpu' (did you mean gpu?)",
+    "tuned=dppg_mujocoo": "tuned: no such choice 'dppg_mujocoo' (did you mean dppg_mujoco?)",
+    "-m tuned=dppg_mujoco,dppg_mujocoo": "tuned: no such choice 'dppg_mujocoo' (did you mean dppg_mujoco?)",
+    "algo=ppo tuned=dppg_mujoco env=hopper": "tuned: dppg_mujoco is for algo=dppg, got algo=ppo",
+    "paper=dpppg": "paper: no such choice 'dpppg' (did you mean dppg?)",
+    "paper/column=dppg_nosuch": "paper/column: no such choice",
+    "+paper=reinforce": "paper: its values do not fit this algorithm",
+    # types and sizes
+    "++seed=a": "seed: must be a whole number, got 'a'",
+    "seed=true": "seed: must be a whole number, got True",
+    "seed=99999999999999": "seed: must be ",
+    "privacy.z=0x10": "privacy.z: must be a number",
+    "privacy.z=[1,2]": "privacy.z: must be a number",
+    "privacy.z=nan": "privacy.z: must be finite",
+    "privacy.z=1e9": "privacy.z: must be 0 or in",
+    "privacy.clip=1e300": "privacy.clip: must be in [1e-9, 1e9]",
+    "privacy.delta=1e-320": "privacy.delta: must be >= 1e-100",
+    "privacy.epsilon=1e-300": "privacy.epsilon: must be >= 1e-4",
+    "privacy.epsilon=-1": "privacy.epsilon: must be null or a finite number > 0",
+    "privacy.users_per_round=1000000000000": "privacy.users_per_round: must be at most 10_000_000",
+    "privacy=poisson privacy.population=99999999999999": "privacy.population: must be at most",
+    "privacy=poisson privacy.population=null": "privacy.population: Poisson sampling needs the number of "
+    "people, at least privacy.users_per_round=64, got null",
+    "rounds=1000000000000000": "rounds: must be at most 1_000_000_000",
+    "rounds=-5": "rounds: must be null or a whole number >= 1",
+    "total_steps=1": "total_steps: one round takes 64 users x 64 steps = 4096, got 1",
+    "eval.episodes=1000000000": "eval.episodes: must be at most 100_000",
+    "eval.window=-1": "eval.window: must be a whole number >= 1",
+    "eval.solved=inf": "eval.solved: must be finite",
+    "hardware.threads=100000": "hardware.threads: must be at most",
+    "hardware.env_workers=1000000": "hardware.env_workers: must be at most",
+    "-m seed=1,2 hardware.processes=5000": "hardware.processes: must be at most",
+    "log.lines=-1": "log.lines: must be a whole number >= 1",
+    "log.project=": "log.project: must be 1 to 128 characters",
+    "log.project=a/b": "log.project: must be 1 to 128 characters",
+    "log.tags=['']": "log.tags: must be a list of texts of 1 to 64 characters",
+    "algo.lr=inf": "algo.lr: must be finite",
+    "algo.hidden=64": "algo.hidden: must be a list of whole numbers",
+    "algo.hidden=[99999999]": "algo.hidden: must be at most 100_000",
+    "env.reward_scale=inf": "env.reward_scale: must be finite",
+    "env.max_episode_steps=0": "env.max_episode_steps: must be a whole number >= 1",
+    # settings without effect, and contradictions
+    "algo=dppg rounds=5 total_steps=60000": "total_steps: contradicts rounds: 5 rounds of 4096 steps are 20480",
+    "algo=dqn rounds=5 total_steps=60000": "total_steps: and rounds=5 both say how long the run is",
+    "env.user=episode env.user_steps=9": "env.user_steps: has no effect with env.user=episode",
+    "env.domain=walker": "env.domain: is for dm_control",
+    "env=dmc env.domain=walker env.task=walk env.id=X-v0": "env.id: is a Gymnasium id",
+    "env.text.size=smoke": "env.text.size: is for texts",
+    "data.users=5": "data.users: splits a dataset",
+    "env.obs_scaling=none env.obs_mean=[0,0,0,0]": "env.obs_mean: has no effect with env.obs_scaling=none",
+    # environments
+    GYM
+    + "CarRacing-v3": "env.id: CarRacing-v3 needs a package that is not installed; pip install ",
+    GYM + "Walker-v5": "env.id: Gymnasium cannot make 'Walker-v5' (did you mean Walker2d-v5?)",
+    GYM
+    + "'Wälder-v0'": "env.id: Gymnasium cannot make 'Wälder-v0': Environment `Wälder` doesn't exist",
+    GYM + "MiniGrid-Empty-5x5-v0": "env.id: Gymnasium cannot make 'MiniGrid-Empty-5x5-v0': Env",
+    GYM + "ALE/Pong-v5": "env.id: no environment 'ALE/Pong-v5' is registered; name the package",
+    GYM + "Hopper-v3": "env.id: making Hopper-v3 raised ImportError",
+    GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': there is no such package",
+    GYM + "FrozenLake-v1 +env.kwargs.map_name=9x9": "env.id: making FrozenLake-v1 with env.kwargs=",
+    GYM
+    + "FrozenLake-v1 env.kwargs={nosuch:9}": "env.kwargs: FrozenLake-v1 cannot be made with {'nosuch'",
+    GYM + "CartPole-v1 env.kwargs=5": "env.kwargs: must be a mapping {name: value}, got 5",
+    GYM + "CartPole-v1 env.kwargs={foo:1} privacy.z=a": "privacy.z: must be a number",
+    GYM + "FrozenLake-v1 +env.kwargs.nosuch=9": "env.kwargs: FrozenLake-v1 cannot be made with",
+    "-m env=gym,dmc env.id=NoSuch-v0 env.domain=walker env.task=walk": "env.domain: is for dm_control",
+    "env=dmc env.domain=walker env.task=wlk": "env.task: walker has no 'wlk' (did you mean walk?)",
+    # algorithms and what they go with
+    "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs a choice of actions",
+    "algo=sac env=riverswim": "env: algo=sac needs actions in a bounded box",
+    "algo=dqn privacy=fixed": "privacy.sampling: algo=dqn draws who joins a round",
+    "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: nothing is bounded",
+    EVALUATE: "privacy.population: say how many people play",
+    f"{EVALUATE} privacy.population=-3": "privacy.population: must be",
+    "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",
+    OFFLINE: "data.id: no dataset 'pendulum/ddpg-v0' here; this makes it: privrl-collect +collect=primorl",
+    "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must look like name-v0",
+    "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
+    "env=sentiment_small hardware.env_workers=2": "hardware.env_workers: must be 0 for texts",
+    "-m env=sentiment_small,cartpole": "env: sweep texts (sentiment_small) apart",
+    # the other commands
+    "privrl-audit leaks privacy.z=1 privacy.z=2": "privacy.z: given twice",
+    "privrl-audit leaks tuned=nope": "tuned: no such choice 'nope'",
+    "privrl-audit leaks --round=x": "argument --round: invalid int value",
+    "privrl-audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
+    "privrl-audit leaks --json=/nope/x.json": "--json: cannot write /nope/x.json: No such file or directory",
+    "privrl-audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
+    "privrl-audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
+    "privrl-audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
+    "privrl-report .": "DIR: no finished run below .",
+    "privrl-report . --out=/dev/null": "--out: cannot write /dev/null: Not a directory",
+    "privrl-audit epsilon hardware.threads=100000": "hardware.threads: must be at most",
+    "privrl-audit epsilon algo=dppg rounds=5 total_steps=60000": "total_steps: contradicts rounds",
+    "privrl-report /nonexistent": "DIR: /nonexistent does not exist",
+    "privrl-report /dev/null": "DIR: /dev/null is a file",
+    "privrl-report --bogus": "the following arguments are required: DIR",
+    "privrl-collect env=pendulum runs=2 runs=3": "runs: given twice",
+    "privrl-collect env=pendulum total_steps=5": "total_steps: is set by privrl-collect",
+    "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
+    "privrl-collect env=chain policy=uniform together=nan": "together: must be a whole number",
+    "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
+    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must look like name-v0 or group/name-v0, of "
+    "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
+    "privrl-text size=smoke size=small": "size: given twice",
+    "privrl-text seed=1.5": "seed: must be a whole number",
+    "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
+}
+
+
+def code_of(line: str) -> int:
+    """Exit code of a command line, run in this process."""
+    words = line.split()
+    name = words.pop(0) if words[0] in COMMANDS else "privrl-bench"
+    try:
+        code = COMMANDS[name](words)
+    except SystemExit as leave:
+        code = leave.code
+    assert isinstance(code, int)
+    return code
+
+
+def check(code: int, stderr: str, start: str) -> None:
+    """Exit code 2, and one line that begins so."""
+    assert code == 2, stderr
+    assert stderr.startswith(f"error: {start}")
+    assert stderr.count("\n") == 1
+
+
+def test_there_are_a_hundred() -> None:
+    assert len(BAD) >= 100
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_bad_command_line_is_one_line(
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))  # no datasets
+    code = code_of(line)
+    check(code, capsys.readouterr().err, BAD[line])
+    assert not list(tmp_path.iterdir())
+
+
+# --- a user's own package, in the folder of the command
+
+PACKAGE = """
+import gymnasium as gym
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
+
+
+class Own(gym.Env):
+    observation_space, action_space = Box(0.0, 1.0, (2,)), Discrete(2)
+
+    def __init__(self, broken=""):
+        if broken == "make":
+            raise RuntimeError("no licence\\nfound")
+        spaces = {
+            "mission": ("observation_space", Dict({"image": Box(0.0, 1.0, (2,)), "mission": Text(9)})),
+            "text": ("observation_space", Text(5)),
+            "multi": ("action_space", MultiDiscrete([2, 3])),
+            "tuple": ("action_space", Tuple([Discrete(2), Discrete(2)])),
+            "unbounded": ("action_space", Box(-float("inf"), float("inf"), (1,))),
+        }
+        if broken in spaces:
+            setattr(self, *spaces[broken])
+        self.broken = broken
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self.broken == "reset":
+            raise ZeroDivisionError("no data")
+        shape = 3 if self.broken == "shape" else 2
+        return [0.5] * shape, {}
+
+    def step(self, action):
+        return [0.5] * 2, 0.0, False, False, {}
+
+
+class Clinic(Own):
+    metadata = {"users": 12}
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+gym.register("Own-v0", entry_point=Own, max_episode_steps=4)
+gym.register("Endless-v0", entry_point=Own)
+gym.register("Ward-v0", entry_point=Clinic, max_episode_steps=4)
+"""
+
+OWN = {
+    "mission": "env.id: observations of own_pkg:Own-v0 have no fixed size: Dict ('mission' is Text)",
+    "text": "env.id: observations of own_pkg:Own-v0 have no fixed size: Text; use a wrapper",
+    "multi": "env.id: actions must be Discrete or Box, own_pkg:Own-v0 has MultiDiscrete; use gymnasium.wrap",
+    "tuple": "env.id: actions must be Discrete or Box, own_pkg:Own-v0 has Tuple",
+    "unbounded": "env.action: stretch needs bounded actions",
+    "make": "env.id: making own_pkg:Own-v0 with env.kwargs={'broken': 'make'} raised RuntimeError: no licen",
+    "reset": "env.id: the first reset of own_pkg:Own-v0 raised ZeroDivisionError: no data",
+    "shape": "env.id: the first reset of own_pkg:Own-v0 gave an observation of shape (3,)",
+}
+
+
+@pytest.fixture
+def own_pkg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is in the folder of the command."""
+    (tmp_path / "own_pkg.py").write_text(PACKAGE)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_pkg", raising=False)
+
+
+@pytest.mark.parametrize("broken", OWN)
+@pytest.mark.usefixtures("own_pkg")
+def test_an_environment_that_cannot_be_used(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = code_of(f"{GYM}own_pkg:Own-v0 +env.kwargs.broken={broken}")
+    check(code, capsys.readouterr().err, OWN[broken])
+    assert [path.name for path in tmp_path.iterdir()] == ["own_pkg.py"]
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_no_time_limit_names_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"{GYM}own_pkg:Endless-v0")
+    check(
+        code, capsys.readouterr().err, "env.max_episode_steps: own_pkg:Endless-v0 has no time limit"
+    )
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Ward-v0")
+    check(code, capsys.readouterr().err, "env: own_pkg:Ward-v0 declares 12 users, whom an attack")
+
+
+@pytest.mark.usefixtures("own_pkg")
+def test_a_warning_of_making_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "_SHOWN", set())
+    spec = compose(["env=gym", "env.id=own_pkg:Ward-v0"]).env
+    with warnings.catch_warnings(record=True) as batch:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            making.make_env(spec).close()
+    assert len([one for one in batch if "render" in str(one.message)]) == 1
+
+
+def test_a_tiny_epsilon_warns_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # an error would be exit code 1
+        assert code_of("privacy.epsilon=0.0001 plan_only=true log=none") == 2
+
+
+def test_an_interrupted_audit_does_not_promise_to_resume(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privrl_bench.audit.leaks.main", stop)
+    assert code_of("privrl-audit leaks") == 130
+    assert (
+        capsys.readouterr().err == "interrupted; nothing was kept; the same command starts anew\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def f(:\n", "importing 'bad_pkg' raised SyntaxError: invalid syntax"),
+        (
+            "import not_installed_at_all\n",
+            "cannot import 'bad_pkg': it needs 'not_installed_at_all'",
+        ),
+        ("raise SystemExit('bye')\n", "importing 'bad_pkg' raised SystemExit: bye"),
+    ],
+)
+def test_a_package_that_fails_on_import(
+    text: str,
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "bad_pkg.py").write_text(text)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    code = code_of(f"{GYM}bad_pkg:Env-v0")
+    check(code, capsys.readouterr().err, f"env.id: {problem}")
+    assert not (tmp_path / "outputs").exists()
+
+
+# --- as a program
+
+
+def test_outputs_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "outputs").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "privrl_bench.cli.train", "env=cartpole", "log=none"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    check(
+        done.returncode, done.stderr, "hydra.run.dir: cannot make the folder outputs/dppg/cartpole"
+    )
+    assert (tmp_path / "outputs").read_text() == "mine"

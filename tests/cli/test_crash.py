@@ -1,0 +1,153 @@
+"""What nobody expected ends with one line, a file and exit code 1; and a run folder has one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privrl_bench.cli import audit, collect, report
+from privrl_bench.cli import train as cli
+from privrl_bench.config import compose as config
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment import crash
+from privrl_bench.experiment import experiment as training
+from privrl_bench.experiment.run_dir import LOCKS, RunDir
+from privrl_bench.models.language import small_models as make
+
+
+def broken(*_: object, **__: object) -> None:
+    raise IndexError("list index\nout of range")
+
+
+def file_of(stderr: str) -> str:
+    """The file that the one line on stderr names."""
+    assert stderr.startswith("error: IndexError: list index out of range; traceback in ")
+    assert stderr.count("\n") == 1
+    text = Path(stderr.rpartition("traceback in ")[2].strip()).read_text()
+    assert "def broken" not in text
+    assert 'raise IndexError("list index\\nout of range")' in text
+    assert "\ncommand   " in text
+    assert "\nversion   privrl_bench " in text
+    return text
+
+
+@pytest.mark.parametrize("name", ["bench", "audit", "report", "collect", "text"])
+def test_a_defect_is_one_line_and_a_file(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(config, "settle", broken)
+    monkeypatch.setattr(cli, "settle", broken)
+    monkeypatch.setattr(report, "load_runs", broken)
+    monkeypatch.setattr(collect, "build", broken)
+    monkeypatch.setattr(make, "made", broken)
+    commands = {
+        "bench": (cli.main, []),
+        "audit": (audit.main, ["leaks"]),
+        "report": (report.main, ["."]),
+        "collect": (collect.main, ["env=pendulum"]),
+        "text": (make.main, []),
+    }
+    main, words = commands[name]
+    try:
+        code = main(words)  # type: ignore[operator]
+    except SystemExit as leave:
+        code = leave.code
+    assert code == 1
+    file_of(capsys.readouterr().err)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_defect_in_training_leaves_its_traceback_in_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["log=none", "log.progress=false", "total_steps=4096", "eval.episodes=1"]
+    monkeypatch.setattr(training.Trainer, "step", broken)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(words)
+    assert leave.value.code == 1
+    (folder,) = (tmp_path / "outputs" / "dppg" / "cartpole").glob("eval*")
+    stderr = capsys.readouterr().err
+    assert stderr.count("\n") == 1
+    assert stderr.startswith("failed  IndexError: list index out of range; kept in ")
+    assert stderr.endswith(f"traceback in {folder / 'error.txt'}\n")
+    assert "in broken" in (folder / "error.txt").read_text()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(words)
+    assert leave.value.code == 0
+    assert not (folder / "error.txt").exists()
+
+
+def test_a_defect_while_building_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from privrl_bench.experiment import runner as run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "build", broken)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["log=none"])
+    assert leave.value.code == 1
+    file_of(capsys.readouterr().err)
+
+
+ROOT = Path(__file__).parents[2]
+
+# --- the lock of a run folder
+
+HOLD = """
+import sys
+from pathlib import Path
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.run_dir import RunDir
+try:
+    with RunDir(Path(sys.argv[1])).lock():
+        print("in", flush=True)
+        sys.stdin.readline()
+except ConfigError as error:
+    print(error, flush=True)
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_run_folder_has_one_process(tmp_path: Path) -> None:
+    """Also after one of them left: the file stays, so that all lock the same one."""
+    folder = tmp_path / "outputs" / "run"
+    first = start(folder)
+    assert said(first) == "in"
+    file = next((folder.parent / LOCKS).iterdir())
+    inode = file.stat().st_ino
+    assert not folder.exists()
+    with pytest.raises(ConfigError, match="is in use by another process"), RunDir(folder).lock():
+        raise AssertionError
+    first.kill()  # and leaves its file
+    first.wait()
+    with RunDir(folder).lock():
+        assert file.stat().st_ino == inode
+    assert file.stat().st_ino == inode
+    with RunDir(folder).lock(), RunDir(folder.with_name("other")).lock():
+        pass

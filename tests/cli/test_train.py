@@ -1,0 +1,245 @@
+"""The command: exit codes, one error line, folders, the table of a sweep. `run` is a stub here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privrl_bench.cli import train as cli
+from privrl_bench.config import compose as config
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.kernels import machine
+
+
+@dataclass
+class Result:
+    status: str
+    reason: str
+    folder: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+
+
+class Runs:
+    """Stands for `privrl_bench.experiment.runner.run_each`: remembers what it got, does what the seed says."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[RunConfig, str, list[str]]] = []
+
+    def __call__(
+        self, configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+    ) -> list[Result | ConfigError]:
+        if len(configs) > 1 and any(run.seed == 1 for run in configs):
+            raise RuntimeError("one of the group broke")
+        return [self.one(*given) for given in zip(configs, folders, overrides, strict=True)]
+
+    def one(self, run: RunConfig, folder: Path, words: list[str]) -> Result | ConfigError:
+        self.seen.append((run, str(folder.relative_to(Path.cwd())), words))
+        if run.seed == 1:
+            raise RuntimeError("the simulator\nbroke")
+        if run.seed == 2:
+            return ConfigError("env.id", "unknown")
+        if run.seed == 3:
+            return Result("failed", "diverged", folder, exit_code=1)
+        if run.seed == 4:
+            return Result("interrupted", "SIGTERM", folder, exit_code=143)
+        return Result("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})
+
+    @property
+    def folders(self) -> list[str]:
+        return [folder for _, folder, _ in self.seen]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    stub = Runs()
+    module = types.ModuleType("privrl_bench.experiment.runner")
+    module.run_each = stub  # type: ignore[attr-defined]
+    module.supports_replicas = lambda _config: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "privrl_bench.experiment.runner", module)
+    monkeypatch.chdir(tmp_path)
+    return stub
+
+
+def code_of(*words: str) -> int:
+    with pytest.raises(SystemExit) as leave:
+        cli.main(words)
+    assert isinstance(leave.value.code, int)
+    return leave.value.code
+
+
+def test_a_lone_run_gets_its_config_folder_and_words(runs: Runs) -> None:
+    assert code_of("env=hopper", "privacy.z=0.5", "log=none", "seed=9") == 0
+    ((run, folder, words),) = runs.seen
+    assert (run.env.name, run.privacy.z, run.privacy.clip) == ("hopper", 0.5, 1.8)
+    assert folder == "outputs/dppg/hopper/privacy.z=0.5,seed=9"
+    assert words == ["env=hopper", "privacy.z=0.5", "log=none", "seed=9"]
+    assert not list(Path.cwd().rglob("*.log"))
+    assert not list(Path.cwd().rglob(".hydra"))
+
+
+def test_a_job_of_a_sweep_has_the_folder_of_the_lone_run(runs: Runs) -> None:
+    assert code_of("seed=7", "-m", "algo=dppg,ppo", "algo.lr=1e-3", "env=pendulum") == 0
+    in_sweep = list(runs.folders)
+    runs.seen.clear()
+    for algo in ("dppg", "ppo"):
+        assert code_of(f"algo={algo}", "algo.lr=1e-3", "env=pendulum", "seed=7") == 0
+    assert runs.folders == in_sweep
+    assert in_sweep[1] == "outputs/ppo/pendulum/algo.lr=0.001,seed=7"
+
+
+def test_a_run_folder_of_ones_own(runs: Runs) -> None:
+    assert code_of("hydra.run.dir=here") == 0
+    assert runs.folders == ["here"]
+
+
+@pytest.mark.parametrize(("seed", "code"), [(0, 0), (1, 1), (2, 2), (3, 1), (4, 143)])
+def test_exit_codes_of_a_lone_run(
+    runs: Runs, capsys: pytest.CaptureFixture[str], seed: int, code: int
+) -> None:
+    assert code_of(f"seed={seed}") == code
+    assert (capsys.readouterr().err == "error: env.id: unknown\n") == (code == 2)
+    assert Path("outputs").exists() == (code != 2)
+
+
+@pytest.mark.parametrize("launcher", ["basic", "replicas"])
+def test_a_failing_job_stops_no_other_and_is_in_the_table(
+    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
+) -> None:
+    assert code_of("-m", "seed=0,1,2,3,5", f"hydra/launcher={launcher}") == 1
+    assert len(runs.seen) == 5
+    table = capsys.readouterr().out.splitlines()
+    rows = [line.split(maxsplit=4) for line in table if line.startswith("outputs/")]
+    leaf = "outputs/dppg/cartpole/seed="
+    assert rows == [
+        [leaf + "0", "done", "12.35", "4.378"],
+        [leaf + "1", "failed", "-", "-", "RuntimeError: the simulator broke"],
+        [leaf + "2", "failed", "-", "-", "env.id: unknown"],
+        [leaf + "3", "failed", "-", "-", "diverged"],
+        [leaf + "5", "done", "12.35", "4.378"],
+    ]
+    assert table[-1] == "5 jobs, 3 failed"
+
+
+@pytest.mark.parametrize("launcher", ["hydra/launcher=basic", "hardware.max_replicas=1"])
+def test_an_interrupted_sweep_starts_no_further_job(
+    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
+) -> None:
+    assert code_of("-m", "seed=0,4,5", launcher) == 143
+    assert [run.seed for run, _, _ in runs.seen] == [0, 4]
+    assert "interrupted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["seed=0,1", "privacy.z=1,-1"],
+            "privacy.z: must be >= 0 (noise std / clip), got -1.0",
+        ),
+        (
+            ["seed=range(50)", "env=hopper,hoper"],
+            "env: no such choice 'hoper' (did you mean hop",
+        ),
+        (["algo=dppg,ppo", "algo.critic=none"], "algo.critic: no such key"),
+        (["seed=1,x"], "seed: must be a whole number, got 'x'"),
+        (["hydra/launcher=none", "seed=1,2"], "hydra/launcher: no such choice 'none'"),
+    ],
+)
+def test_a_wrong_value_stops_a_sweep_before_its_first_job(
+    runs: Runs, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    assert code_of("-m", *words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"error: {error}")
+    assert not runs.seen
+    assert not Path("outputs").exists()
+
+
+def test_a_combination_without_meaning_fails_alone(runs: Runs) -> None:
+    assert code_of("-m", "privacy=none,fixed", "algo=dppg,ppo") == 1
+    assert len(runs.seen) == 2  # dppg with fixed, ppo with none
+
+
+def test_a_gpu_that_is_not_there_is_bad_input(
+    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_cuda_works", lambda: False)
+    assert code_of("hardware=gpu") == 2
+    assert "use hardware=cpu" in capsys.readouterr().err
+    assert not runs.seen
+
+
+# --- as a program
+
+
+def program(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "privrl_bench.cli.train", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("words", [["algo=dpgp"], ["-m", "privacy.zz=1,2"], ["--bogus"]])
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str]) -> None:
+    done = program(tmp_path, *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_groups_keys_and_examples_without_heavy_imports(
+    tmp_path: Path,
+) -> None:
+    done = program(tmp_path, "--help")
+    assert done.returncode == 0
+    assert done.stdout.count("  privrl-bench ") == 5
+    for word in (
+        "mountain_car",
+        "poisson",
+        "privacy.users_per_round",
+    ):
+        assert word in done.stdout
+    assert ", ".join(config.choices("algo")) in " ".join(done.stdout.split())  # over two lines
+    for word in ("schema", "tuned/", "Powered by Hydra"):
+        assert word not in done.stdout
+    check = (
+        "import sys; from privrl_bench.cli import train; from privrl_bench.config import compose as config; config.compose(['env=hopper']);"
+        "print(sorted({'torch', 'wandb', 'gymnasium', 'mujoco', 'numpy'} & set(sys.modules)))"
+    )
+    light = subprocess.run(
+        [sys.executable, "-c", check],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=cli_root(),
+    )
+    assert light.stdout.strip() == "[]"
+
+
+def test_cfg_job_prints_the_composed_config(tmp_path: Path) -> None:
+    done = program(tmp_path, "--cfg", "job", "env=hopper", "privacy.z=0.5")
+    assert done.returncode == 0
+    assert "clip: 1.8" in done.stdout
+    assert "z: 0.5" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def cli_root() -> Path:
+    return Path(cli.__file__).parents[2]

@@ -1,0 +1,97 @@
+"""People who keep what they did: everybody her own, in any order of joining; nobody before she comes."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import own, rollout_of, shipped, tensors
+
+from privrl_bench.collectors.returning_users import ReturningUsers
+from privrl_bench.envs.registry import env_spec
+
+STEPS = 30
+
+
+def arrivals(index, new=2, every=2):
+    turn, rest = divmod(index, every)
+    return range(0) if rest else range(turn * new, (turn + 1) * new)
+
+
+def made(config=None, seeds=(0, 1), people=6, room=4):
+    config = config or shipped("cartpole").__class__(
+        **{**vars(shipped("cartpole")), "user": "episode", "max_episode_steps": STEPS}
+    )
+    rollout, actor = rollout_of(config, list(seeds), 2, STEPS)
+    return ReturningUsers(rollout, env_spec(config), people, room, arrivals), actor
+
+
+def who(*numbers):
+    return [np.array(n, dtype=np.int64) for n in numbers]
+
+
+def test_everybody_has_her_own_episode_in_any_order():
+    people, actor = made()
+    alone, _ = made()
+    met = {}
+    for index in range(6):
+        coming = arrivals(index)
+        if coming:
+            users = alone.rollout.collect(actor, index, [2, 2])
+            for p, slot in zip(coming, range(2), strict=True):
+                met[p] = {k: x[:, slot].clone() for k, x in tensors(users).items()}
+        g = np.random.default_rng(index)
+        members = [g.permutation(6)[:4] for _ in range(2)]
+        users = people.collect(actor, index, members)
+        found = tensors(users)
+        for r in range(2):
+            for slot, p in enumerate(members[r]):
+                assert bool(users.valid[r, slot]) == (p in met)
+                for name, x in found.items():
+                    if p in met:
+                        assert torch.equal(x[r, slot], met[p][name][r]), (name, p)
+                    else:
+                        assert not x[r, slot].any(), (name, p)
+    assert len(met) == 6
+    lengths = {p: int(x["mask"][0].sum()) for p, x in met.items()}
+    assert len(set(lengths.values())) > 2  # they do differ
+
+
+def test_slots_without_a_member_are_empty():
+    people, actor = made()
+    users = people.collect(actor, 0, who([1], []))
+    assert users.valid.tolist() == [[True, False, False, False], [False] * 4]
+    assert not users.mask[1].any()
+    assert [s["train/episodes"] for s in users.stats] == [2.0, 2.0]
+
+
+def test_rounds_in_which_nobody_comes_play_nothing():
+    people, actor = made()
+    first = people.collect(actor, 0, who([0, 1], [1, 0]))
+    later = people.collect(2 * actor, 1, who([0, 1], [1, 0]))
+    for name, x in tensors(first).items():
+        assert torch.equal(x, tensors(later)[name]), name
+    assert [s["train/episodes"] for s in later.stats] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("spoiled", ["obs", "rewards"])
+def test_people_with_broken_data_keep_nothing(spoiled):
+    config = own("Clock", user="episode", kwargs={"spoiled": spoiled}, max_episode_steps=STEPS)
+    people, actor = made(config)
+    users = people.collect(actor, 0, who([0, 1], [1, 0]))
+    broken = sum(s["train/invalid_users"] for s in users.stats)
+    assert broken == int((~users.valid[:, :2]).sum())
+    for x in tensors(users).values():
+        assert torch.isfinite(x.double()).all()
+        assert not x[~users.valid].any()
+
+
+def test_a_state_brings_them_back():
+    people, actor = made()
+    for index in range(4):
+        before = people.collect(actor, index, who([0, 1, 2, 3], [3, 2, 5, 1]))
+    saved = {name: x.clone() for name, x in people.get_state().items()}
+    other, _ = made(seeds=(5, 6))
+    other.collect(3 * actor, 0, who([0], [0]))
+    assert other.set_state(saved)
+    after = other.collect(actor, 5, who([0, 1, 2, 3], [3, 2, 5, 1]))
+    for name, x in tensors(before).items():
+        assert torch.equal(x, tensors(after)[name]), name

@@ -1,0 +1,425 @@
+"""Groups, tuned values, error lines and folder names. Nothing here trains."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl_bench.config import compose as config
+from privrl_bench.config import diagnostics as mistakes
+from privrl_bench.config.schema import DppgConfig
+from privrl_bench.errors import ConfigError
+
+NEEDED = {  # what a user has to say besides the choice itself
+    "gym": ["env.id=my_pkg:MyEnv-v0"],
+    "dmc": ["env.domain=walker", "env.task=walk"],
+    "poisson": ["privacy.population=1000"],
+}
+
+
+def pairs(every: bool) -> list[tuple[str, str]]:
+    """(algorithm, environment): all that fit, or a few for each algorithm, with every environment once."""
+    found = []
+    algos = [a for a in config.choices("algo") if not config.algo_schema(a).evaluates]
+    for at, algo in enumerate(algos):
+        schema = config.algo_schema(algo)
+        envs = sorted(e for e in config.choices("env") if config.has_texts(e) == schema.texts)
+        if schema.offline or algo in ("sac", "ddpg"):  # values for any
+            envs = ["gym", "hopper", "pendulum"]
+        elif not every:
+            envs = sorted({"gym", *(envs[(3 * at + k) % len(envs)] for k in range(3))} & set(envs))
+        found += [(algo, env) for env in envs]
+    return found
+
+
+def test_algorithms_compose_with_environments() -> None:
+    """Every algorithm, and every environment with some of them."""
+    few = pairs(every=False)
+    assert {env for _, env in few} == set(config.choices("env"))
+    for algo, env in few:
+        check_pair(algo, env)
+
+
+@pytest.mark.slow
+def test_every_algorithm_composes_with_every_environment() -> None:
+    for algo, env in pairs(every=True):
+        check_pair(algo, env)
+
+
+def check_pair(algo: str, env: str) -> None:
+    """What is composed of the two, and that a run is of a sensible size."""
+    offline = config.algo_schema(algo).offline
+    data = ["data.id=own/some-v0"] if offline else []
+    words = [f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])]
+    run = config.compose(words)
+    assert (run.algo.name, run.env.name) == (algo, env)
+    assert type(run.algo) is config.algo_schema(algo)
+    assert run.privacy.mechanism == run.algo.mechanisms[0]
+    if run.algo.whole_episodes:
+        assert run.env.user == "episode"
+        return
+    if offline or algo in ("dqn", "dqn_replay"):
+        assert run.rounds
+        return
+    if algo in ("sac", "ddpg"):  # whole episodes
+        assert (run.env.user, run.privacy.users_per_round) == ("fresh", 1)
+        return
+    assert run.env.user_steps
+    steps_in_round = run.env.user_steps * run.privacy.users_per_round
+    assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
+
+
+@pytest.mark.parametrize("algo", ["gpope", "dp_lsw", "dp_lsl", "lstd", "wis_lstd"])
+@pytest.mark.parametrize("env", ["chain", "riverswim", "mountain_car"])
+def test_every_evaluation_composes(algo: str, env: str) -> None:
+    words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
+    run = config.compose([*words, "env.obs_scaling=none"])
+    assert run.algo.evaluates
+    assert run.env.user == "episode"
+    assert run.privacy.sampling == ("uniform_single_user" if algo == "gpope" else "full_batch")
+    assert run.privacy.mechanism == run.algo.mechanisms[0]
+    assert run.rounds == (3000 if algo == "gpope" else 1)
+
+
+EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.population=50")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data.policy=null",), "data.policy: algo=gpope evaluates from what a known policy did"),
+        (("privacy.population=null",), "privacy.population: say how many people play"),
+        (("env=mountain_car",), "env.obs_scaling: algo=gpope makes features of observations"),
+        (("env.user=fresh",), "env.user: algo=gpope needs whole episodes"),
+        (("privacy=poisson",), "privacy.sampling: algo=gpope takes uniform_single_user"),
+        (
+            ("privacy.adjacency=zero_out",),
+            "privacy.adjacency: uniform_single_user sampling knows how many",
+        ),
+        (
+            ("privacy.users_per_round=2",),
+            "privacy.users_per_round: uniform_single_user sampling has none",
+        ),
+        (("privacy.accountant=gaussian",), "privacy.accountant: gaussian is for fixed cohorts"),
+        (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
+        (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
+        (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),
+        (("algo=dp_lsw", "rounds=3"), "rounds: algo=dp_lsw has one release, got 3"),
+        (("algo=dp_lsw", "algo.return_low=1"), "algo.return_low: must be <= 0 <= algo.return_high"),
+        (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
+        (
+            ("algo=lstd", "privacy=uniform_single_user"),
+            "privacy.mechanism: full_batch sampling is analysed",
+        ),
+        (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
+        (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
+    ],
+    ids=str,
+)
+def test_what_evaluation_refuses(words: tuple[str, ...], message: str) -> None:
+    given = [w for w in EVALUATION if w.split("=")[0] not in {x.split("=")[0] for x in words}]
+    with pytest.raises(ConfigError, match=message):
+        config.compose([*given, *words])
+
+
+@pytest.mark.parametrize("group", ["privacy", "hardware", "log"])
+def test_every_file_of_the_other_groups_composes(group: str) -> None:
+    for choice in config.choices(group):
+        special = (
+            {"none": "ppo", "tree": "ucbvi", "fresh_noise_per_round": "ucbvi"}
+            if group == "privacy"
+            else {}
+        )
+        special |= (
+            {"uniform_single_user": "gpope", "smooth": "dp_lsw"} if group == "privacy" else {}
+        )
+        algo = special.get(choice, "dppg")
+        more = EVALUATION[1:] if config.algo_schema(algo).evaluates else ()
+        config.compose([f"algo={algo}", f"{group}={choice}", *more, *NEEDED.get(choice, [])])
+
+
+def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
+    pairs = {f"{a}_{e}" for a in config.choices("algo") for e in config.choices("env")}
+    texts = "".join(path.read_text() for path in (config.conf_dir() / "tuned").glob("*.yaml"))
+    for name in config.choices("tuned"):
+        assert name in pairs or f"  - {name}\n" in texts
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "expected"),
+    [
+        # lr, epochs, minibatches, entropy, lambda, user steps, users, clip, z, steps, eval every
+        (
+            "dppg",
+            "cartpole",
+            (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, 50_000),
+        ),
+        ("dppg", "gym", (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, 50_000)),
+        (
+            "dppg",
+            "pendulum",
+            (2e-3, 10, 8, 0.0, 0.95, 1000, 16, 0.5, 1.0, 1_000_000, 50_000),
+        ),
+        (
+            "dppg",
+            "hopper",
+            (8e-4, 8, 16, 0.02, 0.91, 512, 32, 1.8, 0.1, 1_000_000, 100_000),
+        ),
+        (
+            "ppo",
+            "acrobot",
+            (2.5e-4, 4, 4, 0.01, 0.95, 128, 4, 1.0, 0.0, 500_000, 50_000),
+        ),
+        (
+            "ppo",
+            "halfcheetah",
+            (3e-4, 10, 32, 0.0, 0.95, 2048, 1, 1.0, 0.0, 1_000_000, 100_000),
+        ),
+        (
+            "a2c",
+            "cartpole",
+            (7e-4, None, None, 0.01, 1.0, 5, 8, 1.0, 0.0, 500_000, 50_000),
+        ),
+        (
+            "a2c",
+            "hopper",
+            (7e-4, None, None, 0.0, 1.0, 8, 8, 1.0, 0.0, 1_000_000, 100_000),
+        ),
+    ],
+)
+def test_tuned_values(algo: str, env: str, expected: tuple[float | None, ...]) -> None:
+    run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
+    found = (
+        run.algo.lr,
+        getattr(run.algo, "epochs", None),
+        getattr(run.algo, "minibatches", None),
+        run.algo.entropy_coef,
+        run.algo.gae_lambda,
+        run.env.user_steps,
+        run.privacy.users_per_round,
+        run.privacy.clip,
+        run.privacy.z,
+        run.total_steps,
+        run.eval.every,
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        # lr, minibatches, entropy, lambda, user steps, users, clip, z, steps
+        ("cartpole", (7.26e-4, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("gym", (7.26e-4, 2, 0.36, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("acrobot", (7.26e-4, 2, 0.036, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("pendulum", (7.26e-4, 2, 0.01, 0.85, 64, 8, 0.05, 1.0, 600_000)),
+        ("hopper", (2.04e-4, 64, 0.02, 0.91, 2048, 8, 1.8, 0.1, 1_000_000)),
+        ("halfcheetah", (2.04e-4, 64, 0.002, 0.91, 2048, 8, 1.8, 0.1, 1_000_000)),
+    ],
+)
+def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
+    run = config.compose(["algo=dppg", f"env={env}", "+paper=dppg", *NEEDED.get(env, [])])
+    assert isinstance(run.algo, DppgConfig)
+    assert expected == (
+        run.algo.lr,
+        run.algo.minibatches,
+        run.algo.entropy_coef,
+        run.algo.gae_lambda,
+        run.env.user_steps,
+        run.privacy.users_per_round,
+        run.privacy.clip,
+        run.privacy.z,
+        run.total_steps,
+    )
+    assert (run.algo.critic, run.env.user, run.algo.critic_clip) == ("shared", "segment", 0.5)
+    assert run.algo.anneal_lr
+    assert not run.algo.anneal_server
+    assert run.env.obs_clip == 10.0
+    leaner = config.compose(["+paper=dppg", "algo.critic=none"])
+    assert isinstance(leaner.algo, DppgConfig)
+    assert leaner.algo.critic == "none"
+
+
+def test_a_papers_setting_with_another_algorithm_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="paper: its values do not fit this algorithm"):
+        config.compose(["algo=ppo", "+paper=dppg"])
+
+
+def test_the_command_line_beats_tuned_values() -> None:
+    words = [
+        "env=hopper",
+        "privacy.z=3",
+        "algo.lr=0.5",
+        "total_steps=7",
+        "env.user_steps=9",
+    ]
+    run = config.compose(words)
+    assert (run.privacy.z, run.algo.lr, run.total_steps, run.env.user_steps) == (
+        3.0,
+        0.5,
+        7,
+        9,
+    )
+    assert run.privacy.clip == 1.8
+
+
+def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine.yaml").write_text("name: mine\nid: Mine-v0\nuser_steps: 10\n")
+    run = config.compose(["env=mine"], config_dir=str(tmp_path))
+    assert (run.env.id, run.env.user_steps) == ("Mine-v0", 10)
+    with pytest.raises(ConfigError, match="did you mean mine"):
+        config.compose(["env=mien"], config_dir=str(tmp_path))
+
+
+ERRORS = [
+    (
+        "algo=dpgp",
+        "algo: no such choice 'dpgp' (did you mean dppg?); allowed: "
+        + ", ".join(config.choices("algo")),
+    ),
+    (
+        "hydra/launcher=bsic",
+        "hydra/launcher: no such choice 'bsic' (did you mean basic?); allow",
+    ),
+    (
+        "privacy=1",
+        "privacy: no such choice '1'; allowed: fixed, fresh_noise_per_round, local, none, poisson, "
+        "smooth, trajectory, tree",
+    ),
+    (
+        "algoo=dppg",
+        "algoo: no such key (did you mean algo?); allowed: algo, env, privacy, ",
+    ),
+    (
+        "privacy.zz=1",
+        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
+    ),
+    (
+        "+privacy.zz=1",
+        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
+    ),
+    ("z=1", "z: no such key (did you mean privacy.z?); allowed: algo, "),
+    ("env.kwargs.a=1", "env.kwargs.a: no such key; add it with +env.kwargs.a=<value>"),
+    ("total_steps=abc", "total_steps: must be a whole number, got 'abc'"),
+    (
+        "total_steps=1e6",
+        "total_steps: must be a whole number, got 1000000.0; write 1000000",
+    ),
+    ("privacy.z=null", "privacy.z: must be a number, got null"),
+    (
+        "env.obs_mean=[1,a]",
+        "env.obs_mean: must be null or a list of numbers, got [1, 'a']",
+    ),
+    ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
+    ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
+    ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
+    ("privacy.z=-1", "privacy.z: must be >= 0 (noise std / clip), got -1.0"),
+    (
+        "env.user=fersh",
+        "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
+    ),
+    ("privacy=none", "privacy: algo=dppg is private by construction; "),
+    ("~seed", "seed: a key cannot be removed"),
+    ("hopper", "cannot read 'hopper'; write key=value"),
+    ("seed=(1", "seed: cannot read the value '(1'; quote it"),
+]
+
+
+@pytest.mark.parametrize(("word", "expected"), ERRORS)
+def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.compose([word])
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_private_baseline_is_refused() -> None:
+    with pytest.raises(ConfigError, match="algo=ppo trains on everybody's pooled data"):
+        config.compose(["algo=ppo", "privacy=fixed"])
+
+
+# --- folder names
+
+
+def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
+    words = [
+        "algo=ppo",
+        "env=hopper",
+        "log=none",
+        "log.lines=9",
+        "hardware=gpu",
+        "resume=restart",
+    ]
+    words += ["hardware.device=cpu", "plan_only=true", "hydra.run.dir=x", "seed=7"]
+    assert config.leaf(words, 7) == "seed=7"
+    assert config.leaf(["privacy=none", "algo.lr=1e-1"], 0) == "algo.lr=0.1,privacy=none,seed=0"
+    assert config.leaf(["++algo.lr=0.1"], 0) == config.leaf(["algo.lr=1", "algo.lr=0.1"], 0)
+
+
+KEYS = [
+    "privacy.z",
+    "algo.hidden",
+    "env.id",
+    "+env.kwargs.path",
+    "tuned",
+    "eval.policy",
+]
+VALUES = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.lists(st.integers(0, 9), min_size=1).map(lambda x: str(x).replace(" ", "")),
+    st.text(max_size=200).map(lambda x: "'" + x.replace("\\", "/").replace("'", "\\'") + "'"),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.randoms(), st.data())
+def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type: ignore[no-untyped-def]
+    words = [f"{key}={value}" for key, value in values.items()]
+    name = config.leaf(words, 5)
+    assert re.fullmatch(r"[A-Za-z0-9_.+=,-]+", name)
+    assert len(name) <= config.LEAF_LENGTH
+    assert name.endswith("seed=5")
+    random.shuffle(words)
+    assert config.leaf(words, 5) == name
+    assert config.leaf(words, 6) != name
+    if words:
+        changed = dict(values)
+        key = data.draw(st.sampled_from(sorted(values)))
+        changed[key] = data.draw(VALUES)
+        same = mistakes.parse([f"{key}={changed[key]}"])[0].value() == (
+            mistakes.parse([f"{key}={values[key]}"])[0].value()
+        )
+        assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+        del changed[key]
+        assert config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+
+
+def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
+    with pytest.raises(ConfigError, match=r"privacy\.z: privacy=none adds no noise"):
+        config.compose(["algo=ppo", "privacy.z=1"])
+
+
+def test_an_algorithms_settings_may_be_in_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is wrong with that module is told in one line, to who asked for it only."""
+    import sys
+    import types
+
+    monkeypatch.setattr(config, "choices", lambda group: ["dppg", "mine"])
+    with pytest.raises(ConfigError, match=r"algorithms/mine.py gives no CONFIG: No module named"):
+        config.register_algo(["env=hopper", "algo=dppg,mine"])
+    module = types.ModuleType("privrl_bench.algorithms.mine")
+    monkeypatch.setitem(sys.modules, "privrl_bench.algorithms.mine", module)
+    with pytest.raises(ConfigError, match="has no attribute 'CONFIG'"):
+        config.algo_schema("mine")
+    module.CONFIG = DppgConfig  # type: ignore[attr-defined]
+    assert config.algo_schema("mine") is DppgConfig
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+def test_a_mapping_of_kwargs_is_taken_as_one_word(plus):
+    run = config.compose(["env=gym", "env.id=FrozenLake-v1", f"{plus}env.kwargs={{map_name: 8x8}}"])
+    assert run.env.kwargs == {"map_name": "8x8"}

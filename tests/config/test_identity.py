@@ -1,0 +1,167 @@
+"""What makes a run the one it is, and that seeded noise follows it."""
+
+import copy
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+
+import pytest
+
+from privrl_bench.config import identity as module
+from privrl_bench.config.compose import compose
+from privrl_bench.config.identity import canonical, digest, group_key, identity, noise_key
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.run_dir import RunDir
+
+RUNS = {
+    "dppg": ["algo=dppg", "env=cartpole"],
+    "local": ["algo=ppo", "env=cartpole", "privacy=local"],
+    "text": ["algo=dppg", "env=sentiment_small"],
+    "offline": ["algo=primorl", "env=pendulum", "data.id=pendulum/ddpg-v0"],
+    "gpope": ["algo=gpope", "env=chain", "privacy.population=50", "data.policy=uniform"],
+}
+
+
+def leaves(value, prefix=""):
+    """(owner, field name, dotted key) of every leaf of nested dataclasses."""
+    for one in fields(value):
+        inner = getattr(value, one.name)
+        if is_dataclass(inner):
+            yield from leaves(inner, f"{prefix}{one.name}.")
+        else:
+            yield value, one.name, prefix + one.name
+
+
+def another(value):
+    """A value that differs from `value`."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return [*value, 1]
+    if isinstance(value, dict):
+        return {**value, "another": 1}
+    return "another" if value is None else value + "x"
+
+
+def changed(config, key):
+    """A copy of `config` with another value of one key, unchecked."""
+    copied = copy.deepcopy(config)
+    ((owner, name),) = ((o, n) for o, n, k in leaves(copied) if k == key)
+    setattr(owner, name, another(getattr(owner, name)))
+    return copied
+
+
+@pytest.mark.parametrize("words", RUNS.values(), ids=RUNS)
+def test_every_key_but_the_ignored_ones_changes_the_noise(words):
+    config = compose(words)
+    keys = [key for _, _, key in leaves(config)]
+    same = {key for key in keys if noise_key(changed(config, key)) == noise_key(config)}
+    assert same == {
+        *(key for key in keys if key.startswith(("log.", "eval."))),
+        *("plan_only", "resume", "hyperparameter_source", "env.text.cache"),
+        *(f"hardware.{k}" for k in ("env_workers", "eval_process", "max_replicas", "processes")),
+    }
+    unchanged = {key for key in keys if identity(changed(config, key)) == identity(config)}
+    assert unchanged == {key for key in same if not key.startswith("eval.")}
+
+
+@pytest.mark.parametrize("key", ["rounds", "hardware.device", "data.public", "total_steps", "seed"])
+def test_the_gate_draws_by_the_identity(key):
+    """Found by an audit: `rounds=4` and `rounds=400` had the same noise."""
+    config = compose(["algo=dppg", "env=cartpole", "rounds=4", "log=none"])
+    other = replace(config, rounds=400) if key == "rounds" else changed(config, key)
+    draws = []
+    for one in (config, other):
+        if one.hardware.device == "cpu":  # a plan needs no device, an algorithm does
+            noise = build([one], [None]).plan._noises[0]
+        else:
+            noise = type(noise)(one.seed, noise_key(one))
+        draws.append(noise.normal([8], 2, 0)[0].tolist())
+    assert not set(draws[0]) & set(draws[1])
+
+
+def test_golden_digests():
+    """A change here gives every seeded run other noise: increase `identity.VERSION`, and say so."""
+    assert module.VERSION == 1
+    assert {name: digest(compose(words))[:16] for name, words in RUNS.items()} == {
+        "dppg": "1ea57d003006fab4",
+        "local": "33bd203948ab2504",
+        "text": "24c54933ba6525ed",
+        "offline": "14b15d285c05c800",
+        "gpope": "218fd242e8c36928",
+    }
+
+
+def test_threads_change_the_noise_but_not_the_run(tmp_path):
+    """Rows differ in their last bits, and a network trained on them in more: found by an audit."""
+    one = compose(["algo=dppg", "env=cartpole", "hardware.threads=1"])
+    two = compose(["algo=dppg", "env=cartpole", "hardware.threads=2"])
+    assert noise_key(one) != noise_key(two)
+    RunDir(tmp_path).begin(one, [])
+    RunDir(tmp_path).check_same(two)
+
+
+def test_names_of_classes_and_the_order_of_fields_mean_nothing():
+    config = compose(RUNS["dppg"])
+    turned = make_dataclass(
+        "Other",
+        [
+            (f.name, type(config.privacy).__annotations__[f.name], field(default=None))
+            for f in reversed(fields(config.privacy))
+        ],
+        namespace={"__module__": "privrl_bench.config.schema"},
+    )
+    values = {f.name: getattr(config.privacy, f.name) for f in fields(config.privacy)}
+    other = copy.deepcopy(config)
+    other.privacy = turned(**values)
+    assert canonical(other) == canonical(config)
+
+
+def test_integers_and_floats_of_one_value_are_one_value():
+    config = compose(["algo=dppg", "env=cartpole", "privacy.z=1"])
+    whole = replace(config, privacy=replace(config.privacy, z=1, clip=1))
+    real = replace(config, privacy=replace(config.privacy, z=1.0, clip=1.0))
+    assert canonical(whole) == canonical(real)
+    negative = replace(config, env=replace(config.env, obs_low=[-0.0], obs_high=None))
+    whole = replace(config, env=replace(config.env, obs_low=[0], obs_high=None))
+    assert canonical(negative) == canonical(whole)
+
+
+def test_a_key_that_was_added_later_changes_nothing_at_its_first_value(monkeypatch):
+    config = compose(["algo=dppg", "env=cartpole", "rounds=4"])
+    monkeypatch.setattr(module, "ADDED", {"privacy.rewards": "public", "rounds": 4})
+    assert not {"privacy.rewards", "rounds"} & set(identity(config))
+    assert identity(replace(config, rounds=5))["rounds"] == 5
+    assert noise_key(replace(config, rounds=5)) != noise_key(config)
+
+
+def test_a_value_without_a_json_form_is_refused():
+    config = compose(["algo=dppg", "env=cartpole"])
+    config.env.kwargs = {"model": object()}
+    with pytest.raises(ConfigError, match=r"env\.kwargs"):
+        canonical(config)
+    config.env.kwargs = {1: 2}  # JSON would write 1 and "1" alike
+    with pytest.raises(ConfigError, match="names must be text"):
+        canonical(config)
+
+
+def test_values_of_a_free_mapping_stay_as_they_are():
+    config = compose(["algo=dppg", "env=cartpole"])
+    keys = set()
+    for value in (0, 0.0, -0.0, "0", False, None):
+        config.env.kwargs = {"x": value}
+        keys.add(noise_key(config))
+    assert len(keys) == 6
+
+
+def test_runs_are_trained_together_when_they_differ_in_seed_and_noise_alone():
+    one = compose(["algo=dppg", "env=cartpole"])
+    assert group_key(replace(one, seed=3)) == group_key(one)
+    noisier = replace(one, privacy=replace(one.privacy, z=3.0))
+    assert group_key(noisier) == group_key(one)
+    assert group_key(replace(one, log=replace(one.log, lines=3))) != group_key(one)
+    limited = replace(one, privacy=replace(one.privacy, epsilon=2.0))
+    assert group_key(replace(noisier, privacy=replace(limited.privacy, z=3.0))) != group_key(
+        limited
+    )

@@ -1,0 +1,129 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import episode, some
+
+from privrl_bench.datasets.split import moments, split_users
+from privrl_bench.datasets.trajectories import Trajectories, load_flat, save_flat
+from privrl_bench.errors import ConfigError
+
+
+def owned_by(users, seed=0):
+    """Episodes of 1 to 3 steps; `users` [K], renumbered without gaps."""
+    users = np.unique(users, return_inverse=True)[1].astype(np.int64)
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 4, len(users)))])
+    steps = int(starts[-1])
+    return Trajectories(
+        observations=rng.random((steps + len(users), 2)),
+        actions=rng.random((steps, 1)),
+        rewards=rng.random(steps),
+        terminated=np.zeros(steps, bool),
+        starts=starts,
+        users=users,
+    )
+
+
+def private_users(data, split):
+    """User numbers in the split's order; each of her episodes is hers."""
+    found = []
+    for u in range(split.users):
+        a, b = split.private_starts[u : u + 2]
+        (user,) = set(data.users[split.private_episodes[a:b]])
+        found.append(int(user))
+    return found
+
+
+OWNERS = st.lists(st.integers(0, 30), min_size=1, max_size=80)
+SHARE = st.decimals("0.01", "0.9", places=2).map(float)
+
+
+@given(OWNERS, SHARE, st.integers(0, 9))
+def test_users_are_whole_and_on_one_side(owners, share, seed):
+    data = owned_by(owners, seed)
+    count = data.user_count
+    public = math.ceil(Fraction(str(share)) * count)
+    if public == count:
+        with pytest.raises(ConfigError, match=r"^data.public: .* leaves no private user"):
+            split_users(data, share)
+        return
+    split = split_users(data, share)
+    assert split.public_users == public
+    assert split.users == count - public
+    everything = np.concatenate([split.public, split.private_episodes])
+    np.testing.assert_array_equal(np.sort(everything), np.arange(data.episodes))
+    assert (np.diff(split.public) > 0).all()
+    private = private_users(data, split)
+    assert len(set(private)) == split.users
+    assert set(private).isdisjoint(data.users[split.public])
+    # Other numbers, as many users: the same users are private.
+    again = split_users(owned_by(owners[::-1], seed + 1), share)
+    assert private_users(owned_by(owners[::-1], seed + 1), again) == private
+
+
+def test_a_limit_takes_users_from_the_front_of_the_same_order():
+    data = owned_by(np.arange(50))
+    order = [*split_users(data, 0.02).public, *split_users(data, 0.02).private_episodes]
+    some_of_them = split_users(data, 0.2, limit=10)
+    assert set(some_of_them.public) == set(order[:2])
+    assert list(some_of_them.private_episodes) == order[2:10]
+
+
+def test_the_order_never_changes():
+    split = split_users(owned_by(np.arange(10)), 0.1)
+    order = [int(split.public[0]), *map(int, split.private_episodes)]
+    assert order == [5, 0, 7, 1, 8, 2, 9, 6, 4, 3]
+
+
+def test_the_share_is_a_decimal_number():
+    assert 0.07 * 100 > 7
+    assert split_users(owned_by(np.arange(100)), 0.07).public_users == 7
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
+def test_shares_outside(share):
+    with pytest.raises(ConfigError, match=r"^data.public: must be between 0 and 1"):
+        split_users(owned_by([0, 1]), share)
+
+
+@pytest.mark.parametrize("limit", [0, 6])
+def test_limits_outside(limit):
+    with pytest.raises(ConfigError, match=r"^data.users: must be 1 to 5"):
+        split_users(owned_by(np.arange(5)), 0.1, limit)
+
+
+def test_moments_are_those_of_the_rows(tmp_path, monkeypatch):
+    save_flat(tmp_path / "flat", some(12))
+    data = load_flat(tmp_path / "flat")
+    chosen = np.array([7, 1, 11])
+    picked = [data.episode(int(k)) for k in chosen]
+    observations = np.concatenate([e.observations for e in picked]).astype(float)
+    rewards = np.concatenate([e.rewards for e in picked]).astype(float)
+    for block in (3, 1 << 14):
+        monkeypatch.setattr("privrl_bench.datasets.split._BLOCK", block)
+        obs_mean, obs_std, reward_mean, reward_std = moments(data, chosen)
+        np.testing.assert_allclose(obs_mean, observations.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(obs_std, observations.std(0), rtol=1e-12)
+        assert obs_mean.dtype == obs_std.dtype == np.float64
+        assert reward_mean == pytest.approx(rewards.mean(), rel=1e-12)
+        assert reward_std == pytest.approx(rewards.std(), rel=1e-12)
+
+
+def test_constant_numbers_have_a_deviation(tmp_path):
+    rows = np.tile(np.array([5.0, 0.0, 1.0], np.float32), (4, 1))
+    rows[0, 2] = 0
+    constant = episode(3, 0, observations=rows, rewards=np.full(3, -2, np.float32))
+    save_flat(tmp_path / "flat", [constant])
+    _, obs_std, reward_mean, reward_std = moments(load_flat(tmp_path / "flat"), np.array([0]))
+    np.testing.assert_allclose(obs_std, [5e-6, 1.0, np.sqrt(3) / 4])
+    assert (reward_mean, reward_std) == (-2.0, pytest.approx(2e-6))
+
+
+def test_moments_of_nothing(tmp_path):
+    save_flat(tmp_path / "flat", some())
+    with pytest.raises(ValueError, match="no episodes"):
+        moments(load_flat(tmp_path / "flat"), np.array([], dtype=np.int64))

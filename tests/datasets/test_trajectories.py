@@ -1,0 +1,148 @@
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import assert_same, episode, some, with_chances
+
+from privrl_bench.datasets import trajectories as module
+from privrl_bench.datasets.trajectories import Episode, check_episode, load_flat, save_flat
+from privrl_bench.errors import ConfigError
+
+PLAN = st.lists(
+    st.tuples(st.integers(1, 30), st.sampled_from([None, "a", "b", "c"])), min_size=1, max_size=12
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(PLAN, st.booleans(), st.booleans())
+def test_what_is_saved_comes_back(plan, discrete, known):
+    made = [episode(n, seed, user, discrete) for seed, (n, user) in enumerate(plan)]
+    made = [with_chances(e) for e in made] if known else made
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "new" / "flat"
+        save_flat(folder, iter(made), "Env-v0", {"a": [1]})
+        back = load_flat(folder)
+        assert (back.env_id, back.card) == ("Env-v0", {"a": [1]})
+        assert back.episodes == len(made)
+        assert (back.behavior_probs is not None) == known
+        assert back.steps == sum(len(e.rewards) for e in made)
+        np.testing.assert_array_equal(back.lengths, [n for n, _ in plan])
+        for k, one in enumerate(made):
+            assert_same(back.episode(k), one)
+        names = [user or f"own {k}" for k, (_, user) in enumerate(plan)]
+        first = [names.index(name) for name in names]
+        np.testing.assert_array_equal(np.unique(first, return_inverse=True)[1], back.users)
+        assert back.user_count == len(set(names))
+        sums = [e.rewards.astype(float).sum() for e in made]
+        np.testing.assert_allclose(back.returns(), sums, rtol=1e-12)
+
+
+def test_returns_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
+    save_flat(tmp_path / "flat", some(20))
+    back = load_flat(tmp_path / "flat")
+    whole = back.returns()
+    monkeypatch.setattr(module, "_BLOCK", 7)
+    np.testing.assert_array_equal(back.returns(), whole)
+
+
+def test_large_arrays_stay_on_disk_and_episodes_are_copies(tmp_path):
+    save_flat(tmp_path / "flat", some())
+    back = load_flat(tmp_path / "flat")
+    for name in ("observations", "actions", "rewards", "terminated"):
+        assert isinstance(getattr(back, name), np.memmap)
+        assert getattr(back, name).mode == "r"
+    back.episode(0).rewards[:] = 7
+    assert not (back.rewards == 7).any()
+    with pytest.raises(IndexError):
+        back.episode(5)
+
+
+def test_a_failed_save_leaves_nothing(tmp_path):
+    def broken():
+        yield from some(3)
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        save_flat(tmp_path / "flat", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_not_overwritten(tmp_path):
+    save_flat(tmp_path / "flat", some())
+    with pytest.raises(FileExistsError):
+        save_flat(tmp_path / "flat", some())
+
+
+def test_two_that_save_at_once_leave_the_first(tmp_path):
+    def meanwhile():
+        save_flat(tmp_path / "flat", some(2))
+        yield from some(4)
+
+    with pytest.raises(FileExistsError):
+        save_flat(tmp_path / "flat", meanwhile())
+    assert load_flat(tmp_path / "flat").episodes == 2
+
+
+GOOD = episode(4, 0)
+F4 = np.float32
+BAD = {
+    "has no steps": Episode(
+        np.zeros((1, 3), F4), np.zeros((0, 2), F4), np.zeros(0, F4), np.zeros(0, bool), np.zeros(0)
+    ),
+    r"observations are \[4, 3\], must be \[5, D\]": GOOD._replace(observations=np.zeros((4, 3))),
+    r"observations are \[5\], must be \[5, D\]": GOOD._replace(observations=np.zeros(5)),
+    "observations have 7 numbers, must have 3": GOOD._replace(observations=np.zeros((5, 7))),
+    r"actions are \[3, 2\], but there are 4 rewards": GOOD._replace(actions=np.zeros((3, 2), F4)),
+    r"terminated are \[5\], but there are 4 rewards": GOOD._replace(terminated=np.zeros(5, bool)),
+    r"truncated are \[3\], but": GOOD._replace(truncated=np.zeros(3, bool)),
+    r"rewards are \[4, 1\], but": GOOD._replace(rewards=np.zeros((4, 1), F4)),
+    r"actions are \[4, 3\], must be \[T, 2\]": GOOD._replace(actions=np.zeros((4, 3), F4)),
+    r"actions are \[4\], must be \[T, 2\]": GOOD._replace(actions=np.zeros(4, np.int64)),
+    "observations hold NaN": GOOD._replace(observations=np.full((5, 3), np.nan, F4)),
+    "actions hold NaN or inf": GOOD._replace(actions=np.full((4, 2), np.inf, F4)),
+    "rewards hold NaN": GOOD._replace(rewards=np.array([0, 0, -np.inf, 0], F4)),
+    r"chances are \[3\], but there are 4 rewards": GOOD._replace(behavior_probs=np.ones(3, F4)),
+    r"chances must be in \(0, 1\], .* got 0$": GOOD._replace(
+        behavior_probs=np.array([1, 0, 1, 1], F4)
+    ),
+    r"chances must be in \(0, 1\], .* got 1.5": GOOD._replace(behavior_probs=np.full(4, 1.5, F4)),
+    r"chances must be in \(0, 1\], .* got nan": GOOD._replace(
+        behavior_probs=np.full(4, np.nan, F4)
+    ),
+    "has chances, unlike those before it": with_chances(GOOD),
+    "is terminated before its last step": GOOD._replace(terminated=np.ones(4, bool)),
+    "is truncated before its last step": GOOD._replace(truncated=np.ones(4, bool)),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_episodes_are_named(message, tmp_path):
+    with pytest.raises(ConfigError, match=f"^data.id: episode 2: {message}"):
+        save_flat(tmp_path / "flat", [GOOD, GOOD, BAD[message], GOOD])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chances_of_some_episodes_only(tmp_path):
+    with pytest.raises(ConfigError, match="episode 1: has no chances, unlike those before it"):
+        save_flat(tmp_path / "flat", [with_chances(GOOD), GOOD])
+
+
+@pytest.mark.parametrize(
+    "actions", [np.zeros(4, F4), np.zeros((4, 2), np.int64), np.zeros((4, 2, 2), F4)]
+)
+def test_actions_are_real_rows_or_whole_choices(actions):
+    with pytest.raises(ConfigError, match=r"episode 9: .* real numbers or \[T\] choices"):
+        check_episode(GOOD._replace(actions=actions), 9)
+
+
+def test_choices_where_rows_came_first(tmp_path):
+    with pytest.raises(ConfigError, match=r"episode 1: actions are \[4, 2\], must be \[T\]$"):
+        save_flat(tmp_path / "flat", [episode(4, 0, discrete=True), GOOD])
+
+
+def test_no_episodes(tmp_path):
+    with pytest.raises(ConfigError, match="there are no episodes"):
+        save_flat(tmp_path / "flat", [])

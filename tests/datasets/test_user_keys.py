@@ -1,0 +1,178 @@
+"""Who the users of a Minari dataset are: which metadata key names them, and what is refused."""
+
+import importlib.util
+
+import minari
+import numpy as np
+import pytest
+from gymnasium import spaces
+from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
+
+from privrl_bench.config.compose import compose
+from privrl_bench.datasets.minari_io import open_dataset, write_minari
+from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build, describe_plan
+
+PATIENTS = ["a", "b", "a", "c", "b", "a"]
+FORMATS = ["hdf5", *(["arrow"] if importlib.util.find_spec("pyarrow") else [])]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def sets(request, tmp_path_factory):
+    """Datasets whose six episodes name three users in several ways, written by Minari."""
+    root = tmp_path_factory.mktemp("sets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(root))
+        for name, metadata in {
+            "plain-v0": [{} for _ in PATIENTS],
+            "ours-v0": [{"user": p} for p in PATIENTS],
+            "theirs-v0": [{"patient": p, "run": f"r{k}"} for k, p in enumerate(PATIENTS)],
+            "numbers-v0": [{"patient": ord(p)} for p in PATIENTS],
+            "both-v0": [{"user": p, "site": k % 2} for k, p in enumerate(PATIENTS)],
+            "partly-v0": [{"patient": p} if p != "c" else {"x": 1} for p in PATIENTS],
+            "partly_ours-v0": [{"user": p} if p != "c" else {"x": 1} for p in PATIENTS],
+            "harmless-v0": [
+                {"gain": 0.5, "ok": k > 1, "version": "1", "run": f"r{k}"} for k in range(6)
+            ],
+        }.items():
+            made = [fields(e) for e in some(6)]
+            by_minari(root, name, made, data_format=request.param)
+            minari.load_dataset(name).storage.update_episode_metadata(metadata)
+        yield root
+
+
+def numbers(name, *key):
+    return open_dataset(name, *key).users.tolist()
+
+
+NAMED, OWN = [0, 1, 0, 2, 1, 0], list(range(6))
+
+
+def test_the_key_of_ours_names_users_by_itself(sets):
+    found = open_dataset("ours-v0")
+    assert (found.users.tolist(), found.user_key, found.repeated) == (NAMED, "user", ())
+    both = open_dataset("both-v0")
+    assert (both.users.tolist(), both.user_key, both.repeated) == (NAMED, "user", ("site",))
+    for k, made in enumerate(some(6)):
+        assert_same(found.episode(k), made)
+
+
+def test_another_key_that_repeats_is_refused_until_it_is_named(sets):
+    for name in ("theirs-v0", "numbers-v0"):
+        with pytest.raises(ConfigError) as caught:
+            open_dataset(name)
+        said = str(caught.value)
+        assert said.startswith(f"data.user_key: no episode of {name} has the metadata key 'user'")
+        assert "'patient' has 3 values in 6 episodes and may name users" in said
+        assert "data.user_key=patient" in said
+        assert "data.user_key=null" in said
+        assert "\n" not in said
+        assert numbers(name, "patient") == NAMED
+        assert numbers(name, None) == OWN
+    assert open_dataset("theirs-v0", None).repeated == ("patient",)
+
+
+def test_keys_of_one_value_of_all_values_and_real_numbers_are_no_alarm(sets):
+    for name in ("plain-v0", "harmless-v0"):
+        found = open_dataset(name)
+        assert (found.users.tolist(), found.user_key, found.repeated) == (OWN, None, ())
+    assert numbers("ours-v0", None) == OWN
+
+
+def test_a_key_that_is_missing_is_named(sets):
+    with pytest.raises(ConfigError, match=r"^data.user_key: 5 of the 6 episodes of partly-v0 have"):
+        open_dataset("partly-v0", "patient")
+    with pytest.raises(ConfigError, match=r"^data.user_key: 5 of the 6 .* the metadata key 'user'"):
+        open_dataset("partly_ours-v0")
+    with pytest.raises(ConfigError, match=r"'patient' has 2 values in 5 episodes"):
+        open_dataset("partly-v0")
+    for key in ("patients", "user"):
+        with pytest.raises(ConfigError, match=rf"^data.user_key: '{key}' is in no episode of the"):
+            open_dataset("theirs-v0", key)
+    with pytest.raises(ConfigError, match=r"did you mean patient\?"):
+        open_dataset("theirs-v0", "patients")
+    with pytest.raises(ConfigError, match=r"'seed' is Minari's own and names no user"):
+        open_dataset("theirs-v0", "seed")
+    assert numbers("partly-v0", None) == numbers("partly_ours-v0", None) == OWN
+
+
+def test_the_writer_names_all_users_or_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    made = [e._replace(user="a") if k else e for k, e in enumerate(some(3))]
+    with pytest.raises(ConfigError, match=r"2 of 3 episodes name their user: all or none"):
+        write_minari("own/test-v0", made, None, BOX, TORQUE, {})
+    assert not list((tmp_path / "own").iterdir())
+
+
+def test_labels_are_single_values():
+    seen = {
+        "id": 3,
+        "options": {"a": 1},
+        "options/b": 2,
+        "name": b"ann",
+        "number": np.array([7]),
+        "nan": float("nan"),
+        "inner": {"seed": np.int32(4), "list": [1]},
+    }
+    assert labels_of(seen) == {"name": "ann", "number": 7, "inner/seed": 4}
+    known = {"a": [1, 1, None], "b": [None, "x", None], "c": [1, 2.5, 1], "d": [True, False, True]}
+    assert repeated_keys(known) == ("a",)
+    assert users_of({"u": [1, "1", 2]}, 3, "u", "x").numbers.tolist() == [0, 0, 1]
+
+
+# --- a run
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory):
+    """20 people with three episodes each, named as `patient`."""
+    root = tmp_path_factory.mktemp("pendulum")
+    obs, torque = spaces.Box(-10.0, 10.0, (3,)), spaces.Box(-2.0, 2.0, (1,))
+    made = [episode(6, k) for k in range(60)]
+    made = [e._replace(actions=e.actions[:, :1]) for e in made]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(root))
+        by_minari(root, "mine-v0", [fields(e) for e in made], obs, torque)
+        whose = [{"patient": f"p{k % 20}"} for k in range(60)]
+        minari.load_dataset("mine-v0").storage.update_episode_metadata(whose)
+        yield "mine-v0"
+
+
+WORDS = (
+    *("algo=primorl", "env=pendulum", "env.max_episode_steps=6", "data.public=0.1", "log=none"),
+    *("rounds=3", "privacy.users_per_round=5", "algo.hidden=[8]", "algo.model_hidden=[6]"),
+)
+
+
+def test_the_plan_says_who_the_users_are(pendulum, tmp_path, capsys):
+    from privrl_bench.cli.train import main
+
+    folder = tmp_path / "run"
+    words = [*WORDS, f"data.id={pendulum}", f"hydra.run.dir={folder}", "plan_only=true"]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    said = capsys.readouterr().err
+    assert said.startswith("error: data.user_key: no episode of mine-v0 has the metadata key")
+    assert said.count("\n") == 1
+    assert not folder.exists()
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "data.user_key=patient"])
+    said = capsys.readouterr().out
+    assert "  data    18 private users (54 episodes, user key 'patient'), 2 public\n" in said
+    assert "N = 18, " in said
+
+
+def test_an_epsilon_is_that_of_the_users(pendulum):
+    def parts_of(key):
+        return build([compose([*WORDS, f"data.id={pendulum}", f"data.user_key={key}"])], [None])
+
+    named, own = parts_of("patient"), parts_of("null")
+    assert (named.data.users, own.data.users) == (18, 54)
+    assert named.plan.guarantee(0).epsilon > own.plan.guarantee(0).epsilon
+    assert named.plan.unit.text.startswith("all trajectories of one user, up to 3,")
+    assert own.plan.unit.text.startswith("one trajectory")
+    assert "'patient' names the users" in named.plan.guarantee(0).notes["dataset"]
+    assert "each episode is a user" in own.plan.guarantee(0).notes["dataset"]
+    assert describe_plan(named, 0)["data"] == named.data.describe()
+    assert own.data.describe().endswith("6 public; other keys that repeat: 'patient'")

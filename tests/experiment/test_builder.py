@@ -1,0 +1,127 @@
+"""What a configuration promises: unit, caveats, status, budget."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from test_runner import cartpole
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.identity import group_key
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import DppgConfig, EnvConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build, unit_of
+
+
+@pytest.mark.parametrize(
+    ("max_episode_steps", "steps", "segments"),
+    [(500, 64, 9), (1000, 2048, 2), (143, 64, 4), (64, 64, 2)],
+)
+def test_an_episode_meets_this_many_segments(max_episode_steps, steps, segments):
+    env = EnvConfig(id="x", user="segment")
+    assert unit_of(env, max_episode_steps, steps, poisson=False).participation == segments
+    worst = max((start + max_episode_steps - 1) // steps + 1 for start in range(steps))
+    assert worst == segments
+
+
+def expected_caveats(critic, user, scaling):
+    caveats = set()
+    if critic == "shared":
+        caveats.add("shared critic")
+    if user == "segment":
+        caveats.add("carried-over environment")
+    if scaling == "running":
+        caveats |= {"running observation statistics", "running reward statistics"}
+    return caveats
+
+
+@pytest.mark.parametrize(
+    ("critic", "user", "scaling", "z"),
+    list(
+        itertools.product(
+            ("shared", "private", "none"),
+            ("segment", "fresh", "episode"),
+            ("public", "private", "running", "none"),
+            (0.0, 1.0),
+        )
+    ),
+)
+def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scaling, z):
+    base = cartpole()
+    config = replace(
+        base,
+        algo=DppgConfig(critic=critic),
+        env=replace(base.env, user=user, obs_scaling=scaling, reward_scaling=scaling),
+        privacy=replace(base.privacy, z=z),
+        total_steps=100_000,
+    )
+    guarantee = build([config], [None]).plan.guarantee(0)
+    caveats = expected_caveats(critic, user, scaling)
+    assert set(guarantee.caveats) == caveats
+    assert guarantee.status == ("none" if z == 0 else "heuristic" if caveats else "formal")
+
+
+def test_poisson_users_may_come_in_every_round():
+    config = compose(["privacy=poisson", "privacy.population=1000", "total_steps=100_000"])
+    plan = build([config], [None]).plan
+    assert plan.participation is None
+    assert plan.unit.text.startswith("one simulated user with all their rounds")
+    assert plan.guarantee(0).adjacency == "add-or-remove"
+
+
+def test_pooled_algorithms_say_that_nothing_is_private():
+    guarantee = build([compose(["algo=ppo"])], [None]).plan.guarantee(0)
+    assert guarantee.status == "none"
+    assert set(guarantee.caveats) == {"pooled training", "not private"}
+    assert not guarantee.notes
+
+
+def test_only_seed_and_z_may_differ_in_a_group():
+    one = cartpole()
+    other = cartpole(seed=1, privacy=replace(one.privacy, z=2.0))
+    assert len(build([one, other], [None, None]).configs) == 2
+    with pytest.raises(ConfigError, match="seed and"):
+        build([one, cartpole(total_steps=1024)], [None, None])
+
+
+def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
+    def drawn(*words):
+        plan = build([compose(later_wins(["seed=5", *words]))], [None]).plan
+        return plan._noises[0].normal([50], 0, 0)[0]
+
+    first = drawn()
+    assert (first == drawn("eval.episodes=3", "log=none")).all()
+    for word in ("privacy.z=3", "privacy.clip=0.1", "env=acrobot", "algo.lr=1e-3", "seed=6"):
+        assert (first != drawn(word)).all(), word
+    assert (first != drawn("total_steps=200_000")).all()
+
+
+def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
+    poisson = ["privacy=poisson", "privacy.population=200", "privacy.users_per_round=4"]
+    words = ["env=cartpole", "env.user_steps=16", "privacy.z=1.5", *poisson, "total_steps=6400"]
+    whole = build([compose(words)], [None])
+    assert whole.rounds == 100
+    spent = whole.plan.planned_epsilon(0)
+    half = build([compose(later_wins([*words, f"privacy.epsilon={spent / 2}"]))], [None])
+    assert 1 < half.rounds < 100
+    assert half.plan.planned_epsilon(0) <= spent / 2
+    assert (
+        build([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds == 100
+    )
+    with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):  # rdp's orders end
+        build([compose(["env=cartpole", "privacy.accountant=rdp", "privacy.epsilon=1e-4"])], [None])
+    with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
+        build([compose(["env=cartpole", "privacy.epsilon=1"])], [None])
+    assert build([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])
+
+
+def test_runs_with_a_budget_are_trained_together_only_with_equal_z():
+    runs = [compose(["privacy.epsilon=9", f"privacy.z={z}"]) for z in (1, 2)]
+    with pytest.raises(ConfigError, match="seed and privacy"):
+        build(runs, [None, None])
+    assert group_key(runs[0]) != group_key(runs[1])
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
+        compose(["privacy.epsilon=-1"])
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
+        compose(["algo=ppo", "privacy.epsilon=1"])

@@ -1,0 +1,174 @@
+"""Algorithms from outside the package are `unreviewed` until the leak test has passed on them."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from privrl_bench.audit.leaks import main
+from privrl_bench.config import schema
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment import plugin_review as review
+from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.runner import run
+from privrl_bench.privacy.guarantee import Guarantee
+
+SOURCE = '''
+"""DPPG with another name."""
+from dataclasses import dataclass
+from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.config.schema import DppgConfig
+
+@dataclass
+class MineConfig(DppgConfig):
+    name: str = "mine"
+
+class Mine(Dppg):
+    pass
+
+ALGORITHM, CONFIG = Mine, MineConfig
+'''
+YAML = """# @package _global_
+defaults:
+  - /schema/algo/mine@algo
+  - _self_
+
+algo:
+  name: mine
+"""
+FEW = ("env.user_steps=16", "algo.hidden=[8]", "privacy.users_per_round=3", "eval.episodes=1")
+FEW = (*FEW, "log=none", "log.progress=false", "log.plot=false", "total_steps=240")
+
+
+@pytest.fixture
+def outsider(tmp_path, monkeypatch):
+    """Words that choose an algorithm whose module and YAML are in a folder, the working directory."""
+    package, conf = tmp_path / "some_pkg", tmp_path / "conf" / "algo"
+    package.mkdir()
+    conf.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "mine.py").write_text(SOURCE)
+    (conf / "mine.yaml").write_text(YAML)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(schema.ALGO_MODULES, "mine", "some_pkg.mine")
+    yield ["algo=mine", *FEW], str(conf.parent)
+    for name in ("some_pkg", "some_pkg.mine"):
+        sys.modules.pop(name, None)
+
+
+def status(words, conf):
+    """Of the plan of these words."""
+    return describe_plan(build([compose(words, conf)], [None]), 0)["guarantee"]["status"]
+
+
+def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, capsys):
+    words, conf = outsider
+    assert status(words, conf) == "unreviewed"
+    assert main([*words, "--config-dir", conf]) == 0
+    said = capsys.readouterr().out
+    assert "verdict  unreviewed: no path around the gate" in said
+    assert "review   recorded in outputs/reviews/" in said
+    (file,) = Path("outputs/reviews").iterdir()
+    record = json.loads(file.read_text())
+    assert record["ok"]
+    assert record["verdict"] == "unreviewed: no path around the gate"
+    assert status(words, conf) == "formal"
+    assert status([*words, "seed=3", "privacy.z=2"], conf) == "formal"  # any seed and z
+    assert status([*words, "algo.epochs=3"], conf) == "unreviewed"
+    longer = [word.replace("total_steps=240", "total_steps=480") for word in words]
+    assert status(longer, conf) == "unreviewed"
+
+    (result,) = run([compose(words, conf)], [Path("outputs/one")], [words])
+    assert result.summary["guarantee"]["status"] == "formal"
+    assert json.loads(Path("outputs/one/leaks.json").read_text()) == record
+
+    helper = Path("some_pkg/helper.py")
+    helper.write_text("x = 1\n")  # any file of the package may change what it does
+    assert status(words, conf) == "unreviewed"
+    helper.unlink()
+    assert status(words, conf) == "formal"
+    file.write_text(json.dumps(record | {"ok": False}))
+    assert status(words, conf) == "unreviewed"
+    file.write_text("torn")
+    assert status(words, conf) == "unreviewed"
+
+
+def test_a_run_of_an_unreviewed_algorithm_says_which_command_to_run(outsider, capsys):
+    words, conf = outsider
+    (result,) = run([compose(words, conf)], [Path("outputs/one")], [words])
+    guarantee = result.summary["guarantee"]
+    assert guarantee["status"] == "unreviewed"
+    assert 0 < guarantee["epsilon"] < float("inf")
+    assert any(
+        "run `privrl-audit leaks` with the same words" in note for note in guarantee["notes"]
+    )
+    assert not Path("outputs/one/leaks.json").exists()
+    assert "status unreviewed" in capsys.readouterr().out
+
+
+def test_a_defect_leaves_no_record(outsider, monkeypatch):
+    words, conf = outsider
+    leak = SOURCE.replace("    pass\n", LEAK)
+    Path("some_pkg/mine.py").write_text(leak)
+    assert main([*words, "--config-dir", conf]) == 1
+    assert not Path("outputs/reviews").exists()
+    assert status(words, conf) == "unreviewed"
+
+
+LEAK = """
+    def local(self, state, users, streams):
+        self.mean = float(users.rewards.nan_to_num().mean())
+        return super().local(state, users, streams)
+
+    def server(self, state, released):
+        after = super().server(state, released)
+        after.tensors["actor"] += 0.1 * self.mean
+        return after
+"""
+
+
+def test_an_edit_of_a_module_that_the_algorithm_imports_needs_a_new_review(outsider):
+    """Found by an audit: only the algorithm's own package was part of the record."""
+    words, conf = outsider
+    Path("beside.py").write_text("SCALE = 1\n")
+    Path("later.py").write_text("STEP = 1\n")
+    late = "def late():\n    import later\n    return later.STEP\n"
+    Path("some_pkg/mine.py").write_text(f"from beside import SCALE\n{late}{SOURCE}")
+    seen = [review.subject(compose(words, conf))]
+    for file, text in (("beside.py", "SCALE = 2\n"), ("later.py", "STEP = 2\n")):
+        Path(file).write_text(text)
+        seen.append(review.subject(compose(words, conf)))
+        assert seen[-1] not in seen[:-1]
+    sys.modules.pop("beside", None)
+
+
+def test_a_changed_method_of_our_own_class_is_outside(monkeypatch):
+    """Found by an audit: whoever replaces a method of a class of the package stayed `formal`."""
+    from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+
+    config = compose(["algo=dppg", *FEW])
+    monkeypatch.setattr(Dppg, "local", lambda self, state, users, streams: None)
+    assert review.outside(config)
+
+
+def test_our_own_algorithms_need_no_review():
+    config = compose(["algo=dppg", *FEW])
+    assert not review.outside(config)
+    assert review.note(config) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "unreviewed"),
+        ({"notes": {}}, "formal"),
+        ({"caveats": {"a": "b"}}, "heuristic"),
+        ({"epsilon": float("inf"), "caveats": {"a": "b"}}, "none"),
+    ],
+)
+def test_which_status_comes_first(changes, expected):
+    one = Guarantee(1.0, 1e-5, "u", "central", "zero-out", {}, {"unreviewed": "why"})
+    assert replace(one, **changes).status == expected

@@ -1,0 +1,596 @@
+"""The loop: same bytes after any interruption, ledger before noise, failures keep everything."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import (
+    A2cConfig,
+    DppgConfig,
+    EnvConfig,
+    EvalConfig,
+    HardwareConfig,
+    LogConfig,
+    PpoConfig,
+    PrivacyConfig,
+    RunConfig,
+)
+from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.evaluation import returns as evaluate
+from privrl_bench.experiment import experiment as training
+from privrl_bench.experiment.run_dir import read_lines
+from privrl_bench.experiment.runner import run, run_each
+
+QUIET = LogConfig(wandb="none", plot=False, progress=False)
+
+
+def cartpole(**changes):
+    env = EnvConfig(
+        name="cartpole",
+        id="CartPole-v1",
+        user="segment",
+        user_steps=64,
+        obs_mean=[0.0] * 4,
+        obs_std=[1.0, 1.0, 0.1, 1.0],
+        reward_scale=0.05,
+    )
+    base = RunConfig(
+        algo=DppgConfig(lr=7.26e-4, entropy_coef=0.36, critic="shared", gae_lambda=0.85, epochs=2),
+        env=env,
+        privacy=PrivacyConfig(z=1.0, clip=0.05),
+        eval=EvalConfig(episodes=2, every=2048),
+        log=QUIET,
+        total_steps=512 * 12,
+    )
+    return replace(base, **changes)
+
+
+def train(config, folder, overrides=("x=1",)):
+    return run([config], [folder], [list(overrides)])[0]
+
+
+def essence(folder):
+    """What must not depend on interruptions."""
+    policy = torch.load(folder / "policy.pt", weights_only=True)["actor"]
+    return (
+        (folder / "metrics.jsonl").read_bytes(),
+        (folder / "ledger.jsonl").read_bytes(),
+        policy,
+    )
+
+
+def assert_same(one, other):
+    assert one[0] == other[0]
+    assert one[1] == other[1]
+    assert torch.equal(one[2], other[2])
+
+
+def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
+    result = train(cartpole(), tmp_path / "run")
+    assert result.status == "done"
+    assert result.exit_code == 0
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names >= {
+        *("config.yaml", "overrides.txt", "provenance.json", "plan.json", "status.json"),
+        *("metrics.jsonl", "timing.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt"),
+        "policy.pt",
+    }
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary) >= {
+        *("status", "return", "epsilon", "epsilon_paper", "delta", "guarantee"),
+        *("steps", "wall_seconds", "steps_per_second"),
+    }
+    assert set(summary["return"]) >= {"mean", "ci95", "definition"}
+    assert set(summary["guarantee"]) >= {"status", "unit", "notion", "adjacency", "caveats"}
+    assert summary["steps"] == 512 * 12
+    assert summary["status"] == "done"
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    last = [
+        row["eval/return_mean"]
+        for row in rows
+        if "eval/return_mean" in row and row["steps"] > 0.8 * 512 * 12
+    ]
+    assert summary["return"]["last_fifth"] == {
+        "mean": pytest.approx(sum(last) / len(last)),
+        "evaluations": len(last),
+    }
+    assert summary["guarantee"]["status"] == "heuristic"
+    assert any(c.startswith("shared critic") for c in summary["guarantee"]["caveats"])
+
+
+def test_epsilon_of_segments_counts_the_releases_one_episode_enters(tmp_path):
+    result = train(cartpole(), tmp_path / "run")
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["releases_per_user"] == 9
+    exact = 16.6755  # Gaussian with z = 1/3 at delta 1e-5
+    assert result.summary["epsilon"] == pytest.approx(exact, abs=1e-3)
+    assert plan["epsilon"] == result.summary["epsilon"]
+    assert result.summary["epsilon_paper"] == pytest.approx(5.0004, abs=1e-4)
+    spent = [row["privacy/epsilon"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert spent[0] == pytest.approx(4.3772, abs=1e-4)
+    assert spent == sorted(spent)
+
+
+@pytest.mark.parametrize("user", ["fresh", "episode"])
+def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
+    config = cartpole(
+        algo=DppgConfig(critic="private", epochs=1, lr=7e-4, critic_features=16),
+        env=replace(cartpole().env, user=user),
+        total_steps=8000,
+    )
+    summary = train(config, tmp_path / "run").summary
+    assert summary["guarantee"]["status"] == "formal"
+    assert summary["epsilon"] == pytest.approx(4.3772, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"algo": DppgConfig(epochs=1, local_adam="seeded")},
+        {"env": replace(cartpole().env, obs_scaling="running", reward_scaling="running")},
+        {"env": replace(cartpole().env, user="fresh")},
+        {
+            "algo": PpoConfig(minibatches=4, epochs=2),
+            "privacy": PrivacyConfig(mechanism="none", z=0.0, users_per_round=8),
+        },
+        {"algo": A2cConfig(), "privacy": PrivacyConfig(mechanism="none", z=0.0, users_per_round=8)},
+    ],
+    ids=["dppg", "seeded-adam", "running", "fresh", "ppo", "a2c"],
+)
+def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeypatch):
+    config = cartpole(**changes)
+    train(config, tmp_path / "whole")
+
+    from privrl_bench.experiment import experiment as training
+
+    step = training.Trainer.step
+
+    def interrupted(session):
+        if session.round == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        step(session)
+
+    monkeypatch.setattr(training.Trainer, "step", interrupted)
+    first = train(config, tmp_path / "cut")
+    assert first.status == "interrupted"
+    assert first.exit_code == 128 + signal.SIGTERM
+    status = json.loads((tmp_path / "cut" / "status.json").read_text())
+    assert status["status"] == "interrupted"
+    monkeypatch.setattr(training.Trainer, "step", step)
+    assert train(config, tmp_path / "cut").status == "done"
+    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "cut"))
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+import privrl_bench.experiment.runner as run_module
+import privrl_bench.experiment.experiment
+privrl_bench.experiment.experiment.CHECKPOINT_SECONDS = 0.15
+sys.path[:0] = {tests!r}
+from test_runner import cartpole
+result = run_module.run([cartpole(total_steps=512 * 60)], [Path({folder!r})], [["x=1"]])[0]
+sys.exit(result.exit_code)
+"""
+
+
+def test_kill_nine_at_random_moments_then_resume_gives_the_same_bytes(tmp_path):
+    def start(folder):
+        code = DRIVER.format(
+            tests=[str(Path(__file__).parents[0]), str(Path(__file__).parents[1])],
+            folder=str(folder),
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert start(whole).wait(timeout=120) == 0
+    killed = 0
+    for lines in (3, 24, 52):  # wait for that many ledger lines, then kill at once
+        process = start(cut)
+        ledger = cut / "ledger.jsonl"
+        while process.poll() is None:
+            if ledger.exists() and ledger.read_bytes().count(b"\n") >= lines:
+                process.send_signal(signal.SIGKILL)
+                killed += process.wait() == -signal.SIGKILL
+                break
+            time.sleep(0.002)
+    assert killed >= 2, "the run was too fast to be killed"
+    assert start(cut).wait(timeout=120) == 0
+    assert_same(essence(whole), essence(cut))
+    assert json.loads((cut / "summary.json").read_text())["ledger"]["repeated"] == 0
+
+
+def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
+    config = cartpole(
+        privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure"),
+        env=replace(cartpole().env, user="fresh"),
+    )
+    from privrl_bench.experiment import experiment as training
+
+    real = training.Trainer.step
+
+    def killed(session):
+        real(session)
+        if session.round == 5:
+            raise KeyboardInterrupt  # after a release, before its checkpoint
+
+    monkeypatch.setattr(training.Trainer, "step", killed)
+    assert train(config, tmp_path / "run").status == "interrupted"
+    monkeypatch.setattr(training.Trainer, "step", real)
+    summary = train(config, tmp_path / "run").summary
+    assert summary["ledger"] == {"lines": 13, "rounds": 12, "repeated": 1}
+    assert summary["epsilon"] > summary["epsilon_planned"]
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, monkeypatch):
+    from privrl_bench.experiment import experiment as training
+
+    real = training.Experiment._finish
+
+    def killed(_self, r):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.Experiment, "_finish", killed)
+    assert train(cartpole(), tmp_path / "run").status == "interrupted"
+    monkeypatch.setattr(training.Experiment, "_finish", real)
+    train(cartpole(), tmp_path / "whole")
+    # The interruption put the run one round back, so that it is trained and evaluated again.
+    assert train(cartpole(), tmp_path / "run").status == "done"
+    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "run"))
+    checkpoint = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    (tmp_path / "run" / "status.json").write_text('{"status": "running", "reason": ""}')
+    assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["round"] == 12
+    again = train(cartpole(), tmp_path / "run")
+    assert again.status == "done"
+    assert again.summary["return"]["mean"] is not None
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == checkpoint
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path):
+    from privrl_bench.experiment.run_dir import RunDir
+
+    with RunDir(tmp_path / "run").lock(), pytest.raises(ConfigError, match="in use by another"):
+        train(cartpole(), tmp_path / "run")
+
+
+def secure(**changes):
+    """Six rounds of secure noise, where every attempt costs; a row for every round."""
+    return cartpole(
+        privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure", users_per_round=2),
+        env=replace(cartpole().env, user="fresh", user_steps=8),
+        eval=EvalConfig(episodes=1, every=0),
+        total_steps=16 * 6,
+        log=replace(QUIET, lines=6),
+        **changes,
+    )
+
+
+def killed_at(round_index, monkeypatch, folder, saved=3):
+    """As kill -9 leaves it: rows and lines up to a round, the checkpoint of an earlier one."""
+    step, after_round = training.Trainer.step, training.Experiment._after_round
+
+    def stopping(session):
+        if session.round == round_index:
+            raise SystemExit
+        step(session)
+
+    def after(self, progress):
+        after_round(self, progress)
+        if self.session.round == saved:
+            self._checkpoint()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Trainer, "step", stopping)
+        patch.setattr(training.Experiment, "_after_round", after)
+        with pytest.raises(SystemExit):
+            train(secure(), folder)
+    return folder / "ledger.jsonl"
+
+
+def cut_lines(path, kept):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (0, "ledger.jsonl has 0 lines, but the checkpoint has seen 6"),
+        (5, "ledger.jsonl has 5 lines, but the checkpoint has seen 6"),
+        (6, "ledger.jsonl has 6 lines, but the row of round 4 has seen 8"),
+        (9, "ledger.jsonl has 9 lines, but the row of round 5 has seen 10"),
+    ],
+)
+def test_a_ledger_that_lost_its_tail_is_refused(tmp_path, monkeypatch, kept, message):
+    """Its epsilon would be 4.377; see the next test."""
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    assert ledger.read_bytes().count(b"\n") == 10
+    cut_lines(ledger, kept)
+    with pytest.raises(ConfigError, match=message) as caught:
+        train(secure(), tmp_path / "run")
+    assert "epsilon is unknown; use resume=restart" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert train(secure(resume="restart"), tmp_path / "run").status == "done"
+
+
+def test_lines_beyond_the_checkpoint_are_counted(tmp_path, monkeypatch):
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    with ledger.open("ab") as file:
+        file.write(b'{"round": 5, "att')  # nothing depends on a torn line
+    summary = train(secure(), tmp_path / "run").summary
+    assert summary["ledger"] == {"lines": 8, "rounds": 6, "repeated": 2}
+    assert summary["epsilon"] == pytest.approx(6.5726, abs=1e-3)
+
+
+def test_the_first_tail_is_not_forgotten_after_a_resume(tmp_path, monkeypatch):
+    """Rows of rounds 4 and 5 are cut when the run resumes: the checkpoint must remember their lines."""
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    assert killed_at(3, monkeypatch, tmp_path / "run", saved=9) == ledger
+    cut_lines(ledger, 6)
+    with pytest.raises(ConfigError, match="has 6 lines, but the checkpoint has seen 10"):
+        train(secure(), tmp_path / "run")
+
+
+def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
+    ledger = killed_at(2, monkeypatch, tmp_path / "run", saved=9)
+    assert killed_at(0, monkeypatch, tmp_path / "run", saved=9) == ledger
+    ledger.unlink()
+    with pytest.raises(ConfigError, match="has 0 lines, but the checkpoint has seen 4"):
+        train(secure(), tmp_path / "run")
+
+
+def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
+    ledger = killed_at(5, monkeypatch, tmp_path / "run")
+    ledger.write_bytes(ledger.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
+    with pytest.raises(ConfigError, match=r"ledger\.jsonl is damaged at line 2"):
+        train(secure(), tmp_path / "run")
+
+
+def test_a_finished_run_is_skipped_and_another_configuration_is_refused(tmp_path):
+    train(cartpole(), tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    assert train(cartpole(), tmp_path / "run").status == "skipped"
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(ConfigError, match=r"algo\.epochs: 2 -> 8"):
+        train(cartpole(algo=replace(cartpole().algo, epochs=8)), tmp_path / "run")
+    again = train(cartpole(resume="restart"), tmp_path / "run")
+    assert again.status == "done"
+    assert (tmp_path / "run.old1" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
+    planned = train(cartpole(plan_only=True), tmp_path / "run")
+    assert planned.status == "planned"
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["rounds"] == plan["releases"] == 12
+    done = train(cartpole(), tmp_path / "run")
+    assert done.summary["epsilon"] == plan["epsilon"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "algo=dqn_replay env=cartpole +paper=dqn privacy.z=0.6",
+        "algo=dp_lsl env=chain data.policy=uniform privacy.population=10 privacy.epsilon=0.1",
+    ],
+)
+def test_a_plan_has_no_targets_where_z_alone_says_nothing(words, tmp_path, capsys):
+    planned = compose(later_wins([*words.split(), "plan_only=true"]))
+    (result,) = run([planned], [tmp_path / "run"], [[]])
+    assert result.status == "planned"
+    shown = capsys.readouterr().out
+    assert "epsilon" in shown
+    assert "  targets " not in shown
+
+
+def test_the_number_of_rounds_is_fixed_by_the_budget(tmp_path):
+    with pytest.raises(ConfigError, match="total_steps"):
+        train(cartpole(total_steps=511), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_replicas_equal_lone_runs(tmp_path):
+    configs = [
+        cartpole(seed=0, total_steps=512 * 4),
+        cartpole(seed=1, total_steps=512 * 4, privacy=PrivacyConfig(z=3.0, clip=0.05)),
+    ]
+    group = run(configs, [tmp_path / "a", tmp_path / "b"], [["seed=0"], ["seed=1"]])
+    assert [r.status for r in group] == ["done", "done"]
+    for config, name in zip(configs, "ab", strict=True):
+        train(config, tmp_path / f"alone-{name}")
+        together, alone = essence(tmp_path / name), essence(tmp_path / f"alone-{name}")
+        assert torch.allclose(together[2], alone[2], atol=1e-4)
+    lines = read_lines(tmp_path / "b" / "ledger.jsonl")
+    assert {line["z"] for line in lines if "z" in line} == {3.0}
+
+
+def test_a_refused_run_of_a_group_stops_no_other(tmp_path):
+    train(cartpole(total_steps=512), tmp_path / "b")
+    configs = [cartpole(seed=0, total_steps=1024), cartpole(seed=1, total_steps=1024)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    done, refused = run_each(configs, folders, [[], []])
+    assert done.status == "done"
+    assert isinstance(refused, ConfigError)
+    assert "seed: 0 -> 1" in str(refused)
+    with pytest.raises(ConfigError, match="another configuration"):
+        run(configs, folders, [[], []])
+
+
+def test_time_and_progress_of_a_group(tmp_path, capsys):
+    shown = replace(QUIET, progress=True)
+    configs = [cartpole(seed=n, total_steps=1024, log=shown) for n in range(3)]
+    run(configs, [tmp_path / str(n) for n in range(3)], [[]] * 3)
+    assert "dppg cartpole, 3 runs together: 3,072 of 3,072 steps" in capsys.readouterr().err
+    rates = [json.loads((tmp_path / n / "summary.json").read_text())["wall_seconds"] for n in "012"]
+    assert len(set(rates)) == 1  # one clock, whoever is written first
+
+
+def test_a_non_private_run_says_infinity_and_none(tmp_path):
+    config = cartpole(
+        algo=PpoConfig(minibatches=4, epochs=2),
+        privacy=PrivacyConfig(mechanism="none", z=0.0, users_per_round=8),
+    )
+    summary = train(config, tmp_path / "run").summary
+    assert summary["epsilon"] == math.inf
+    assert summary["guarantee"]["status"] == "none"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epsilon"] == math.inf
+
+
+def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, monkeypatch):
+    from privrl_bench.experiment import experiment as training
+
+    real = training.Trainer.step
+
+    def blow_up(session):
+        real(session)
+        if session.round == 4:
+            session.state.tensors["actor"][0, 0] = float("nan")
+
+    monkeypatch.setattr(training.Trainer, "step", blow_up)
+    result = train(cartpole(), tmp_path / "run")
+    assert result.status == "failed"
+    assert result.exit_code == 1
+    assert "diverged" in result.reason
+    saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert saved["round"] == 3
+    assert torch.isfinite(saved["state"]["actor"]).all()
+
+
+class Late:
+    """Stands for an evaluator's process: answers come `after` questions whether they are there."""
+
+    def __init__(self, after, fails=False):
+        self.asked, self.after, self.fails = 0, after, fails
+
+    def __call__(self, make, *arguments):
+        self.evaluator = make(*arguments)
+        return self
+
+    def send(self, name, *arguments):
+        self.asked = 0
+        self.found = getattr(self.evaluator, name)(*arguments)
+
+    def ready(self):
+        self.asked += 1
+        return self.asked > self.after
+
+    def answer(self):
+        if self.fails:
+            raise EnvironmentFailure("the pump is stuck")
+        return self.found
+
+    def close(self):
+        self.evaluator.close()
+
+
+def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path):
+    config = cartpole()
+    train(config, tmp_path / "here")
+    config = replace(config, hardware=HardwareConfig(eval_process=True))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 99])
+def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after):
+    train(cartpole(), tmp_path / "here")
+    late = Late(after)
+    monkeypatch.setattr(evaluate, "Remote", late)
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+@pytest.mark.parametrize("stop", ["signal", "failure"])
+def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(tmp_path, monkeypatch, stop):
+    train(cartpole(), tmp_path / "here")
+    monkeypatch.setattr(evaluate, "Remote", Late(99))
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    real = training.Trainer.step
+
+    def step(session):
+        if session.round == 6 and stop == "failure":
+            raise OSError("lost")  # evaluated after round 4: that evaluation is under way
+        real(session)
+        if session.round == 6 and stop == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(training.Trainer, "step", step)
+    cut = train(config, tmp_path / "aside")
+    assert cut.status == ("interrupted" if stop == "signal" else "failed")
+    monkeypatch.setattr(training.Trainer, "step", real)
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch):
+    train(cartpole(), tmp_path / "here")
+    monkeypatch.setattr(evaluate, "Remote", Late(2, fails=True))
+    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    failed = train(config, tmp_path / "aside")
+    assert failed.status == "failed"
+    assert "the pump is stuck" in failed.reason
+    monkeypatch.setattr(evaluate, "Remote", Late(2))
+    assert train(config, tmp_path / "aside").status == "done"
+    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+
+
+def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(evaluate, "Remote", lambda *a: made.append(a) or Late(0)(*a))
+    monkeypatch.setattr(evaluate, "cores", lambda: 2)
+    train(cartpole(), tmp_path / "short")
+    assert not made
+    monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", 0.0)
+    train(cartpole(), tmp_path / "long")
+    assert len(made) == 1
+    assert_same(essence(tmp_path / "short"), essence(tmp_path / "long"))
+    for changes in ({"threads": 2}, {"env_workers": 1}, {"eval_process": False}):
+        train(cartpole(hardware=HardwareConfig(**changes), total_steps=512 * 5), tmp_path / "busy")
+        (tmp_path / "busy").rename(tmp_path / f"busy {changes}")
+    assert len(made) == 1
+
+
+def test_environment_workers_do_not_change_the_result(tmp_path):
+    short = cartpole(total_steps=512 * 3)
+    train(short, tmp_path / "one")
+    train(replace(short, hardware=HardwareConfig(env_workers=2)), tmp_path / "two")
+    assert_same(essence(tmp_path / "one"), essence(tmp_path / "two"))
+
+
+def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
+    train(cartpole(), tmp_path / "run")
+    saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert set(saved) == {"version", "round", "state", "rollout", "regret", "ledger"}
+    policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
+    assert set(policy) == {"actor", "algo", "env", "guarantee"}
+
+
+def test_whether_users_had_non_finite_numbers_is_private(tmp_path, capsys):
+    """Found by an audit: a line on the terminal told whether the user who sends NaN was drawn."""
+    shown = {}
+    for name in ("Broken", "MyEnv"):
+        env = EnvConfig(name="gym", id=f"my_pkg:{name}-v0", obs_scaling="none", user_steps=16)
+        train(cartpole(env=env), tmp_path / name)
+        lines = "".join(capsys.readouterr()).splitlines()
+        notes = [line for line in lines if line.startswith("  note")]
+        shown[name] = [x for x in notes if "compiling" not in x and "evaluation episodes" not in x]
+    rows = (tmp_path / "Broken" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[0])["train/invalid_users"]
+    assert shown["Broken"] == shown["MyEnv"] == []

@@ -1,0 +1,24 @@
+"""When a run is saved again: a part of the time, whatever a save takes."""
+
+import time
+
+import pytest
+
+from privrl_bench.experiment.experiment import CHECKPOINT_LATE, Experiment
+
+
+@pytest.mark.parametrize(
+    ("save", "ago", "due"),
+    [
+        (0.0, 2.0, True),  # saves that cost nothing: after the pause
+        (0.0, 0.2, False),
+        (1.0, 15.0, False),  # a second for a save: not before 20
+        (1.0, 25.0, True),
+        (30.0, CHECKPOINT_LATE - 5, False),
+        (30.0, CHECKPOINT_LATE + 5, True),  # one that was stuck does not end saving
+    ],
+)
+def test_the_next_checkpoint_waits_as_long_as_the_last_one_cost(save, ago, due):
+    run = object.__new__(Experiment)
+    run._save_seconds, run._saved_at = save, time.perf_counter() - ago
+    assert run._unsaved(1.0) is due

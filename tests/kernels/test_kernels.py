@@ -1,0 +1,191 @@
+"""Compiled code: the same bits whether it was compiled by this process or loaded, whatever was on the disk."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privrl_bench.envs import hiv
+from privrl_bench.kernels import ensemble_training as fused_models
+from privrl_bench.kernels import mlp_training as fused
+from privrl_bench.kernels import q_training as fused_q
+from privrl_bench.kernels import ridge as fused_ridge
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.runner import run
+words = ["algo=dppg", "env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false"]
+run([compose(words)], [Path(sys.argv[1])], [words])
+"""
+PARTS = """
+from privrl_bench.kernels.jit import part
+SHIFT = {shift}
+
+@part
+def shifted(x):
+    return x + SHIFT
+"""
+KERNEL = """
+from privrl_bench.kernels.jit import jit
+from {parts} import shifted
+
+@jit
+def total(x):
+    found = 0.0
+    for i in range(x.size):
+        found += shifted(x[i])
+    return found
+"""
+
+
+def test_a_run_that_compiles_is_the_run_that_loads(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    batch = []
+    for name in ("first", "second"):
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / name)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        batch.append(done.stderr)
+    for file in ("metrics.jsonl", "ledger.jsonl"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+    assert "digest" in json.loads((tmp_path / "first/ledger.jsonl").read_text().splitlines()[-1])
+    assert ["compiling kernels" in lines for lines in batch] == [True, False]
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+def train_users():
+    order, widths = np.zeros((1, 1, 1, 2), np.int64), np.array([2, 3, 2])
+    moments = [zeros(1, 17) for _ in range(3)]
+    head = (0, 0.2, 0.1, True)
+    fused.train_users(*moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17))
+    return fused.train_users
+
+
+def train_models():
+    order, widths = np.zeros((1, 1, 1, 2), np.int64), np.array([2, 3, 2])
+    radius = np.float64(1.0)
+    fused_models.train_models(
+        zeros(1, 1, 17), np.zeros(1, np.int64), zeros(1, 4, 3), order, widths, np.array([17]),
+        radius, 1e-3, 1e-4, True, zeros(1, 1, 17),
+    )  # fmt: skip
+    return fused_models.train_models
+
+
+def learn():
+    memory = (zeros(4, 2), np.zeros(4, np.int64), zeros(4), zeros(4, 2), zeros(4))
+    rows, widths = np.zeros((1, 2), np.int64), np.array([2, 3, 2])
+    vectors = [zeros(17) for _ in range(5)]
+    fused_q.learn(
+        *vectors, 0, memory, rows, zeros(1, 17), widths, (1e-3, 0.0, 0.1), 1.0, np.float32(0.1)
+    )
+    return fused_q.learn
+
+
+def solve_users():
+    fused_ridge.solve_users(zeros(1, 4, 3), zeros(1, 4), zeros(1) + 4, 0.1, zeros(1, 3))
+    return fused_ridge.solve_users
+
+
+def days():
+    hiv.after_days(np.concatenate([hiv.START, hiv.USUAL])[:, None], np.array([0]), 0.1)
+    return hiv._days
+
+
+@pytest.mark.parametrize("used", [train_users, train_models, learn, solve_users, days])
+def test_a_kernel_holds_its_parts(used):
+    """The linker may take any other function from elsewhere: no other may take its sums in any order."""
+    kernel = used()
+    for compiled in kernel.overloads.values():
+        module = compiled.library._get_module_for_linking()
+        names = (compiled.fndesc.mangled_name, compiled.fndesc.llvm_cpython_wrapper_name)
+        others = [f for f in module.functions if not f.is_declaration and f.name not in names]
+        assert [f.name for f in others if "reassoc" in str(f)] == []
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Write a kernel and its part, in two modules with a folder for machine code of their own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # no stale bytecode within a second
+    (tmp_path / "kernel_of_test.py").write_text(KERNEL.format(parts="parts_of_test"))
+
+    def load(shift=1.0):
+        (tmp_path / "parts_of_test.py").write_text(PARTS.format(shift=shift))
+        for name in ("parts_of_test", "kernel_of_test"):
+            spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+            module = importlib.util.module_from_spec(spec)
+            monkeypatch.setitem(sys.modules, name, module)
+            spec.loader.exec_module(module)
+        return module.total
+
+    return load
+
+
+def kept(total):
+    return sorted(Path(total._cache.cache_path).glob("*.nbc"))
+
+
+def hits(total):
+    return sum(total.stats.cache_hits.values())
+
+
+def test_machine_code_is_loaded(world):
+    assert world()(np.ones(3)) == 6.0
+    again = world()
+    assert again(np.ones(3)) == 6.0
+    assert hits(again) == 1
+    again(np.ones(3, np.float32))
+    assert len(kept(again)) == 2
+
+
+def test_machine_code_of_an_older_part_in_another_module_is_not_used(world):
+    world()(np.ones(3))
+    changed = world(shift=2.0)
+    assert changed(np.ones(3)) == 9.0
+    assert hits(changed) == 0
+    assert len(kept(changed)) == 1
+
+
+@pytest.mark.parametrize("harm", [lambda x: x[:-9], lambda x: x[:-9] + bytes(9), lambda x: b""])
+def test_damaged_machine_code_is_compiled_again(world, harm):
+    total = world()
+    total(np.ones(3))
+    (file,) = kept(total)
+    file.write_bytes(harm(file.read_bytes()))
+    again = world()
+    assert again(np.ones(3)) == 6.0
+    assert hits(again) == 0
+    third = world()
+    third(np.ones(3))
+    assert hits(third) == 1
+
+
+def test_without_a_folder_to_write_to_code_is_compiled(world, monkeypatch):
+    total = world()
+
+    def full(self, data):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert total(np.ones(3)) == 6.0
+    assert kept(total) == []
+
+
+def test_a_kernel_calls_parts_only(world, tmp_path):
+    world()
+    (tmp_path / "kernel_of_test.py").write_text(
+        KERNEL.format(parts="parts_of_test").replace("import jit", "import exact_jit, jit")
+        + "\n\n@exact_jit\ndef calls(x):\n    return total(x)\n"
+    )
+    world()
+    with pytest.raises(TypeError, match="total: what a kernel calls must be a part"):
+        sys.modules["kernel_of_test"].calls(np.ones(3))

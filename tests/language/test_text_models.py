@@ -1,0 +1,362 @@
+"""Models from folders as the hub has them, scores, the package's own models, and every way to miss one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from dataclasses import replace
+
+import pytest
+import torch
+from text_folders import (
+    TINY,
+    text_env,
+    tiny_judge,
+    tiny_policy,
+    tokenizer_of,
+    write_judge,
+    write_policy,
+)
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.identity import group_key, identity, noise_key
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import EnvConfig, TextConfig
+from privrl_bench.envs.registry import env_spec, make_slots
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build
+from privrl_bench.models.language import extra
+from privrl_bench.models.language import small_models as make
+from privrl_bench.models.language.recipe import cache_root, folder_of, vocabulary
+from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, positive_id
+from privrl_bench.models.language.task import (
+    TextTask,
+    load_classifier,
+    load_policy,
+    open_task,
+    text_spec,
+)
+
+ANSWERS = 12
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """(policy, old policy, judge): folders."""
+    root = tmp_path_factory.mktemp("hub")
+    return write_policy(root / "a"), write_policy(root / "b", True), write_judge(root / "c")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*_):
+        pytest.fail("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def env_of(folders, **changes) -> EnvConfig:
+    more = {"policy": str(folders[0]), "classifier": str(folders[2]), "new_tokens": ANSWERS}
+    return text_env(**{**more, "reviews": 80, **changes})
+
+
+def problem(call, *words) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(*words)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- folders in the hub's layout
+
+
+@pytest.mark.parametrize(
+    "old", [False, True], ids=["safetensors", "vocab.json, merges.txt and .bin"]
+)
+def test_a_policy_is_what_its_folder_holds(folders, old):
+    model, tokenizer = load_policy(str(folders[1 if old else 0]))
+    known = tiny_policy()
+    for name, weight in known.state_dict().items():
+        assert model.state_dict()[name].equal(weight), name
+    assert not model.training
+    assert not any(w.requires_grad for w in model.parameters())
+    text = "I saw this film last night. The acting was awful."
+    assert tokenizer(text)["input_ids"] == tokenizer_of()(text)["input_ids"]
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+@pytest.mark.parametrize("bert", [False, True])
+def test_the_positive_logit_is_read_by_its_label(tmp_path, bert):
+    texts = ["The acting was great.", "What a bore, and so long that I almost slept.", ""]
+    found = {}
+    for labels in ({0: "NEGATIVE", 1: "POSITIVE"}, {0: "positive", 1: "negative"}, None):
+        names = labels or {0: "LABEL_0", 1: "LABEL_1"}
+        folder = write_judge(tmp_path / str(len(found)), names, bert)
+        model, tokenizer = load_classifier(str(folder))
+        at = positive_id(model.config)
+        assert names[at].upper() in ("POSITIVE", "LABEL_1")
+        found[at] = Scorer(model, tokenizer, 40)(texts)
+        for text, score in zip(texts, found[at], strict=True):
+            row = torch.tensor([tokenizer(text)["input_ids"]])
+            torch.testing.assert_close(score, model(input_ids=row).logits[0, at], rtol=0, atol=1e-5)
+    assert set(found) == {0, 1}
+    assert not torch.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    "labels", [{0: "sad", 1: "happy"}, {0: "POSITIVE"}, {0: "LABEL_1", 1: "POSITIVE"}, {}]
+)
+def test_labels_that_do_not_say_which_are_refused(labels):
+    class Config:
+        id2label = labels
+
+    assert problem(positive_id, Config).startswith("env.text.classifier: must have labels")
+
+
+def test_a_score_does_not_depend_on_the_other_texts():
+    score = Scorer(tiny_judge({0: "NEGATIVE", 1: "POSITIVE"}), tokenizer_of(), 30)
+    texts = ["good film. " * 3, "bad", "long and " * 40]
+    assert score(texts)[0].equal(score([texts[0], "x " * 25, ""])[0])
+    assert score([]).shape == (0,)
+
+
+def test_perplexity_is_that_of_transformers():
+    model, rows = tiny_policy(), [[5, 6, 7], [1, 2, 3, 4, 9, 9, 9], [8, 8]]
+    losses = [model(input_ids=torch.tensor([r]), labels=torch.tensor([r])).loss for r in rows]
+    mean = sum(float(x) * (len(r) - 1) for x, r in zip(losses, rows, strict=True)) / 9
+    assert perplexity(model, rows) == pytest.approx(float(torch.tensor(mean).exp()), rel=1e-5)
+
+
+def test_a_hub_name_is_its_copy_on_this_machine(folders, tmp_path, monkeypatch):
+    """Laid out as `hf download` does."""
+    kept = tmp_path / "models--someone--some-gpt2"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(folders[0], kept / "snapshots" / ("0" * 40))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model, _ = load_policy("someone/some-gpt2")
+    assert model.lm_head.weight.equal(tiny_policy().lm_head.weight)
+    assert problem(load_policy, "someone/other").endswith("get it with: hf download someone/other")
+
+
+# --- a whole task
+
+
+def test_a_task_from_folders(folders):
+    from privrl_bench.models.language.generation import generate
+
+    config = env_of(folders)
+    task = open_task(config)
+    assert isinstance(task, TextTask)
+    assert (task.new_tokens, task.width, task.eos) == (ANSWERS, 7, 0)
+    assert len(task.prompts_train) > 40 > len(task.prompts_eval) > 0
+    prompts = task.prompts_train[:5]
+    numbers = torch.rand(5, ANSWERS, generator=torch.Generator().manual_seed(0))
+    answers = generate(task.model, None, prompts, ANSWERS, numbers, task.width)
+    texts = task.texts(answers)
+    for text, prompt in zip(texts, prompts, strict=True):
+        assert text.startswith(task.decode([prompt])[0])
+        assert "<|endoftext|>" not in text
+    assert task.rewards(answers).equal(task.score(texts))
+    behavior_probs = answers.logprobs.sum() / answers.answer_mask.sum()
+    assert answer_perplexity(task.model, answers) == pytest.approx(
+        float((-behavior_probs).exp()), rel=1e-5
+    )
+    assert open_task(config).prompts_train == task.prompts_train
+
+
+def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, monkeypatch):
+    monkeypatch.setattr("privrl_bench.models.language.task._model", None)
+    spec = env_spec(env_of(folders))
+    assert (spec.obs_dim, spec.actions, spec.max_episode_steps, spec.discrete) == (
+        7 + ANSWERS,
+        400,
+        ANSWERS,
+        True,
+    )
+    assert spec == text_spec(env_of(folders))
+    assert env_spec(text_env()).actions == len(vocabulary()) == 440  # not made for this
+    assert problem(make_slots, text_env(), 1).startswith(
+        "env: sentiment_small is answers to prompts"
+    )
+
+
+# --- what is missing or wrong
+
+
+def test_what_is_not_there_is_one_line_with_the_command_that_gets_it(folders, tmp_path):
+    real = compose(["env=sentiment"]).env
+    assert problem(open_task, real) == (
+        "env.text.policy: 'lvwerra/gpt2-imdb' is not on this machine; get it with: "
+        "hf download lvwerra/gpt2-imdb"
+    )
+    assert problem(env_spec, real).startswith("env.text.policy: 'lvwerra/gpt2-imdb' is not on")
+    here = env_of(folders, classifier="lvwerra/distilbert-imdb")
+    assert "env.text.classifier: 'lvwerra/distilbert-imdb' is not" in problem(open_task, here)
+    assert "hf download stanfordnlp/imdb" in problem(open_task, env_of(folders, prompts=None))
+    (tmp_path / "empty").mkdir()
+    empty = problem(open_task, env_of(folders, policy=str(tmp_path / "empty")))
+    assert "has no config.json" in empty
+    (tmp_path / "empty" / "config.json").write_text("{")
+    assert "cannot load" in problem(open_task, env_of(folders, policy=str(tmp_path / "empty")))
+
+
+def test_models_of_another_kind_are_refused(folders, tmp_path):
+    assert "is of another kind" in problem(load_classifier, str(folders[0]))
+    assert problem(load_policy, str(folders[2])).startswith("env.text.policy: ")
+    more = env_of(folders, new_tokens=42)
+    assert (
+        problem(open_task, more) == "env.text.new_tokens: must be at most 41 for this model, got 42"
+    )
+    tiny_policy(eos_token_id=None).save_pretrained(tmp_path / "endless")
+    tokenizer_of().save_pretrained(tmp_path / "endless")
+    assert "names no eos_token_id" in problem(load_policy, str(tmp_path / "endless"))
+    tiny_policy(vocab_size=300).save_pretrained(tmp_path / "fewer")
+    tokenizer_of().save_pretrained(tmp_path / "fewer")
+    assert "the tokenizer has 400 tokens, the model 300" in problem(
+        load_policy, str(tmp_path / "fewer")
+    )
+
+
+def test_without_the_extra_there_is_a_line_with_the_command(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(extra.importlib, "import_module", missing)
+    assert "pip install 'privrl-bench[rlhf]'" in problem(load_policy, "any/name")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"user_steps": 5}, "env.user_steps: must be null or env.text.new_tokens=24, got 5"),
+        ({"user": "segment"}, "env.user: of a text is fresh or episode"),
+        ({"reward_scaling": "running"}, "env.reward_scaling: must be none for a text"),
+        ({"max_episode_steps": 3}, "env.max_episode_steps: must be null for a text"),
+    ],
+)
+def test_settings_that_mean_nothing_for_a_text(changes, expected):
+    assert problem(lambda: replace(text_env(), **changes)).startswith(expected)
+
+
+def test_only_texts_are_opened():
+    assert problem(open_task, compose(["env=cartpole"]).env).startswith("env.kind: must be text")
+
+
+# --- the package's own models
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch) -> TextConfig:
+    """Settings whose models are made in a second into an empty cache."""
+    monkeypatch.setattr(make, "recipe_of", lambda config: replace(TINY, seed=config.seed))
+    monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path))
+    return replace(text_env(new_tokens=ANSWERS, reviews=60).text, size="smoke")
+
+
+def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys):
+    state = torch.get_rng_state()
+    folder = make.made(tiny, progress=False)
+    assert torch.get_rng_state().equal(state)
+    assert folder.parent == tmp_path / "text"
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("making the smoke text models, once (some seconds): ")
+    assert "test perplexity" in said[-1]
+    assert "test accuracy" in said[-1]
+    for part in ("policy", "classifier"):
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+            p.name for p in (folder / part).iterdir()
+        }
+    card = json.loads((folder / "card.json").read_text())
+    assert card["vocabulary"] == 440
+    assert 0 <= card["test"]["accuracy"] <= 1 < card["test"]["perplexity"]
+    assert [p for p in folder.parent.iterdir() if p.name.startswith(".making")] == []
+    task = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
+    assert task.model.config.vocab_size == env_spec(text_env()).actions
+    assert task.score(["The acting was great."]).shape == (1,)
+
+    first = task.model.state_dict()
+    (folder / "card.json").unlink()  # half of it is taken for nothing
+    monkeypatch.setattr(make, "_predictions", lambda *_: torch.zeros(1, dtype=torch.bool))
+    again = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
+    assert all(w.equal(first[name]) for name, w in again.model.state_dict().items())  # bit for bit
+    monkeypatch.setattr(make, "_make", None)
+    assert make.made(tiny) == folder
+
+
+def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
+    def fail(recipe, folder, progress):
+        (folder / "policy").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make, "_make", fail)
+    with pytest.raises(KeyboardInterrupt):
+        make.made(tiny)
+    assert [p.name for p in (tmp_path / "text").iterdir() if not p.name.endswith(".lock")] == []
+    assert make.main(["size=smoke"]) == 130
+    (tmp_path / "file").write_text("")
+    blocked = replace(tiny, cache=str(tmp_path / "file"))
+    assert problem(make.made, blocked).startswith("env.text.cache: cannot write")
+
+
+def test_the_command_line(capsys, monkeypatch, tiny):
+    assert make.main(["--help"]) == 0
+    assert "privrl-text" in capsys.readouterr().out
+    for word, expected in (
+        ("sise=smoke", "error: privrl-text: must be one of size, seed, cache, got 'sise'"),
+        ("seed=x", "error: seed: must be a whole number >= 0, got 'x'"),
+        ("size=", "error: size: write size=<value>"),
+        ("size=huge", "error: env.text.size: must be one of small, smoke"),
+    ):
+        assert make.main([word]) == 2
+        assert capsys.readouterr().err.startswith(expected)
+    folder = make.folder_of(tiny)
+    folder.mkdir(parents=True)
+    card = {
+        "test": {"perplexity": 2.5, "accuracy": 0.9, "logit_positive": 3.0, "logit_negative": -3.0},
+        "parameters": {"policy": 1000, "classifier": 10},
+        "seconds": {"wall": 1.0, "cpu": 1.0},
+    }
+    (folder / "card.json").write_text(json.dumps(card))
+    assert make.main(["size=smoke"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "test accuracy 90.0%" in out[0]
+    assert out[1] == str(folder)
+
+
+def test_where_models_are_kept(monkeypatch, tmp_path):
+    monkeypatch.delenv("PRIVRL_BENCH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    config = TextConfig()
+    assert cache_root(config) == tmp_path / "x" / "privrl_bench"
+    monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path / "y"))
+    assert cache_root(config) == tmp_path / "y"
+    assert cache_root(replace(config, cache=str(tmp_path / "z"))) == tmp_path / "z"
+    names = {folder_of(replace(config, **c)).name for c in ({}, {"seed": 1}, {"size": "smoke"})}
+    assert len(names) == 3
+    monkeypatch.setattr("privrl_bench.models.language.recipe.versions", lambda: {"torch": "0"})
+    assert folder_of(config).name not in names
+
+
+# --- what a run is
+
+
+def test_text_settings_are_part_of_what_a_run_is():
+    run = compose(["env=sentiment_small"])
+    other = replace(run, env=text_env(prompt_tokens=[3, 5]))
+    assert noise_key(run) != noise_key(other)
+    assert group_key(run) != group_key(other)
+    assert identity(run) != identity(other)
+    elsewhere = replace(run, env=text_env(cache="another/folder"))
+    assert identity(run) == identity(elsewhere)
+
+
+def test_a_users_steps_are_the_tokens_of_her_answer(texts):
+    few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.prompt_tokens=[1,4]")
+    words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
+    run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))
+    assert run.env.user_steps == 10
+    parts = build([run], [None])
+    assert parts.steps == 10

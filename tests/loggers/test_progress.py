@@ -1,0 +1,66 @@
+"""What a run shows while it works."""
+
+import io
+
+import pytest
+
+from privrl_bench.loggers.progress import Progress, duration
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_plain_lines_say_speed_return_epsilon_and_time_left():
+    clock, out = Clock(), io.StringIO()
+    progress = Progress(1000, True, "dppg hopper", stream=out, clock=clock)
+    clock.now = 2.0
+    progress.update(100)  # too soon, nothing new
+    assert out.getvalue() == ""
+    progress.update(200, return_mean=12.34, epsilon=4.5)
+    line = out.getvalue()
+    for part in ("200 of 1,000", "100 steps/s", "return 12.34", "epsilon 4.5", "8 s left"):
+        assert part in line
+    assert "\x1b" not in line
+
+
+def test_a_resumed_run_does_not_look_fast():
+    clock, out = Clock(), io.StringIO()
+    progress = Progress(1000, True, "x", initial_steps=900, stream=out, clock=clock)
+    clock.now = 10.0
+    progress.update(950)
+    assert " 5 steps/s" in out.getvalue()
+
+
+def test_a_terminal_gets_a_bar():
+    out = Terminal()
+    progress = Progress(1000, True, "dppg", stream=out)
+    progress.update(500, return_mean=1.5, epsilon=2.0)
+    progress.close()
+    assert "50%" in out.getvalue()
+    assert "return 1.5" in out.getvalue()
+
+
+def test_off_means_silent_but_notes_are_kept():
+    out = io.StringIO()
+    progress = Progress(1000, False, "x", stream=out)
+    progress.update(500, return_mean=1.0)
+    progress.close()
+    assert out.getvalue() == ""
+    progress.note("look")
+    assert out.getvalue() == "look\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5, "5 s"), (65, "1 min 5 s"), (3600, "1 h"), (float("inf"), "?")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

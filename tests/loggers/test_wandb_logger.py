@@ -1,0 +1,141 @@
+"""W&B as a mirror: what an offline run holds, and that W&B can never stop a run."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from wandb_file import offline_runs
+
+from privrl_bench.config.schema import LogConfig
+from privrl_bench.loggers.wandb_logger import WandbLogger
+
+GUARANTEE = {"status": "heuristic", "epsilon": math.inf, "caveats": ["shared critic: leaks"]}
+ROW = {
+    "round": 1,
+    "steps": 512,
+    "privacy/epsilon": 4.4,
+    "eval/return_mean": 20.0,
+    "train/return_mean": 19.0,
+}
+
+
+def mirror(folder, **changes):
+    config = LogConfig(**{"wandb": "offline", "tags": ["test"], **changes})
+    resolved = {"algo": {"name": "dppg"}, "privacy": {"z": 1.0}, "seed": 3}
+    return WandbLogger(config, folder, "seed=3", "dppg/cartpole/z=1", resolved, GUARANTEE)
+
+
+def test_an_offline_run_reads_back_whole(tmp_path):
+    one = mirror(tmp_path)
+    assert one.mode == "offline"
+    one.log(ROW)
+    one.log({"round": 2, "steps": 1024, "privacy/epsilon": 6.0})
+    one.finish({"status": "done", "return": {"mean": 20.0}, "epsilon": math.inf})
+    one.finish({"status": "again"})  # no effect
+    (run,) = offline_runs(tmp_path)
+    assert (run.project, run.name, run.group) == ("privrl_bench", "seed=3", "dppg/cartpole/z=1")
+    assert run.tags == ["test"]
+    assert run.job_type == "dppg"
+    assert run.config["privacy"] == {"z": 1.0}
+    assert run.config["guarantee"]["status"] == "heuristic"
+    assert [row["steps"] for row in run.history] == [512, 1024]
+    assert run.history[0]["eval/return_mean"] == 20.0
+    assert run.history[0]["by_epsilon/return_mean"] == 20.0
+    assert run.step_metrics["*"] == "steps"
+    assert run.step_metrics["by_epsilon/return_mean"] == "privacy/epsilon"
+    assert run.summary["status"] == "done"
+    assert run.exit_code == 0
+
+
+def test_private_metrics_never_leave_the_folder(tmp_path):
+    one = mirror(tmp_path)
+    one.log(ROW)
+    one.finish({"status": "done", "train/return_mean": 1.0})
+    (run,) = offline_runs(tmp_path)
+    assert b"train/" not in run.raw
+    with pytest.raises(KeyError):
+        mirror(tmp_path, wandb="none").log({"secret": 1.0})
+
+
+def test_several_runs_one_after_another_and_side_by_side(tmp_path):
+    a, b = mirror(tmp_path / "a"), mirror(tmp_path / "b")
+    a.log({**ROW, "eval/return_mean": 1.0})
+    b.log({**ROW, "eval/return_mean": 2.0})
+    a.finish({"status": "done"})
+    b.finish({"status": "failed"}, exit_code=1)
+    for name, value, code in (("a", 1.0, 0), ("b", 2.0, 1)):
+        (run,) = offline_runs(tmp_path / name)
+        assert run.history[0]["eval/return_mean"] == value
+        assert run.exit_code == code
+
+
+def test_none_does_not_even_import_wandb(tmp_path):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from privrl_bench.loggers.wandb_logger import WandbLogger\n"
+        "from privrl_bench.config.schema import LogConfig\n"
+        f"m = WandbLogger(LogConfig(wandb='none'), Path({str(tmp_path)!r}), 'n', 'g', {{}}, {{}})\n"
+        "m.log({'round': 1}); m.finish({})\n"
+        "assert 'wandb' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def run_alone(folder, home, mode, **environment):
+    """A mirror in a process with an empty home; returns (mode it ended in, stderr, seconds)."""
+    code = (
+        "from pathlib import Path\n"
+        "from privrl_bench.loggers import wandb_logger\n"
+        "from privrl_bench.loggers.wandb_logger import WandbLogger\n"
+        "from privrl_bench.config.schema import LogConfig\n"
+        "wandb_logger.INIT_TIMEOUT_S = 4.0\n"  # 20 for users; an absent server is absent sooner
+        f"m = WandbLogger(LogConfig(wandb={mode!r}), Path({str(folder)!r}), 'n', 'g', {{}}, {{}})\n"
+        f"m.log({json.dumps(ROW)}); print(m.mode); m.finish({{'status': 'done'}})"
+    )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, "HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+    return done.stdout.strip(), done.stderr, time.monotonic() - start
+
+
+def test_offline_needs_no_account_and_leaves_the_home_alone(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    mode, _, _ = run_alone(tmp_path / "run", home, "offline")
+    assert mode == "offline"
+    assert not list(home.iterdir())
+    assert len(offline_runs(tmp_path / "run")) == 1
+
+
+def test_online_without_a_login_goes_on_offline_and_says_so(tmp_path):
+    mode, said, _ = run_alone(tmp_path / "run", tmp_path, "online")
+    assert mode == "offline"
+    assert "not logged in" in said
+    assert len(offline_runs(tmp_path / "run")) == 1
+
+
+def test_an_unreachable_server_never_stops_a_run(tmp_path):
+    mode, said, seconds = run_alone(
+        tmp_path / "run",
+        tmp_path,
+        "online",
+        WANDB_BASE_URL="http://127.0.0.1:9",
+        WANDB_API_KEY="0" * 40,
+    )
+    assert mode == "offline"
+    assert "online is not available" in said
+    assert seconds < 90
+    assert any(run.history for run in offline_runs(tmp_path / "run"))

@@ -1,0 +1,251 @@
+"""One of n people in a round: profile, composition, calibration, and what the gate does with it."""
+
+import itertools
+import math
+from collections import Counter
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from privrl_bench.config.schema import PrivacyConfig
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.calibrate import needed_z, z_for
+from privrl_bench.privacy.contribution import Block, Contribution
+from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.smooth import (
+    noise_factor,
+    require_admissible,
+    smoothness,
+    spent_delta,
+)
+from privrl_bench.privacy.uniform_single_user import epsilon_of, loss_distribution, profile
+
+GRID = np.linspace(-12.0, 13.0, 40_001)  # of outputs, in units of the noise
+
+
+def hockey_stick(one, other, log_alpha):
+    """Numerically, of densities on GRID (or its square)."""
+    cell = (GRID[1] - GRID[0]) ** one.ndim
+    return np.maximum(one - np.exp(log_alpha) * other, 0.0).sum() * cell
+
+
+def event(z, n):
+    return ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
+
+
+@pytest.mark.parametrize(("z", "n"), [(2.0, 4), (0.8, 10), (6.0, 100)])
+def test_one_release_is_the_theorem(z, n):
+    mu, q = 2.0 / z, 1.0 / n
+    centre, far = norm.pdf(GRID), norm.pdf(GRID, loc=mu)
+    mixed = (1 - q) * centre + q * far
+    for log_alpha in (0.0, 0.05, 0.5):
+        assert profile(np.array([log_alpha]), z, n)[0] == pytest.approx(
+            hockey_stick(mixed, centre, log_alpha), abs=1e-8
+        )
+        assert profile(np.array([-log_alpha]), z, n)[0] == pytest.approx(
+            hockey_stick(centre, mixed, -log_alpha), abs=1e-8
+        )
+
+
+def test_one_person_is_the_plain_gaussian_and_replacing_doubles():
+    assert epsilon_of(((2.0, 1, 1),), 1e-5) == pytest.approx(4.377178, abs=1e-4)
+    assert epsilon([event(2.0, 1)], 1e-5) == pytest.approx(4.377178, abs=1e-5)
+
+
+def test_known_answer_of_rdp():
+    found = epsilon(Counter({event(2.0, 100): 1000}), 1e-5, "rdp")
+    assert found == pytest.approx(3.5761, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("z", "n", "count"), [(2.0, 100, 1000), (1.0, 1000, 1000), (3.392, 1000, 10_000), (20, 10, 50)]
+)
+def test_pld_is_below_rdp_and_above_the_first_order(z, n, count):
+    """Below: mu of the central limit, whose epsilon a long composition approaches from above."""
+    tight = epsilon(Counter({event(z, n): count}), 1e-5)
+    limit = math.sqrt(math.expm1(4 / z**2) * count) / n
+    assert tight < epsilon(Counter({event(z, n): count}), 1e-5, "rdp")
+    assert tight > dp_accounting.get_epsilon_gaussian(1.0 / limit, 1e-5)
+
+
+def test_finer_cells_change_little_and_only_downwards():
+    coarse = loss_distribution(2.0, 50, 1e-2).self_compose(20).get_epsilon_for_delta(1e-5)
+    fine = loss_distribution(2.0, 50, 1e-3).self_compose(20).get_epsilon_for_delta(1e-5)
+    assert fine <= coarse <= 1.1 * fine
+
+
+def test_adversarial_people_stay_below_the_composition():
+    """Two rounds of three people in one dimension: the two others' rows are chosen anew in each round.
+
+    The worlds differ in one person, whose rows an adversary chooses, too; densities on a square.
+    """
+    z, n, worst = 3.0, 3, 0.0
+    grid = np.linspace(-5.0, 5.0, 201)
+    area = (grid[1] - grid[0]) ** 2
+    law = loss_distribution(z, n, 1e-3).self_compose(2)
+
+    def one(hers, others):
+        return sum(norm.pdf(grid, loc=m) for m in (hers, *others)) / n
+
+    rows = [-1 / z, 0.0, 1 / z]
+    pairs = [
+        (one(a, others), one(b, others))
+        for a, b in itertools.permutations(rows, 2)
+        for others in [(-1 / z, -1 / z), (1 / z, 1 / z), (-1 / z, 1 / z), (0.0, 0.0)]
+    ]
+    for (a, b), (c, d) in itertools.product(pairs, repeat=2):
+        here, there = np.outer(a, c), np.outer(b, d)
+        for eps in (0.05, 0.2, 0.4):
+            left = np.maximum(here - math.exp(eps) * there, 0.0).sum() * area
+            bound = law.get_delta_for_epsilon(eps)
+            assert left <= bound + 1e-7
+            worst = max(worst, left / bound)
+    assert worst > 0.9  # and somebody comes near
+
+
+def test_table_1_signs():
+    """Noise grows with smaller epsilon, smaller delta, more rounds; it falls with more people."""
+
+    def z(budget=1.0, delta=1e-5, rounds=50, n=30):
+        return z_for(budget, lambda z: event(z, n), rounds, delta, "pld", 2)
+
+    usual = z()
+    assert z(budget=0.5) > usual
+    assert z(delta=1e-7) > usual
+    assert z(rounds=200) > usual
+    assert z(n=120) < usual
+
+
+# --- the gate
+
+
+def config(**changes):
+    plain = {"sampling": "uniform_single_user", "adjacency": "replace_one", "users_per_round": 1}
+    return PrivacyConfig(**{**plain, "population": 40, "z": 2.0, "clip": 3.0, **changes})
+
+
+def gate(rounds=5, **changes):
+    one = config(**changes)
+    blocks = (Block("theta", 4, one.clip if one.mechanism == "gaussian" else 0.01),)
+    noise = [SeededNoise(0, 7)]
+    return Gate([one], blocks, Unit("one person", None), rounds, noise, [Ledger(None)])
+
+
+def test_everybody_is_as_likely_and_one_is_drawn():
+    plan = gate()
+    drawn = np.array([plan.members(index, 40)[0] for index in range(4000)])
+    assert drawn.shape == (4000, 1)
+    counts = np.bincount(drawn[:, 0], minlength=40)
+    assert len(counts) == 40
+    assert ((counts - 100) ** 2 / 100).sum() < 80  # chi-square of 39
+    with pytest.raises(PrivacyError, match="is public"):
+        plan.members(0, 39)
+
+
+def test_a_release_is_the_row_and_noise_of_z_clips():
+    plan = gate(rounds=2000)
+    row = torch.tensor([[[1.0, -1.0, 0.5, 0.0]]])
+    valid = torch.ones(1, 1, dtype=torch.bool)
+    seen = torch.cat(
+        [
+            plan.release(Contribution({"theta": row.clone()}, valid), index).values["theta"]
+            for index in range(400)
+        ]
+    )
+    assert torch.allclose(seen.mean(0), row[0, 0], atol=4 * 6.0 / math.sqrt(400))
+    assert float(seen.std()) == pytest.approx(6.0, rel=0.1)
+    line = plan.ledgers[0].lines[0]
+    assert (line["q"], line["population"], line["z"]) == (1 / 40, 40, 2.0)
+    assert plan.spent_epsilon(0) == epsilon(Counter({event(2.0, 40): 400}), 1e-5)
+    assert plan.planned_epsilon(0) == epsilon(Counter({event(2.0, 40): 2000}), 1e-5)
+
+
+def test_the_noise_for_a_budget():
+    plan = gate(rounds=1000)
+    z = needed_z(plan, 0, 1.0)
+    assert epsilon(Counter({event(z, 40): 1000}), 1e-5) <= 1.0
+    assert epsilon(Counter({event(0.99 * z, 40): 1000}), 1e-5) > 1.0
+
+
+# --- output perturbation
+
+
+@pytest.mark.parametrize("target", [0.01, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize("size", [1, 6, 40, 1000])
+def test_smooth_noise_spends_no_more_than_delta(target, delta, size):
+    require_admissible(target, delta, size)
+
+
+def test_the_costs_of_smooth_noise_are_exact():
+    """Against numbers from densities in one dimension."""
+    half, wide = 0.25, math.exp(0.2)
+    moved = hockey_stick(norm.pdf(GRID, loc=0.3), norm.pdf(GRID), half)
+    stretched = max(
+        hockey_stick(norm.pdf(GRID), norm.pdf(GRID, scale=s), half) for s in (wide, 1 / wide)
+    )
+    both = max(moved + math.exp(half) * stretched, stretched + math.exp(half) * moved)
+    assert spent_delta(2 * half, 0.3, 0.2, 1) == pytest.approx(both, abs=1e-7)
+
+
+def test_an_epsilon_that_is_not_proven_is_refused():
+    with pytest.raises(PrivacyError, match="not proven for epsilon 20"):
+        require_admissible(20.0, 1e-5, 2)
+    with pytest.raises(PrivacyError, match="not proven"):
+        gate(mechanism="smooth", sampling="full_batch", epsilon=20.0, z=1.0)
+
+
+def smooth_plan(rounds=1):
+    return gate(rounds, mechanism="smooth", sampling="full_batch", epsilon=0.5, z=1.0)
+
+
+def answer(bound):
+    valid = torch.ones(1, 1, dtype=torch.bool)
+    rows = {"theta": torch.full((1, 1, 4), 7.0)}
+    return Contribution(rows, valid, smooth=torch.tensor([bound]))
+
+
+def test_the_gate_draws_the_noise_of_a_smooth_bound():
+    seen = []
+    for bound in (1.0, 2.0):
+        plan = smooth_plan()
+        seen.append(plan.release(answer(bound), 0).values["theta"] - 7.0)
+    torch.testing.assert_close(seen[1], 2.0 * seen[0], rtol=1e-4, atol=0.2)
+    unit = SeededNoise(0, 7).normal([4], 0, 0)[0]
+    torch.testing.assert_close(
+        seen[0][0].double(), noise_factor(0.5, 1e-5) * unit, rtol=1e-3, atol=0.1
+    )
+    assert plan.spent_epsilon(0) == 0.5
+    assert plan.guarantee(0, 1).epsilon == 0.5
+    line = plan.ledgers[0].lines[0]
+    assert (line["mechanism"], line["epsilon"], line["delta"]) == ("smooth", 0.5, 1e-5)
+    assert not {"bound", "scale", "blocks"} & set(line)  # its size is a secret
+    assert smoothness(0.5, 1e-5, 4) > 0
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.001, math.nan, math.inf * 0])
+def test_a_bound_that_is_none_is_refused(bound):
+    with pytest.raises(PrivacyError, match="smooth bound is no number"):
+        smooth_plan().release(answer(bound), 0)
+
+
+def test_mechanisms_do_not_mix():
+    with pytest.raises(PrivacyError, match="go together"):
+        gate().release(answer(1.0), 0)
+    rows = {"theta": torch.zeros(1, 1, 4)}
+    with pytest.raises(PrivacyError, match="go together"):
+        smooth_plan().release(Contribution(rows, torch.ones(1, 1, dtype=torch.bool)), 0)
+
+
+def test_two_smooth_releases_have_no_bound_at_one_delta():
+    one = smooth_plan().event(0)
+    assert epsilon([one], 1e-5) == 0.5
+    assert epsilon([one], 1e-6) == math.inf
+    assert epsilon([one, one], 1e-5) == math.inf

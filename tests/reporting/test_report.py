@@ -1,0 +1,164 @@
+"""Statistics, tables and pictures from run folders."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from fake_runs import write_run, write_sweep
+
+from privrl_bench.cli.report import main
+from privrl_bench.functional.statistics import improvement, iqm, iqm_ci, mean_ci, profile
+from privrl_bench.reporting.plots import curves, learning_curve, return_against_epsilon
+from privrl_bench.reporting.runs import load_runs
+from privrl_bench.reporting.tables import csv_text, latex, left_out, markdown, summarise
+
+
+def test_mean_and_interval_by_hand():
+    mean, half = mean_ci([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t(0.975, 2) = 4.302653
+    assert math.isnan(mean_ci([5.0])[1])
+    with pytest.raises(ValueError, match="no values"):
+        mean_ci([])
+
+
+def test_interquartile_mean_by_hand_and_its_interval():
+    assert iqm([0, 1, 2, 3, 4, 5, 6, 100]) == 3.5
+    scores = np.random.default_rng(5).normal(size=(10, 2))
+    first = iqm_ci(scores, np.random.default_rng(0))
+    assert first == iqm_ci(scores, np.random.default_rng(0))
+    assert first != iqm_ci(scores, np.random.default_rng(1))
+    assert first[1] <= first[0] <= first[2]
+    with pytest.raises(ValueError, match="runs, tasks"):
+        iqm_ci([1.0, 2.0], np.random.default_rng(0))
+
+
+def test_runs_are_grouped_over_seeds_and_infinity_is_written(tmp_path):
+    write_sweep(tmp_path)
+    rows = {(row.algo, row.z): row for row in summarise(load_runs(tmp_path))}
+    assert len(rows) == 7
+    one = rows["dppg", 1.0]
+    assert one.seeds == 4
+    assert one.return_mean == pytest.approx(470.0)
+    assert one.epsilon == 30.0
+    assert rows["ppo", None].epsilon == math.inf
+    text = markdown(list(rows.values()))
+    assert "| inf " in text
+    assert "unit: segment of 64 steps; notion central" in text
+    assert "outside epsilon: shared critic" in text
+    assert ",inf," in csv_text(list(rows.values()))
+
+
+def test_variants_are_named_by_what_differs_and_hardware_is_no_variant(tmp_path):
+    write_run(tmp_path / "a", seed=0)
+    write_run(tmp_path / "b", seed=0, extra={"critic": "private"})
+    variants = {row.variant for row in summarise(load_runs(tmp_path))}
+    assert variants == {"algo.critic=null", "algo.critic=private"}
+
+
+def test_torn_lines_unfinished_and_damaged_runs_are_reported_not_fatal(tmp_path):
+    folder = write_run(tmp_path / "torn")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 101, "ste')
+    write_run(tmp_path / "cut", seed=1, status="interrupted")
+    write_run(tmp_path / "bad", seed=2)
+    (tmp_path / "bad" / "summary.json").write_text("{")
+    runs = load_runs(tmp_path)
+    assert len(runs) == 3
+    assert [row.seeds for row in summarise(runs)] == [1]
+    text = "\n".join(left_out(runs))
+    assert "cut" in text
+    assert "bad" in text
+    torn = next(run for run in runs if run.folder.name == "torn")
+    assert len(torn.metrics) == 12
+
+
+def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    write_sweep(tmp_path / "runs")
+    runs = load_runs(tmp_path / "runs")
+    learning_curve(runs[0], tmp_path / "one.png")
+    curves(runs, tmp_path / "all.png")
+    return_against_epsilon(runs, tmp_path / "epsilon.png")
+    for name in ("one", "all", "epsilon"):
+        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
+    write_sweep(tmp_path / "runs")
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert "470.0 ±" in capsys.readouterr().out
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    pictures = {f"{n}.{k}" for n in ("curves", "return_against_epsilon") for k in ("png", "svg")}
+    assert {"table.md", "table.csv", "table.tex", "index.html"} | pictures <= names
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "470.0 ±" in page
+    assert "http" not in re.sub(r"data:image/png;base64,[^']*", "", page)  # nothing is fetched
+    assert page.count("data:image/png") >= 2
+    (tmp_path / "empty").mkdir()
+    assert main([str(tmp_path / "empty")]) == 2
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_profiles_and_chances_of_improvement_by_hand():
+    assert profile([1.0, 2.0, 2.0, 5.0], [0.0, 1.0, 1.5, 2.0, 9.0]).tolist() == [
+        1,
+        0.75,
+        0.75,
+        0.25,
+        0,
+    ]
+    rng = np.random.default_rng(0)
+    value, low, high = improvement([3.0, 1.0], [2.0, 1.0], rng)
+    assert value == pytest.approx((1 + 1 + 0 + 0.5) / 4)
+    assert 0.0 <= low <= value <= high <= 1.0
+    assert improvement([5.0] * 4, [1.0] * 4, rng) == (1.0, 1.0, 1.0)
+    for empty in (lambda: profile([], [1.0]), lambda: improvement([], [1.0], rng)):
+        with pytest.raises(ValueError, match="no scores"):
+            empty()
+
+
+def test_latex_escapes_its_signs():
+    text = latex(["a_b", "95 %"], [["1 ± 2", "x & y"]])
+    assert r"a\_b & 95 \% \\" in text
+    assert r"1 $\pm$ 2 & x \& y \\" in text
+
+
+def test_status_with_a_reason_is_shown(tmp_path):
+    folder = write_run(tmp_path / "x", status="failed")
+    (folder / "status.json").write_text(json.dumps({"status": "failed", "reason": "NaN"}))
+    assert "failed (NaN)" in left_out(load_runs(tmp_path))[0]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
+def test_a_browser_shows_the_page(tmp_path):
+    """Pictures are shown at their size and the table is there, without anything from outside."""
+    write_sweep(tmp_path / "runs")
+    main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    page = tmp_path / "out" / "index.html"
+    probe = (
+        "<script>addEventListener('load', () => {"
+        "const seen = [...document.images].map(i => i.complete && i.naturalWidth > 300);"
+        "document.title = JSON.stringify([seen, document.querySelectorAll('tbody tr').length,"
+        "document.documentElement.scrollWidth <= innerWidth]);})</script></body>"
+    )
+    page.write_text(page.read_text().replace("</body>", probe))
+    quiet = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-sync")
+    flags = [f"--{flag}" for flag in (*quiet, "disable-component-update", "no-first-run")]
+    command = ["chromium", "--headless", *flags, f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [*command, "--window-size=1300,900", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.S)
+    images, rows, fits = json.loads(title.group(1))
+    assert len(images) >= 2
+    assert all(images)
+    assert rows >= 3
+    assert fits

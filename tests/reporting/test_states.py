@@ -1,0 +1,31 @@
+"""Box plots of a dataset's states."""
+
+import numpy as np
+
+from privrl_bench.datasets.trajectories import Trajectories
+from privrl_bench.reporting import reproduce, states
+from privrl_bench.reporting.paper import Picture
+
+
+def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) -> None:
+    # Two episodes of two and three steps; the observation after the last step of each is 100.
+    batch = np.array([0, 1, 100, 2, 3, 4, 100], dtype=np.float32)
+    flat = Trajectories(
+        observations=np.stack([batch, 2 * batch], axis=1),
+        actions=np.zeros(5, np.int64),
+        rewards=np.zeros(5, np.float32),
+        terminated=np.zeros(5, bool),
+        starts=np.array([0, 2, 5]),
+        users=np.array([0, 1]),
+    )
+    monkeypatch.setattr(reproduce, "open_dataset", lambda name: flat)
+    values = reproduce.observations("a/b-v0")
+    facts = {"data": "a/b-v0", "values": values, "names": ["x", "y"], "paper": [0.5, 0.25]}
+    picture = Picture("title", "states", [], facts)
+    head, lines = states.state_table(picture, {})
+    assert head[4] == "interquartile range"
+    assert lines[0][1:5] == ["1.000", "2.000", "3.000", "2.000"]
+    assert lines[1][1:5] == ["2.000", "4.000", "6.000", "4.000"]
+    assert lines[0][6] == "0.00 to 4.00"
+    states.draw_states(picture, {}, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
