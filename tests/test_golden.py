@@ -1,0 +1,115 @@
+"""Today's code repeats the golden runs: to the last bit on the machine where they were recorded."""
+
+import copy
+from pathlib import Path
+
+import golden_runs as golden
+import pytest
+
+from privrl_bench.schema import MECHANISMS, SAMPLINGS
+
+CONF = Path(__file__).parent.parent / "conf"
+RECORDED = golden.load()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return golden.make(tmp_path_factory.mktemp("made"))
+
+
+@pytest.mark.parametrize("name", golden.cases())
+def test_a_case_is_repeated(name, made):
+    exact = RECORDED["machine"] == golden.fingerprint()
+    now = golden.normal(golden.run(name, made))
+    found = golden.differences(RECORDED["cases"][name], now, exact=exact)
+    assert not found, "\n".join(found[:20])
+
+
+def covered(setting):
+    """The values of a setting that occur in a recorded run, with the names of today."""
+    runs = [run for case in RECORDED["cases"].values() for run in case.values()]
+    return {golden.renamed(run["settings"])[setting] for run in runs}
+
+
+def test_every_algorithm_mechanism_and_sampling_is_in_some_case():
+    assert set(RECORDED["cases"]) == set(golden.cases())
+    assert {path.stem for path in (CONF / "algo").glob("*.yaml")} <= covered("algo")
+    assert set(MECHANISMS) <= covered("mechanism")
+    assert set(SAMPLINGS) <= covered("sampling")
+    assert covered("adjacency") == {"zero_out", "replace_one", "add_or_remove", "any_two"}
+    assert covered("accountant") == {"pld", "rdp", "gaussian"}
+    assert covered("user") == {"fresh", "episode", "segment"}
+
+
+def one():
+    return copy.deepcopy(RECORDED["cases"]["dppg_private_critic"])
+
+
+def test_equal_records_have_no_differences():
+    for exact in (True, False):
+        assert golden.differences(one(), one(), exact=exact) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "factor", "exactly", "tolerantly"),
+    [
+        (("policy", "actor", "sum"), 1 + 1e-12, True, False),
+        (("policy", "actor", "first", 0), 1.01, True, True),
+        (("plan", "epsilon"), 1 + 1e-8, True, True),
+        (("plan", "epsilon"), 1 + 1e-12, True, False),
+        (("ledger", 0, "z"), 1 + 1e-12, True, True),
+        (("metrics", 0, "release/norm"), 1 + 1e-6, True, False),
+        (("metrics", 0, "release/norm"), 1.001, True, True),
+    ],
+)
+def test_a_changed_number_is_found(path, factor, exactly, tolerantly):
+    now = one()
+    place = now["0"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] *= factor
+    assert bool(golden.differences(one(), now, exact=True)) == exactly
+    assert bool(golden.differences(one(), now, exact=False)) == tolerantly
+
+
+def test_hashes_count_in_the_exact_comparison_only():
+    now = one()
+    now["0"]["policy"]["actor"]["sha256"] = now["0"]["ledger"][1]["digest"] = "other"
+    assert len(golden.differences(one(), now, exact=True)) == 2
+    assert golden.differences(one(), now, exact=False) == []
+
+
+def test_what_is_missing_or_new_is_found():
+    now = one()
+    del now["0"]["metrics"][0]["lr"]
+    now["0"]["plan"]["more"] = 1
+    now["0"]["ledger"].pop()
+    found = golden.differences(one(), now, exact=False)
+    assert [line.partition(":")[0] for line in found] == [
+        "0.ledger",
+        "0.plan.more",
+        "0.metrics.0.lr",
+    ]
+
+
+def test_new_names_are_applied_to_what_was_recorded(monkeypatch):
+    names = {"values": {"gaussian": "normal", "scope": "a scope"}, "keys": {"lr": "step"}}
+    monkeypatch.setattr(golden, "RENAMED", names)
+    now = one()
+    run = now["0"]
+    for line in (*run["ledger"][::2], run["plan"]["event"], run["settings"]):
+        line["mechanism"] = "normal"
+    notes = run["summary"]["guarantee"]["notes"]
+    run["summary"]["guarantee"]["notes"] = sorted({*notes, "a scope"} - {"scope"})
+    run["metrics"] = [
+        {("step" if k == "lr" else k): v for k, v in row.items()} for row in run["metrics"]
+    ]
+    assert golden.differences(one(), now, exact=True) == []
+    assert golden.differences(one(), one(), exact=True)
+
+
+def test_an_ignored_field_is_not_compared(monkeypatch):
+    now = one()
+    now["0"]["plan"]["epsilon"] = 0.0
+    monkeypatch.setattr(golden, "IGNORED", {"plan.epsilon": "for this test"})
+    assert golden.differences(one(), now, exact=True) == []
