@@ -38,7 +38,7 @@ import numpy as np
 import torch
 import yaml
 
-from privrl_bench.cli import main
+from privrl_bench.cli.train import main
 
 HERE = Path(__file__).parent
 CASES = HERE / "golden" / "cases.yaml"
@@ -47,7 +47,16 @@ RUNS = HERE / "golden" / "runs.json"
 # Old name -> new name. Applied to what was recorded, before it is compared: `values` to texts
 # (mechanism, sampling, adjacency, status, unit, names of caveats and notes), `keys` to keys at any
 # depth (of metrics too).
-RENAMED: dict[str, dict[str, str]] = {"values": {}, "keys": {}}
+RENAMED: dict[str, dict[str, str]] = {
+    "values": {
+        "imitated_tree": "fresh_noise_per_round",
+        "one_of_n": "uniform_single_user",
+        "everybody": "full_batch",
+        "any_two": "any_trajectory_pair",
+        "any-two": "any-trajectory-pair",
+    },
+    "keys": {},
+}
 
 # Field -> why it is not compared. A field is named as a difference names it, without the number of
 # the job in front, for example `summary.guarantee.unit`.

@@ -6,7 +6,7 @@ from pathlib import Path
 import golden_runs as golden
 import pytest
 
-from privrl_bench.schema import MECHANISMS, SAMPLINGS
+from privrl_bench.config.schema import MECHANISMS, SAMPLINGS
 
 CONF = Path(__file__).parent.parent / "conf"
 RECORDED = golden.load()
