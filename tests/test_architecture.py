@@ -1,199 +1,53 @@
-"""Who may import whom, who may draw noise, who may construct a release."""
+"""What the import contracts of pyproject.toml cannot say: who makes releases, and how large things are.
+
+The contracts themselves (layers, Hydra, torch, optional parts) are checked by `lint-imports` in `make lint`.
+"""
 
 import ast
-from graphlib import TopologicalSorter
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent / "privrl_bench"
 FILES = sorted(ROOT.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+LINES = 350  # of a file
+FUNCTION_LINES = 60
 
 
-def module(path):
-    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+def named(path):
+    return str(path.relative_to(ROOT))
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "privrl_bench":
-            yield from (f"privrl_bench.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+def inside_privacy(path):
+    return path.relative_to(ROOT).parts[0] == "privacy"
 
 
-# package -> what of privrl_bench it may import, beside itself
-ALLOWED = {
-    "errors": set(),
-    "schema": {"errors", "ranges"},
-    "identity": {"errors", "schema"},
-    "crash": {"errors"},
-    "ranges": {"errors"},
-    "writable": {"errors"},
-    "presets": {"words"},
-    "machine": {"errors", "schema"},
-    "jit": set(),
-    "measure": set(),
-    "metrics": set(),
-    "types": set(),
-    "streams": {"types"},
-    "maths": {"types"},
-    "nets": {"errors", "schema", "types"},
-    "data": {"errors"},
-    "text": {"crash", "types", "schema", "errors", "nets"},
-    "text_rollout": {"envs", "nets", "schema", "streams", "text", "types"},
-    "text_evaluate": {"envs", "evaluate", "nets", "streams", "text", "text_rollout"},
-    "envs": {"data", "jit", "text", "types", "schema", "errors"},
-    "source": {"data", "envs", "errors", "presets", "schema", "types"},
-    "episodes": {"envs", "jit", "nets", "privacy"},
-    "rollout": {"types", "nets", "envs", "episodes", "privacy", "schema", "streams"},
-    "people": {"rollout", "types"},
-    "evaluate": {"machine", "types", "nets", "envs", "episodes", "schema", "streams"},
-    "privacy": {"types", "schema", "errors", "metrics"},
-    "algos": {"errors", "jit", "types", "maths", "nets", "privacy", "schema", "streams", "text"},
-    "real_users": {"errors", "schema", "types"},
-    "assemble": {
-        *("algos", "envs", "errors", "identity", "metrics", "nets", "privacy", "real_users"),
-        *("rollout", "review", "schema", "source", "streams", "text", "text_rollout", "types"),
-    },
-    "rundir": {"crash", "errors", "identity", "schema"},
-    "log": {"errors", "measure", "metrics", "schema"},
-    "report": {"crash", "envs", "errors", "measure", "metrics", "privacy", "schema", "writable"},
-    "trivial": {"config", "envs", "evaluate", "nets", "report", "streams"},
-    "reproduce": {
-        "cli",
-        "collect",
-        "config",
-        "data",
-        "errors",
-        "jobs",
-        "privacy",  # the z of a target epsilon
-        "report",
-        "sweep",
-        "trivial",
-        "words",
-    },
-    "exact": {"envs", "maths", "nets", "schema"},
-    "played": {"envs", "nets", "rollout", "schema", "streams", "types"},
-    "values": {"algos", "envs", "maths", "measure", "played", "schema", "streams", "types"},
-    "session": {
-        *("algos", "assemble", "evaluate", "exact", "people", "played", "rollout"),
-        *("source", "text_evaluate", "text_rollout", "types", "values"),
-    },
-    "policy_file": {"session"},
-    "review": {"algos", "identity", "privacy", "rundir", "schema"},
-    "rows": {"evaluate", "log", "metrics", "privacy", "report", "rundir", "session", "values"},
-    "signals": set(),
-    "training": {
-        *("assemble", "crash", "errors", "jit", "log", "measure", "metrics", "policy_file"),
-        *("privacy", "report", "rows"),
-        *("rundir", "session", "signals"),
-    },
-    "run": {
-        "assemble",
-        "errors",
-        "machine",
-        "measure",
-        "metrics",
-        "privacy",
-        "real_users",
-        "review",
-        "rundir",
-        "schema",
-        "session",
-        "signals",
-        "training",
-    },
-    "audit": {
-        *("assemble", "config", "errors", "machine", "metrics", "mistakes", "people", "played"),
-        *(
-            "crash",
-            "envs",
-            "jit",
-            "policy_file",
-            "privacy",
-            "report",
-            "review",
-            "rollout",
-            "rows",
-            "run",
-            "schema",
-            "session",
-        ),
-        *("source", "text_rollout", "types", "values", "writable"),
-    },
-    "collect": {
-        *(
-            "assemble",
-            "config",
-            "crash",
-            "data",
-            "envs",
-            "errors",
-            "log",
-            "machine",
-            "nets",
-            "play",
-        ),
-        *("report", "rundir", "schema", "session", "signals", "words"),
-    },
-    "play": {"data", "envs", "nets", "schema", "streams", "types"},
-    "mistakes": {"errors"},
-    "words": {"errors", "mistakes", "schema"},
-    "explicit": {"errors", "schema"},
-    "config": {"errors", "explicit", "mistakes", "ranges", "schema", "words"},
-    "jobs": {"crash", "errors", "machine", "run", "schema"},
-    "sweep": {"identity", "jobs", "machine", "run", "schema"},
-    "cli": {
-        *("config", "crash", "errors", "jobs", "machine", "measure", "metrics", "mistakes"),
-        *("schema", "words"),
-    },
-}
+def nodes(path, *kinds):
+    return (node for node in ast.walk(TREES[path]) if isinstance(node, kinds))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_imports_go_one_way(path):
-    parts = module(path).split(".")
-    if len(parts) == 1 or parts[1] == "__init__":
-        return
-    package = parts[1]
-    assert package in ALLOWED, f"say in ALLOWED what {package} may import"
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("privrl_bench.")}
-    extra = used - ALLOWED[package] - {package}
-    assert not extra, f"{module(path)} must not import {sorted(extra)}"
+def called(path):
+    """Names of the functions and classes that a file calls."""
+    return {
+        node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        for node in nodes(path, ast.Call)
+    }
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_hydra_stays_at_the_door(path):
-    if path.name in ("cli.py", "config.py", "mistakes.py"):
-        return
-    assert not [name for name in imports(path) if name.split(".")[0] in ("hydra", "omegaconf")]
-
-
-def calls(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            function = node.func
-            yield (
-                function.attr
-                if isinstance(function, ast.Attribute)
-                else getattr(function, "id", "")
-            )
-
-
-@pytest.mark.parametrize("path", FILES, ids=module)
+@pytest.mark.parametrize("path", FILES, ids=named)
 def test_only_the_gate_makes_releases_and_noise(path):
-    inside = path.relative_to(ROOT).parts
-    if inside[0] == "privacy":
+    if inside_privacy(path):
         return
-    made = set(calls(path))
+    made = called(path)
     assert not made & {"Released", "Guarantee"}
-    assert "Ledger" not in made or inside == ("assemble.py",)
+    assert "Ledger" not in made or named(path) == "experiment/builder.py"
     assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
-    # Initial weights and action noise are drawn in nets, first states of simulators in envs.
-    if "nets" not in inside and "envs" not in inside:
+    # Initial weights and action noise are drawn in models, first states of simulators in envs.
+    if path.relative_to(ROOT).parts[0] not in ("models", "envs"):
         gaussian = {
             "randn",
             "randn_like",
@@ -206,51 +60,81 @@ def test_only_the_gate_makes_releases_and_noise(path):
         assert not made & gaussian, "Gaussian draws belong to the gate"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_nobody_reaches_into_the_gate(path):
-    if path.relative_to(ROOT).parts[0] == "privacy":
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_module_uses_private_names_of_the_gate(path):
+    if inside_privacy(path):
         return
-    tree = ast.parse(path.read_text())
-    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    names |= {
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and "privacy" in (node.module or "")
-        for alias in node.names
-    }
+    imports = [
+        node
+        for node in nodes(path, ast.Import, ast.ImportFrom)
+        if "privacy" in (getattr(node, "module", None) or "".join(a.name for a in node.names))
+    ]
+    names = {node.attr for node in nodes(path, ast.Attribute)}
+    names |= {alias.name for node in imports for alias in node.names}
+    names |= {node.value for node in nodes(path, ast.Constant) if isinstance(node.value, str)}
     assert not names & {"_GATE", "_content"}
-    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    assert not words & {"_GATE", "_content"}
-    renamed = {
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-        if alias.asname and "privacy" in (getattr(node, "module", "") or alias.name)
+    assert not [a.asname for node in imports for a in node.names if a.asname], "an alias hides it"
+    assert not [node for node in nodes(path, ast.ImportFrom) if node.level], "relative import"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_comparison_with_the_name_of_a_mechanism_or_a_sampling(path):
+    """Outside privacy/ the mechanism and the sampler say what they are: `PrivacyConfig`'s objects."""
+    if inside_privacy(path):
+        return
+    for node in nodes(path, ast.Compare):
+        for side in (node.left, *node.comparators):
+            name = getattr(side, "attr", getattr(side, "id", ""))
+            assert name not in ("mechanism", "sampling"), f"line {node.lineno}: compares a {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_and_functions_are_short(path):
+    count = len(path.read_text().splitlines())
+    assert count <= LINES, f"{count} lines"
+    for node in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef):
+        length = (node.end_lineno or 0) - node.lineno + 1
+        assert length <= FUNCTION_LINES, f"{node.name}: {length} lines"
+
+
+def test_the_top_level_is_small_and_names_are_unique():
+    top = {path.stem for path in ROOT.glob("*.py")} - {"__init__"}
+    assert len(top) <= 3, top
+    twice = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert not [name for name, count in twice.items() if count > 1]
+
+
+def test_no_dispatch_on_the_class_of_a_collector_or_an_evaluator():
+    classes = {
+        node.name
+        for path in FILES
+        if path.relative_to(ROOT).parts[0] in ("collectors", "evaluation")
+        for node in nodes(path, ast.ClassDef)
     }
-    assert not renamed, "other names for the gate's things escape these tests"
-    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    assert not relative, "relative imports escape these tests"
+    for path in FILES:
+        for call in nodes(path, ast.Call):
+            if getattr(call.func, "id", "") == "isinstance":
+                asked = {getattr(node, "id", "") for node in ast.walk(call.args[1])}
+                assert not asked & classes, f"{named(path)} line {call.lineno}"
 
 
-def test_importing_the_schema_is_light():
-    import subprocess
-    import sys
-
-    heavy = "torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"
-    code = (
-        "import sys, privrl_bench.config.schema, privrl_bench.metrics\n"
-        f"print([m for m in {heavy!r} if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        (
+            "privrl_bench.config.schema, privrl_bench.metrics",
+            ("torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"),
+        ),
+        (
+            "privrl_bench.experiment.runner",
+            (
+                *("transformers", "tokenizers", "peft", "hydra", "privrl_bench.models.language"),
+                *("privrl_bench.algorithms.ope", "privrl_bench.algorithms.language"),
+            ),
+        ),
+    ],
+)
+def test_importing_stays_light(module, absent):
+    code = f"import sys, {module}\nprint([m for m in {absent!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_no_import_leads_back():
-    found = {}
-    for path in FILES:
-        parts = module(path).split(".")
-        if len(parts) > 1 and parts[1] != "__init__":
-            used = {n.split(".")[1] for n in imports(path) if n.startswith("privrl_bench.")}
-            found.setdefault(parts[1], set()).update(used - {parts[1]})
-    TopologicalSorter(found).prepare()  # raises CycleError
