@@ -20,7 +20,7 @@ class PrivacyError(RuntimeError):
 
 
 class EnvironmentFailure(RuntimeError):
-    """A user's environment raised; carries its own message."""
+    """The user's environment raised an error; carries its message."""
 
 
 def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:

@@ -1,9 +1,9 @@
 """The metrics that a run may record: name, unit, direction, and who may see them.
 
-`public`: computed from the configuration or the clock. `released`: computed from released parameters
-alone, on simulated evaluation episodes that are nobody's data. `private`: computed from users' data
-without noise, or from how long they took; kept in the run folder for the researcher, never sent to W&B (which
-records times of its own), never part of a release.
+`public`: computed from the configuration. `released`: computed from released parameters and simulated
+evaluation episodes. `private`: computed from users' data without noise, or from the time that they took.
+Private metrics stay in the run folder. They are never sent to W&B (which records times of its own) and are
+never part of a release.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}
 
 
 def check_declared(row: dict[str, float]) -> None:
-    """Raise `KeyError` for a metric that nobody declared."""
+    """Raise `KeyError` for an undeclared metric."""
     unknown = sorted(set(row) - set(METRICS))
     if unknown:
         raise KeyError(f"undeclared metrics {unknown}; declare them in privrl_bench/metrics.py")
@@ -105,9 +105,9 @@ def visible(row: dict[str, float]) -> dict[str, float]:
 
 
 def shown_epsilon(epsilon: float, digits: int = 4) -> str:
-    """Epsilon to a few digits, rounded up: what is printed is a bound as well. Every epsilon is shown by this.
+    """Format epsilon to a few digits, rounded up, so that the printed number is a bound, too.
 
-    NaN, where there is none, is `-`.
+    Every epsilon is shown by this function. NaN is shown as `-`.
 
     >>> shown_epsilon(1.00049), shown_epsilon(91.8236), shown_epsilon(math.inf), shown_epsilon(math.nan)
     ('1.001', '91.83', 'inf', '-')
@@ -116,7 +116,7 @@ def shown_epsilon(epsilon: float, digits: int = 4) -> str:
 
 
 def shown_measured(epsilon: float, digits: int = 4) -> str:
-    """An epsilon that an attack has measured, rounded down: it is a lower bound.
+    """Format an epsilon that an attack has measured, rounded down: it is a lower bound.
 
     >>> shown_measured(1.00099), shown_measured(0.0)
     ('1', '0')
@@ -125,7 +125,7 @@ def shown_measured(epsilon: float, digits: int = 4) -> str:
 
 
 def _shown(value: float, digits: int, whole: Callable[[float], int], tolerance: float) -> str:
-    """To so many digits; what is within `tolerance` of a number with as many is that number."""
+    """Round to `digits`; a value within `tolerance` of a number with as many digits is that number."""
     if math.isnan(value):
         return "-"
     if not 0.0 < value < math.inf:

@@ -1,4 +1,4 @@
-"""Values that the parts of the package exchange. Axes: R replicas, U users, T steps, P parameters."""
+"""Data types that the packages exchange. Axes: R replicas, U users, T steps, P parameters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class EnvSpec:
         actions: number of choices, or number of action coordinates A.
         action_low, action_high: [A] bounds of the environment's box (continuous only).
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
-        one_hot: observations are one-hot: one of `obs_dim` states; zeros are the end, if it is observed.
+        one_hot: observations are one-hot: one of `obs_dim` states; all zeros after the last step.
         max_episode_steps: public upper bound on the steps of one episode.
-        users: number of real users that the environment declares (docs/environments.md); None: its users are
-            simulated.
+        users: number of real users that the environment declares (docs/environments.md); None if its
+            users are simulated.
     """
 
     name: str
@@ -48,15 +48,21 @@ class EnvSpec:
 
 @dataclass
 class UserBatch:
-    """One round of raw user data: private, and gone after `local`.
+    """Raw data of the users of one round: private, and deleted after `Algorithm.local`.
 
-    `obs` and `next_obs` are [R, U, T, D] scaled observations before and after each step, `actions` [R, U, T, A]
-    (or [R, U, T] choices; from a dataset as the environment takes them), `rewards` [R, U, T] scaled.
-    `terminated` and `done` [R, U, T]: the episode is over, respectively over or cut by a time limit. `mask`
-    [R, U, T]: the step happened; the steps of a user come first. `valid` [R, U]: the user takes part and her
-    data are finite. `behavior_probs` [R, U, T]: probability of each action under the policy that chose it, 1 where no
-    step happened; None: not known. `numbers` [R, U]: which of the environment's declared users it is, -1 where
-    there is none; None: the environment declares no users.
+    Attributes:
+        obs, next_obs: [R, U, T, D] scaled observations before and after each step.
+        actions: [R, U, T, A], or [R, U, T] choices; from a dataset as the environment takes them.
+        rewards: [R, U, T], scaled.
+        terminated: [R, U, T] bool, the episode ended by itself.
+        done: [R, U, T] bool, the episode ended by itself or by a time limit.
+        mask: [R, U, T] bool, the step happened; the steps of a user come first.
+        valid: [R, U] bool, the user takes part and their data are finite.
+        stats: private metrics of each replica.
+        behavior_probs: [R, U, T] probability of each action under the policy that chose it, 1 where no
+            step happened; None if it is not known.
+        numbers: [R, U] number of the declared user, -1 for an empty slot; None if the environment
+            declares no users.
     """
 
     obs: Tensor
@@ -67,20 +73,24 @@ class UserBatch:
     done: Tensor
     mask: Tensor
     valid: Tensor
-    stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
+    stats: list[dict[str, float]] = field(default_factory=list)
     behavior_probs: Tensor | None = None
     numbers: Tensor | None = None
 
 
 @dataclass
 class TextBatch:
-    """One round of users who each brought a prompt and got an answer: private, and gone after `local`.
+    """Prompts and answers of the users of one round: private, and deleted after `Algorithm.local`.
 
-    All answers begin in column L, the public width of prompts; T is the public length of an answer.
+    All answers begin in column L, the public width of prompts. T is the public length of an answer.
 
-    `tokens` [R, U, L + T]: prompt and answer. `seen` [R, U, L + T] bool: the columns of `tokens` that are hers.
-    `mask` [R, U, T] bool: of these, the answer's. `scores` [R, U]: what the answer is worth. `valid` [R, U]:
-    the user takes part and her score is finite.
+    Attributes:
+        tokens: [R, U, L + T] prompt and answer.
+        seen: [R, U, L + T] bool, the columns of `tokens` that belong to the user.
+        mask: [R, U, T] bool, the columns that belong to the answer.
+        scores: [R, U] reward of the answer.
+        valid: [R, U] bool, the user takes part and their score is finite.
+        stats: private metrics of each replica.
     """
 
     tokens: Tensor
@@ -88,12 +98,17 @@ class TextBatch:
     mask: Tensor
     scores: Tensor
     valid: Tensor
-    stats: list[dict[str, float]] = field(default_factory=list)  # per replica, private metrics
+    stats: list[dict[str, float]] = field(default_factory=list)
 
 
 class Transitions(NamedTuple):
-    """Steps that are public: obs and next_obs [n, D] scaled, actions [n, A] (or [n] choices) as the
-    environment takes them, rewards [n] scaled."""
+    """Public steps.
+
+    Attributes:
+        obs, next_obs: [n, D], scaled.
+        actions: [n, A], or [n] choices, as the environment takes them.
+        rewards: [n], scaled.
+    """
 
     obs: Tensor
     actions: Tensor
@@ -128,7 +143,7 @@ class State:
 
 
 def generator(*words: int, device: str = "cpu") -> torch.Generator:
-    """A torch generator whose stream is determined by `words`, whole numbers >= 0."""
+    """A torch generator whose stream is determined by `words`, integers >= 0."""
     seed = np.random.SeedSequence(list(words)).generate_state(2, np.uint32)
     made = torch.Generator(device=device)
     made.manual_seed(int(seed[0]) << 31 | int(seed[1]) >> 1)
