@@ -8,69 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
-from privrl_bench.kernels.mlp_training import _adam, _tanh
-from privrl_bench.models.ensemble import LEAST, MOST
+from privrl_bench.kernels.mlp_kernel import (
+    SWISH,
+    adam,
+    backward,
+    forward,
+    load_minibatch,
+    sum_gradient,
+)
 
+MOST, LEAST = 0.5, -10.0  # soft bounds of the log variance of standardised targets
 _LEAST, _MOST = np.float32(LEAST), np.float32(MOST)
-
-
-@part
-def _forward(params, widths, layers, gates, rows):  # type: ignore[no-untyped-def]
-    """Fill `layers` after the first, and `gates` with sigmoids of what the hidden ones were before swish."""
-    f = np.float32
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        y = layers[right : right + rows * fan_out]
-        np.dot(x, weight, y.reshape(rows, fan_out))
-        for i in range(rows):
-            for j in range(fan_out):
-                y[i * fan_out + j] += bias[j]
-        if k < widths.size - 2:
-            gate = gates[right : right + rows * fan_out]
-            for i in range(y.size):
-                gate[i] = f(0.5) * y[i]
-            _tanh(gate)
-            for i in range(y.size):
-                gate[i] = f(0.5) + f(0.5) * gate[i]
-                y[i] *= gate[i]
-        left = right
-
-
-@part
-def _backward(params, widths, layers, gates, slopes, rows, grad):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
-    f = np.float32
-    at, right = 0, 0
-    for k in range(widths.size - 1):
-        at += (widths[k] + 1) * widths[k + 1]
-        right += rows * widths[k]
-    for k in range(widths.size - 2, -1, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        bias[:] = 0
-        for i in range(rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        if k > 0:
-            weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-            dx = slopes[left:right]
-            np.dot(dy, weight.T, dx.reshape(rows, fan_in))
-            y, gate = layers[left:right], gates[left:right]
-            for i in range(dx.size):  # swish' = s + y (1 - s)
-                dx[i] *= gate[i] + y[i] * (f(1) - gate[i])
-        right = left
 
 
 @part
@@ -119,7 +67,7 @@ def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[n
 
 @jit
 def train_models(  # type: ignore[no-untyped-def]
-    start, replica, table, order, widths, ends, radius, lr, decay, adam, result
+    start, replica, table, order, widths, ends, radius, lr, decay, use_adam, result
 ):
     """Fill `result` [N, M, P] with the displacements of every user's M models.
 
@@ -130,7 +78,7 @@ def train_models(  # type: ignore[no-untyped-def]
         widths: of the network's layers, from I to 2 K.
         ends: where the separately clipped parts of a model end; radius: of each part.
         lr, decay: step size, and L2 penalty of all parameters.
-        adam: Adam with fresh moments, else plain steps.
+        use_adam: Adam with fresh moments, else plain steps.
     """
     epochs, users, minibatches, rows = order.shape
     inputs, outputs = widths[0], widths[-1]
@@ -158,20 +106,16 @@ def train_models(  # type: ignore[no-untyped-def]
             done = 0
             for epoch in range(epochs):
                 for piece in range(minibatches):
-                    for i in range(rows):
-                        t = order[epoch, user, piece, i]
-                        for j in range(inputs):
-                            x[i, j] = table[user, t, j]
-                        for j in range(targets):
-                            rest[i, j] = table[user, t, inputs + j]
-                    _forward(params, widths, layers, gates, rows)
+                    load_minibatch(table[user], order[epoch, user, piece], x, rest)
+                    forward(params, widths, layers, gates, rows, SWISH)
                     _likelihood(y, rest, dy)
-                    _backward(params, widths, layers, gates, slopes, rows, grad)
+                    backward(params, widths, layers, gates, slopes, rows, SWISH)
+                    sum_gradient(widths, layers, slopes, rows, grad)
                     done += 1
-                    if adam:
+                    if use_adam:
                         for i in range(size):
                             grad[i] += shrink * params[i]
-                        _adam(params, begin, grad, m, v, done, lr, np.inf)
+                        adam(params, begin, grad, m, v, done, lr, np.inf)
                         _descend(params, begin, grad, zero, zero, ends, radius)
                     else:
                         _descend(params, begin, grad, step, shrink, ends, radius)

@@ -15,6 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
+from privrl_bench.kernels.mlp_kernel import (
+    TANH,
+    adam,
+    backward,
+    forward,
+    load_minibatch,
+    parameter_count,
+    sum_gradient,
+)
 
 CATEGORICAL, GAUSSIAN, SQUARED = 0, 1, 2
 
@@ -31,77 +40,6 @@ class Head(NamedTuple):
     ratio_clip: float = math.inf
     entropy_coef: float = 0.0
     normalize: bool = False  # the advantages of each minibatch
-
-
-@part
-def _tanh(x):  # type: ignore[no-untyped-def]
-    """In place. Coefficients: Eigen, GenericPacketMathFunctions."""
-    f = np.float32
-    for i in range(x.size):
-        v = x[i]
-        v = f(7.90531110763549805) if v > f(7.90531110763549805) else v
-        v = f(-7.90531110763549805) if v < f(-7.90531110763549805) else v
-        s = v * v
-        p = f(-2.76076847742355e-16) * s + f(2.00018790482477e-13)
-        p = p * s + f(-8.60467152213735e-11)
-        p = p * s + f(5.12229709037114e-08)
-        p = p * s + f(1.48572235717979e-05)
-        p = p * s + f(6.37261928875436e-04)
-        p = (p * s + f(4.89352455891786e-03)) * v
-        q = f(1.19825839466702e-06) * s + f(1.18534705686654e-04)
-        q = (q * s + f(2.26843463243900e-03)) * s + f(4.89352518554385e-03)
-        x[i] = p / q
-
-
-@part
-def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
-    """Fill the layers after the first; `layers` holds one [rows, width] after the other."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        y = layers[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x, weight, y)
-        for i in range(rows):
-            for j in range(fan_out):
-                y[i, j] += bias[j]
-        if k < widths.size - 2:
-            _tanh(layers[right : right + rows * fan_out])
-        left = right
-
-
-@part
-def _backward(params, widths, layers, rows, grad, slopes):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
-    at, right = 0, 0
-    for k in range(widths.size - 1):
-        at += (widths[k] + 1) * widths[k + 1]
-        right += rows * widths[k]
-    for k in range(widths.size - 2, -1, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        bias[:] = 0
-        for i in range(rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        if k > 0:
-            weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-            dx = slopes[left:right].reshape(rows, fan_in)
-            np.dot(dy, weight.T, dx)
-            for i in range(rows):
-                for j in range(fan_in):
-                    dx[i, j] *= np.float32(1) - x[i, j] * x[i, j]
-        right = left
 
 
 @part
@@ -183,28 +121,6 @@ def _standardize(x):  # type: ignore[no-untyped-def]
         x[i] /= scale
 
 
-@part
-def _adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untyped-def]
-    """`optim.adam_step` and `optim.project` of one user, in place; `grad` is used up."""
-    f = np.float32
-    size = f(lr / (1.0 - 0.9**step))
-    unbias = f(1.0 / (1.0 - 0.999**step))
-    # Two loops: one with all five arrays would not be vectorised.
-    for i in range(params.size):
-        g = grad[i]
-        m[i] += (g - m[i]) * f(0.1)
-        v[i] = f(0.999) * v[i] + f(0.001) * g * g
-        grad[i] = size * m[i] / (np.sqrt(v[i] * unbias) + f(1e-5))
-    square = f(0)
-    for i in range(params.size):
-        grad[i] = params[i] - grad[i] - start[i]
-        square += grad[i] * grad[i]
-    norm = np.sqrt(square)
-    scale = f(radius) / norm if norm > radius else f(1)
-    for i in range(params.size):
-        params[i] = start[i] + grad[i] * scale
-
-
 @jit
 def train_users(  # type: ignore[no-untyped-def]
     start, moment, square, table, order, widths, head, step, lr, radius, result
@@ -229,9 +145,7 @@ def train_users(  # type: ignore[no-untyped-def]
     slopes = np.empty(total, np.float32)
     rest = np.empty((rows, columns), np.float32)
     grad = np.empty(start.shape[1], np.float32)
-    net = 0
-    for k in range(widths.size - 1):
-        net += (widths[k] + 1) * widths[k + 1]
+    net = parameter_count(widths)
     x = layers[: rows * inputs].reshape(rows, inputs)
     y = layers[total - rows * outputs :].reshape(rows, outputs)
     dy = slopes[total - rows * outputs :].reshape(rows, outputs)
@@ -240,23 +154,19 @@ def train_users(  # type: ignore[no-untyped-def]
         done = step
         for epoch in range(epochs):
             for piece in range(minibatches):
-                for i in range(rows):
-                    t = order[epoch, user, piece, i]
-                    for j in range(inputs):
-                        x[i, j] = table[user, t, j]
-                    for j in range(columns):
-                        rest[i, j] = table[user, t, inputs + j]
+                load_minibatch(table[user], order[epoch, user, piece], x, rest)
                 if standardize:
                     _standardize(rest[:, columns - 1])
-                _forward(params, widths, layers, rows)
-                if kind == 0:
+                forward(params, widths, layers, layers, rows, TANH)
+                if kind == CATEGORICAL:
                     _categorical(y, dy, rest, clip, entropy)
-                elif kind == 1:
+                elif kind == GAUSSIAN:
                     _gaussian(y, dy, rest, params[net:], grad[net:], clip, entropy)
                 else:
                     _squared(y, dy, rest)
-                _backward(params, widths, layers, rows, grad, slopes)
+                backward(params, widths, layers, layers, slopes, rows, TANH)
+                sum_gradient(widths, layers, slopes, rows, grad)
                 done += 1
-                _adam(params, start[user], grad, m, v, done, lr, radius)
+                adam(params, start[user], grad, m, v, done, lr, radius)
         for i in range(params.size):
             result[user, i] = params[i] - start[user, i]

@@ -9,44 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
-
-
-@part
-def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
-    """Fill `layers` after the first: the input and every layer's output, one after the other."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        y = layers[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(layers[left:right].reshape(rows, fan_in), weight, y)
-        hidden = k < widths.size - 2
-        for i in range(rows):
-            for j in range(fan_out):
-                z = y[i, j] + bias[j]
-                y[i, j] = max(z, np.float32(0)) if hidden else z
-        left = right
-
-
-@part
-def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes, the last piece of `slopes`, to those of every hidden layer."""
-    at, right = params.size, layers.size - rows * widths[-1]
-    for k in range(widths.size - 2, 0, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        x, dx = layers[left:right], slopes[left:right]
-        np.dot(dy, weight.T, dx.reshape(rows, fan_in))
-        for i in range(dx.size):
-            dx[i] = dx[i] if x[i] > 0 else np.float32(0)
-        right = left
+from privrl_bench.kernels.mlp_kernel import RELU, backward, forward, sum_gradient
 
 
 @part
@@ -78,26 +41,6 @@ def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
                 d = slopes[left + i * widths[k + 1] : left + (i + 1) * widths[k + 1]]
                 for j in range(d.size):
                     d[j] *= scale
-
-
-@part
-def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def]
-    """The gradients of all samples added up: `grad` [P]."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        for j in range(fan_out):
-            bias[j] = dy[0, j]
-        for i in range(1, rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        at += (fan_in + 1) * fan_out
-        left = right
 
 
 @part
@@ -153,8 +96,8 @@ def learn(  # type: ignore[no-untyped-def]
             for j in range(inputs):
                 x[i, j] = obs[k, j]
                 next_x[i, j] = after[k, j]
-        _forward(params, widths, layers, size)
-        _forward(target, widths, slopes, size)
+        forward(params, widths, layers, layers, size, RELU)
+        forward(target, widths, slopes, slopes, size, RELU)
         for i in range(size):
             k = rows[t, i]
             best = dq[i, 0]
@@ -164,10 +107,10 @@ def learn(  # type: ignore[no-untyped-def]
             a = int(action[k])
             error = q[i, a] - (reward[k] + discount[k] * best)
             dq[i, a] = min(max(error, -one), one)
-        _slopes(params, widths, layers, slopes, size)
+        backward(params, widths, layers, layers, slopes, size, RELU)
         if bound < np.inf:
             _clip(widths, layers, slopes, size, bound)
-        _collect(widths, layers, slopes, size, grad)
+        sum_gradient(widths, layers, slopes, size, grad)
         for i in range(grad.size):
             grad[i] *= share
         if noise.shape[0]:
