@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.model_based.local_ensemble import (
-    TrainingBatch,
+    LocalOptimizerConfig,
     clipped,
     clipping,
     train,
@@ -29,15 +29,15 @@ TRAJECTORIES, STEPS, BATCH, BOUND = 30, 1000, 16, 1.0
 
 
 def loop(
-    ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], lesson: TrainingBatch
+    ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], config: LocalOptimizerConfig
 ) -> None:
     """One trajectory after the other, one member after the other."""
     clip = clipping(ensemble, "flat", BOUND)
     for user in range(len(data[0])):
         for begin in start[0].reshape(ensemble.members, -1):
             leaf = begin.clone().requires_grad_()
-            optimizer = torch.optim.SGD([leaf], lr=lesson.lr, weight_decay=lesson.decay)
-            for rows in lesson.order[0, user]:
+            optimizer = torch.optim.SGD([leaf], lr=config.lr, weight_decay=config.decay)
+            for rows in config.order[0, user]:
                 outputs = ensemble.net.forward(leaf[None], data[0][user, rows][None])
                 loss = ensemble.loss(outputs, data[1][user, rows][None]).sum()
                 optimizer.zero_grad()
@@ -65,16 +65,16 @@ def main() -> None:
     pieces = STEPS // BATCH
     order = torch.stack([torch.randperm(STEPS, generator=g) for _ in range(TRAJECTORIES)])
     order = order[:, : pieces * BATCH].reshape(1, TRAJECTORIES, pieces, BATCH)
-    lesson, clip = TrainingBatch(order, 3e-2, 2.5e-5, False), clipping(ensemble, "flat", BOUND)
+    config, clip = LocalOptimizerConfig(order, 3e-2, 2.5e-5, False), clipping(ensemble, "flat", BOUND)
     whose = torch.zeros(TRAJECTORIES, dtype=torch.long)
-    train(ensemble, start, whose, data, lesson, clip)  # compiles
+    train(ensemble, start, whose, data, config, clip)  # compiles
     ours, theirs = [], []
     few = options.few
     for _ in range(options.repeats):  # side by side: machines are noisy
         begin = time.perf_counter()
-        train(ensemble, start, whose, data, lesson, clip)
+        train(ensemble, start, whose, data, config, clip)
         middle = time.perf_counter()
-        loop(ensemble, start, (data[0][:few], data[1][:few]), lesson._replace(order=order[:, :few]))
+        loop(ensemble, start, (data[0][:few], data[1][:few]), config._replace(order=order[:, :few]))
         ours.append(middle - begin)
         theirs.append((time.perf_counter() - middle) * TRAJECTORIES / few)
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]

@@ -1,6 +1,8 @@
-"""`ensemble.train_together` in compiled code: one model of one user after the other, in the cache throughout.
+"""Local training of ensembles in compiled code, one model of one user after the other.
 
-Single precision on the CPU; see `fused.py`. What comes out for one user does not depend on who else is trained.
+Equal to `model_based.local_ensemble.train_batched` up to rounding (tested). Single precision on the CPU,
+swish networks. The result of a user does not depend, to the last bit, on the other users. See
+`mlp_training` for the reason to train one after the other.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 @part
 def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
-    """Slopes of `Ensemble.loss` at the outputs y [B, 2 K]."""
+    """Derivative of `Ensemble.loss` by the outputs.
+
+    Args:
+        y: [B, 2 K] means and unbounded log variances.
+        target: [B, K].
+        dy: [B, 2 K], filled.
+    """
     f = np.float32
     rows, width = target.shape
     scale = f(1) / f(rows * width)
@@ -47,7 +55,17 @@ def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
 
 @part
 def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[no-untyped-def]
-    """A plain step on `grad` and the L2 penalty, then every part, up to each of `ends`, within `radius`."""
+    """One step of gradient descent, then the projection of each part of the vector, in place.
+
+    Args:
+        params: [P], updated.
+        start: [P] centres of the balls.
+        grad: [P] gradient without the penalty.
+        step: step size.
+        shrink: L2 penalty.
+        ends: end of each separately projected part.
+        radius: L2 bound of each part's displacement.
+    """
     keep = np.float32(1) - step * shrink
     begin = 0
     for end in ends:
@@ -69,16 +87,20 @@ def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[n
 def train_models(  # type: ignore[no-untyped-def]
     start, replica, table, order, widths, ends, radius, lr, decay, use_adam, result
 ):
-    """Fill `result` [N, M, P] with the displacements of every user's M models.
+    """Train every user's copies of the M models, each part inside a ball around its start.
 
     Args:
-        start: [R, M, P] parameters that all copies start from; replica: [N] which of them is a user's.
+        start: [R, M, P] initial parameters of each replica.
+        replica: [N] replica of each user.
         table: [N, T, I + K] inputs, then targets.
-        order: [E, N, B_count, B] indices into T.
-        widths: of the network's layers, from I to 2 K.
-        ends: where the separately clipped parts of a model end; radius: of each part.
-        lr, decay: step size, and L2 penalty of all parameters.
-        use_adam: Adam with fresh moments, else plain steps.
+        order: [E, N, minibatches, B] indices into T.
+        widths: widths of the network's layers, from I to 2 K.
+        ends: end of each separately clipped part of a model.
+        radius: L2 bound of each part's displacement, enforced after every step.
+        lr: step size.
+        decay: L2 penalty of all parameters.
+        use_adam: Adam with new moments for every model; otherwise gradient descent.
+        result: [N, M, P], filled with the displacements.
     """
     epochs, users, minibatches, rows = order.shape
     inputs, outputs = widths[0], widths[-1]

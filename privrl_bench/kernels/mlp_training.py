@@ -1,10 +1,11 @@
-"""`local.train_in_ball` in compiled code: one user after the other, her numbers in the cache throughout.
+"""Local training of policies and critics in compiled code, one user after the other.
 
-A batch of users through one operation after another moves every user's parameters and moments to
-memory and back between operations; here a user is trained to the end before the next one begins. What comes
-out for one user does not depend, to the last bit, on who else is trained or on how many threads.
+Equal to `policy_gradient.batched_training` up to rounding (tested). The batched form reads and writes the
+parameters and moments of all users in each operation. Here the training of one user is finished before
+the next begins, so that its arrays stay in the cache. The result of a user does not depend, to the last
+bit, on the other users or on the number of threads.
 
-Single precision on the CPU. tanh is the quotient of polynomials that Eigen uses (error below 3e-7).
+Single precision on the CPU, tanh networks.
 """
 
 from __future__ import annotations
@@ -29,22 +30,26 @@ CATEGORICAL, GAUSSIAN, SQUARED = 0, 1, 2
 
 
 class Head(NamedTuple):
-    """What follows the network: the loss of one user's minibatch.
+    """The loss of one user's minibatch, given the outputs of the network.
 
-    `kind` CATEGORICAL or GAUSSIAN is the policy loss of `nets.policy`, with columns (choice or A actions,
-    old log probability, advantage); SQUARED is a quarter of the mean squared error, with one column, the
-    target. `ratio_clip` is infinite for none.
+    Attributes:
+        kind: CATEGORICAL or GAUSSIAN for the policy loss of `models.policy`, with the columns (choice or A
+            actions, old log probability, advantage); SQUARED for a quarter of the mean squared error,
+            with one column, the target.
+        ratio_clip: bound of |ratio - 1|; infinite for none.
+        entropy_coef: weight of the mean entropy.
+        normalize: standardise the advantages of each minibatch.
     """
 
     kind: int
     ratio_clip: float = math.inf
     entropy_coef: float = 0.0
-    normalize: bool = False  # the advantages of each minibatch
+    normalize: bool = False
 
 
 @part
 def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyped-def]
-    """Derivative of the mean policy loss with respect to one log probability (`Surrogate.slope`)."""
+    """Derivative of the mean policy loss by one log probability, as `Surrogate.slope`."""
     ratio = np.exp(log_prob - old)
     if (advantage > 0 and ratio > 1 + ratio_clip) or (advantage < 0 and ratio < 1 - ratio_clip):
         return np.float32(0)
@@ -53,7 +58,14 @@ def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyp
 
 @part
 def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """`CategoricalPolicy.surrogate_gradient` at the logits y [B, A]; y becomes log probabilities."""
+    """Derivative of the policy loss by the logits, as `CategoricalPolicy.surrogate_gradient`.
+
+    Args:
+        y: [B, A] logits; overwritten by log probabilities.
+        dy: [B, A], filled.
+        rest: [B, 3] choice, old log probability, advantage.
+        ratio_clip, entropy_coef: as in `Head`.
+    """
     rows, choices = y.shape
     for i in range(rows):
         top = y[i, 0]
@@ -78,7 +90,16 @@ def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-unty
 
 @part
 def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """`GaussianPolicy.surrogate_gradient` at the means y [B, A] and the log deviations [A]."""
+    """Derivative of the policy loss by means and log deviations, as `GaussianPolicy.surrogate_gradient`.
+
+    Args:
+        y: [B, A] means.
+        dy: [B, A], filled.
+        rest: [B, A + 2] actions, old log probability, advantage.
+        log_std: [A] log standard deviations.
+        d_log_std: [A], filled.
+        ratio_clip, entropy_coef: as in `Head`.
+    """
     rows, width = y.shape
     inverse = np.exp(-log_std)
     constant = np.float32(0)
@@ -99,7 +120,7 @@ def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # typ
 
 @part
 def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
-    """Half the derivative of `losses.value_loss`, the weight that the authors' code gives it."""
+    """Derivative of a quarter of the mean squared error, the weight used in the authors' code."""
     rows = y.shape[0]
     for i in range(rows):
         dy[i, 0] = np.float32(0.5) * (y[i, 0] - rest[i, 0]) / np.float32(rows)
@@ -107,7 +128,7 @@ def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
 
 @part
 def _standardize(x):  # type: ignore[no-untyped-def]
-    """In place, as `returns.normalize` over a whole minibatch."""
+    """Standardise x [B] in place, as `functional.discounted_returns.normalize`."""
     mean = np.float32(0)
     for i in range(x.size):
         mean += x[i]
@@ -125,15 +146,19 @@ def _standardize(x):  # type: ignore[no-untyped-def]
 def train_users(  # type: ignore[no-untyped-def]
     start, moment, square, table, order, widths, head, step, lr, radius, result
 ):
-    """Fill `result` [N, P] with the users' displacements.
+    """Train every user's copy of the parameters with Adam, inside a ball around the start.
 
     Args:
-        start: [N, P]; moment, square: [N, P] of Adam after `step` steps.
-        table: [N, T, D + K] observations, then the columns of the head.
-        order: [E, N, M, B] indices into T.
-        widths: of the network's layers, from D on.
+        start: [N, P] initial parameters, the network's first.
+        moment, square: [N, P] Adam's moments after `step` steps.
+        table: [N, T, D + K] observations, then the columns of the loss.
+        order: [E, N, M, B] indices into T, M minibatches of B steps in each of E epochs.
+        widths: widths of the network's layers, from D to the outputs.
         head: (kind, ratio_clip, entropy_coef, normalize) of `Head`.
-        lr, radius: as in `train_in_ball`.
+        step: steps that the moments count.
+        lr: step size of Adam.
+        radius: L2 bound of the displacement, enforced after every step.
+        result: [N, P], filled with the displacements.
     """
     kind, clip, entropy, standardize = head
     clip, entropy = np.float32(clip), np.float32(entropy)

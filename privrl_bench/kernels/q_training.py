@@ -1,7 +1,7 @@
-"""Updates of `dqn_replay.DqnReplay` in compiled code: all of a round's for one replica, in the cache.
+"""Updates of DQN with a replay memory in compiled code, all updates of a round for one replica.
 
-Single precision on the CPU; see `fused.py`. Equal to the tensor operations of `q_learning.py` up to rounding
-(tested).
+Equal to the tensor operations of `value.q_learning` up to rounding (tested). Single precision on the CPU,
+ReLU networks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from privrl_bench.kernels.mlp_kernel import RELU, backward, forward, sum_gradien
 
 @part
 def _square(x):  # type: ignore[no-untyped-def]
-    """Squared length."""
+    """Squared L2 norm of x."""
     total = np.float32(0)
     for j in range(x.size):
         total += x[j] * x[j]
@@ -23,7 +23,10 @@ def _square(x):  # type: ignore[no-untyped-def]
 
 @part
 def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
-    """Scale every sample's slopes so that its whole gradient is within `bound` (see `Mlp.sample_norms`)."""
+    """Scale every sample's slopes in place so that its gradient has an L2 norm of at most `bound`.
+
+    The gradient is never formed; see `models.mlp.Mlp.sample_norms`.
+    """
     for i in range(rows):
         square, left = np.float32(0), 0
         for k in range(widths.size - 1):
@@ -45,7 +48,17 @@ def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
 
 @part
 def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: ignore[no-untyped-def]
-    """One step of AdamW with AMSGrad, number `step` from 1, then one of the target."""
+    """One step of AdamW with AMSGrad, then the update of the target network, in place.
+
+    Args:
+        params, target: [P] parameters of Q and of the target network.
+        grad: [P] gradient.
+        m, v, peak: [P] moments and the largest second moment.
+        step: number of this step, from 1.
+        lr: step size.
+        decay: weight decay.
+        tau: weight of Q in the target's update.
+    """
     f = np.float32
     first, second = f(0.1), f(0.001)
     size = f(lr / (1.0 - 0.9**step))
@@ -65,22 +78,24 @@ def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: i
 def learn(  # type: ignore[no-untyped-def]
     params, target, m, v, peak, done, memory, rows, noise, widths, rates, bound, std
 ):
-    """Take all updates of one replica, in place.
+    """Perform n updates of one replica in place.
 
     Args:
-        params, target, m, v, peak: [P] of Q, the target network and AdamW.
-        done: updates so far.
+        params, target: [P] parameters of Q and of the target network.
+        m, v, peak: [P] state of AdamW with AMSGrad.
+        done: earlier updates.
         memory: (obs [K, D], action [K], reward [K], next_obs [K, D], discount [K]).
-        rows: [n, B] places of the memory, one minibatch for each update.
-        noise: [n, P] standard normals times which `std` is added to the mean gradient; [0, P]: none.
-        widths: of the layers.
-        rates: (step size, weight decay, share of Q in the target).
-        bound: L2 bound of the gradient of one transition; infinite: none.
+        rows: [n, B] indices into the memory, one minibatch per update.
+        noise: [n, P] standard normal draws, or [0, P] for no noise.
+        widths: widths of the layers.
+        rates: (step size, weight decay, weight of Q in the target's update).
+        bound: L2 bound of the gradient of one transition; infinite for none.
+        std: standard deviation of the noise added to the mean gradient.
     """
     obs, action, reward, after, discount = memory
     count, size = rows.shape
     total = size * widths.sum()
-    # The target's layers lie where the slopes come: fewer bytes, so that all of it stays in the cache.
+    # The target's layers share the memory of the slopes, so that everything fits in the cache.
     layers, slopes = np.empty(total, np.float32), np.zeros(total, np.float32)
     inputs, choices = widths[0], widths[-1]
     x = layers[: size * inputs].reshape(size, inputs)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
-from privrl_bench.kernels import ensemble_training as fused_models
-from privrl_bench.kernels.threads import over_threads
+from privrl_bench.kernels import ensemble_training
+from privrl_bench.kernels.machine import over_threads, uses_kernels
 from privrl_bench.models.ensemble import Ensemble
 
 
@@ -41,7 +41,7 @@ def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
     return Clipping(tuple(ends), bound / (ensemble.members * len(ends)) ** 0.5)
 
 
-class TrainingBatch(NamedTuple):
+class LocalOptimizerConfig(NamedTuple):
     """How a user's models learn.
 
     Attributes:
@@ -62,7 +62,7 @@ def train(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
     device: str = "cpu",
 ) -> Tensor:
@@ -75,29 +75,29 @@ def train(
     Returns: [N, M * P] on the CPU. In compiled code, or on another device or in double precision all users
         at once by tensor operations, equal up to rounding (tested).
     """
-    if device == "cpu" and start.dtype == torch.float32:
-        return _one_by_one(ensemble, start, replica, data, lesson, clip)
-    return train_together(ensemble, start.to(device), replica, data, lesson, clip).cpu()
+    if uses_kernels(start, device):
+        return _sequential(ensemble, start, replica, data, optimizer, clip)
+    return train_batched(ensemble, start.to(device), replica, data, optimizer, clip).cpu()
 
 
-def _one_by_one(
+def _sequential(
     ensemble: Ensemble,
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
     net, users = ensemble.net, len(replica)
     table = torch.cat(data, dim=-1).float().contiguous().numpy()
     begin = start.reshape(len(start), ensemble.members, net.size).contiguous().numpy()
-    whose, order = replica.numpy(), lesson.order.numpy()
+    whose, order = replica.numpy(), optimizer.order.numpy()
     widths = np.array([net.inputs, *net.hidden, net.outputs])
     result = np.empty((users, ensemble.members, net.size), np.float32)
     ends = np.array(clip.ends)
 
     def some(part: slice) -> None:
-        fused_models.train_models(
+        ensemble_training.train_models(
             begin,
             whose[part],
             table[part],
@@ -105,9 +105,9 @@ def _one_by_one(
             widths,
             ends,
             clip.radius,
-            lesson.lr,
-            lesson.decay,
-            lesson.adam,
+            optimizer.lr,
+            optimizer.decay,
+            optimizer.adam,
             result[part],
         )
 
@@ -115,12 +115,12 @@ def _one_by_one(
     return torch.from_numpy(result).reshape(users, ensemble.members * net.size)
 
 
-def train_together(
+def train_batched(
     ensemble: Ensemble,
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
     """See `train`; all users and members in the same tensor operations."""
@@ -129,22 +129,22 @@ def train_together(
     begin = start.reshape(len(start), members, size)[replica].reshape(-1, size)
     params, adam = begin, adam_start(begin)
     whose = torch.arange(len(replica), device=start.device).repeat_interleave(members)
-    for piece in lesson.order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+    for piece in optimizer.order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
         rows = piece[whose].unsqueeze(-1)
         x = inputs[whose].take_along_dim(rows, 1)
         y = targets[whose].take_along_dim(rows, 1)
         leaf = params.detach().requires_grad_()
         loss = ensemble.loss(ensemble.net.forward(leaf, x), y).sum()
         (grad,) = torch.autograd.grad(loss, leaf)
-        params, adam = _step(params, grad + lesson.decay * params, adam, lesson)
+        params, adam = _step(params, grad + optimizer.decay * params, adam, optimizer)
         params = begin + clipped(params - begin, clip)
     return (params - begin).reshape(len(replica), members * size)
 
 
-def _step(params: Tensor, grad: Tensor, adam: Adam, lesson: TrainingBatch) -> tuple[Tensor, Adam]:
-    if lesson.adam:
-        return adam_step(params, grad, adam, lesson.lr)
-    return params - lesson.lr * grad, adam
+def _step(params: Tensor, grad: Tensor, adam: Adam, optimizer: LocalOptimizerConfig) -> tuple[Tensor, Adam]:
+    if optimizer.adam:
+        return adam_step(params, grad, adam, optimizer.lr)
+    return params - optimizer.lr * grad, adam
 
 
 def clipped(displacement: Tensor, clip: Clipping) -> Tensor:

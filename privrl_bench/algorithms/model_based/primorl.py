@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
-from privrl_bench.algorithms.model_based.local_ensemble import TrainingBatch, clipping, train
+from privrl_bench.algorithms.model_based.local_ensemble import LocalOptimizerConfig, clipping, train
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
 from privrl_bench.errors import require, require_choice
 from privrl_bench.functional.rng import Streams
@@ -102,7 +102,7 @@ class Primorl(ModelBased):
             state.tensors["model"],
             joined // valid.shape[1],
             (per_user(inputs)[joined], per_user(targets)[joined]),
-            TrainingBatch(
+            LocalOptimizerConfig(
                 order[:, joined],
                 config.model_lr,
                 config.model_decay,

@@ -120,8 +120,8 @@ class Dppg(Algorithm):
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
         change = self._train(start, data, LocalOptimizerConfig(order, lr, self._setup.clip, adam))
-        lesson = TrainingBatch(values, targets, order, lr)
-        critic_rows, bypass = self.critic.local(state, users, lesson)
+        batch = TrainingBatch(values, targets, order, lr)
+        critic_rows, bypass = self.critic.local(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
         rows |= self.moments.local(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)

@@ -38,7 +38,8 @@ from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLear
 from privrl_bench.algorithms.value.replay import Replay, ReplayConfig
 from privrl_bench.errors import ConfigError, require
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels import q_training as fused_q
+from privrl_bench.kernels import q_training
+from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
@@ -131,13 +132,13 @@ class DqnReplay(Replay):
         draws = [s.torch("local", index) for s in streams]
         memory = [tensors[f"memory_{name}"] for name in Batch._fields]
         learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
-        if tensors["actor"].dtype == torch.float32:
-            learned = self._one_by_one(learned, memory, rows, draws)
+        if uses_kernels(tensors["actor"]):
+            learned = self._sequential(learned, memory, rows, draws)
         else:
-            learned = self._together(learned, memory, rows, counts, draws)
+            learned = self._batched(learned, memory, rows, counts, draws)
         return self._explore(tensors | learned)
 
-    def _one_by_one(
+    def _sequential(
         self,
         learned: dict[str, Tensor],
         memory: list[Tensor],
@@ -159,7 +160,7 @@ class DqnReplay(Replay):
             noise = torch.empty(drawn, net.size)
             for line in noise:
                 line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
-            fused_q.learn(
+            q_training.learn(
                 q[r].numpy(),
                 *(kept[name][r] for name in names),
                 int(learned["updates"][r, 0]),
@@ -179,7 +180,7 @@ class DqnReplay(Replay):
         done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
         return learned | {"updates": learned["updates"] + done}
 
-    def _together(
+    def _batched(
         self,
         learned: dict[str, Tensor],
         memory: list[Tensor],

@@ -55,8 +55,8 @@ def check_q(config: AlgoConfig) -> None:
 class QLearner:
     """Q and its target as functions of tensors."""
 
-    def __init__(self, policy: QPolicy, descent: LocalOptimizerConfig):
-        self.policy, self._descent = policy, descent
+    def __init__(self, policy: QPolicy, optimizer: LocalOptimizerConfig):
+        self.policy, self._optimizer = policy, optimizer
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
         """Before any data; the target is Q."""
@@ -92,7 +92,7 @@ class QLearner:
 
     def descend(self, tensors: dict[str, Tensor], gradient: Tensor) -> dict[str, Tensor]:
         """One step of AdamW along `gradient` [R, P], then one of the target. Epsilon stays."""
-        new, rates = dict(tensors), self._descent
+        new, rates = dict(tensors), self._optimizer
         before = AmsGrad(new["m"], new["v"], new["peak"], new["updates"])
         q, (new["m"], new["v"], new["peak"], new["updates"]) = amsgrad_step(
             new["actor"][:, :-1], gradient, before, rates.lr, rates.decay
