@@ -88,8 +88,8 @@ def _kernel(function: Callable[..., Any], fastmath: set[str] | bool) -> Callable
 class KernelCache(FunctionCache):
     """Machine code of kernels: one file per kernel, signature and processor, in Numba's cache folder.
 
-    A file begins with a digest of its content and of everything the kernel was made from, including its parts in
-    other modules; Numba's own cache checks the kernel's file only. There is no index: with Numba's, two
+    A file begins with a digest of its content and of everything the kernel was made from, including parts
+    in other modules; Numba's own cache checks the kernel's file only. There is no index: with Numba's, two
     processes that compile a kernel for different signatures at the same time can exchange their code.
 
     Args:

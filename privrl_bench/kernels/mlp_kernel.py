@@ -116,9 +116,14 @@ def backward(params, widths, layers, gates, slopes, rows, activation):  # type: 
     """Fill the blocks of the hidden layers in `slopes`.
 
     Args:
-        params, widths, layers, gates, rows, activation: as in `forward`, after it.
+        params: as in `forward`.
+        widths: as in `forward`.
+        layers: filled by `forward`.
+        gates: filled by `forward`.
         slopes: derivatives of the loss by the layers before their activation; the block of the outputs is
             given.
+        rows: as in `forward`.
+        activation: as in `forward`.
     """
     at, right = parameter_count(widths), rows * (widths.sum() - widths[-1])
     for k in range(widths.size - 2, 0, -1):
@@ -178,9 +183,11 @@ def adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untype
     Equal to `functional.optim.adam_step` and `project` up to rounding.
 
     Args:
-        params, m, v: [P] parameters and moments, updated.
+        params: [P] parameters, updated.
         start: [P] centre of the ball.
-        grad: [P]; overwritten.
+        grad: [P] gradient; overwritten.
+        m: [P] first moments, updated.
+        v: [P] second moments, updated.
         step: number of this step, from 1.
         lr: step size.
         radius: infinite for no projection.

@@ -64,7 +64,8 @@ def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-unty
         y: [B, A] logits; overwritten by log probabilities.
         dy: [B, A], filled.
         rest: [B, 3] choice, old log probability, advantage.
-        ratio_clip, entropy_coef: as in `Head`.
+        ratio_clip: as in `Head`.
+        entropy_coef: as in `Head`.
     """
     rows, choices = y.shape
     for i in range(rows):
@@ -98,7 +99,8 @@ def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # typ
         rest: [B, A + 2] actions, old log probability, advantage.
         log_std: [A] log standard deviations.
         d_log_std: [A], filled.
-        ratio_clip, entropy_coef: as in `Head`.
+        ratio_clip: as in `Head`.
+        entropy_coef: as in `Head`.
     """
     rows, width = y.shape
     inverse = np.exp(-log_std)
@@ -150,7 +152,8 @@ def train_users(  # type: ignore[no-untyped-def]
 
     Args:
         start: [N, P] initial parameters, the network's first.
-        moment, square: [N, P] Adam's moments after `step` steps.
+        moment: [N, P] Adam's first moments after `step` steps.
+        square: [N, P] Adam's second moments.
         table: [N, T, D + K] observations, then the columns of the loss.
         order: [E, N, M, B] indices into T, M minibatches of B steps in each of E epochs.
         widths: widths of the network's layers, from D to the outputs.

@@ -51,9 +51,12 @@ def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: i
     """One step of AdamW with AMSGrad, then the update of the target network, in place.
 
     Args:
-        params, target: [P] parameters of Q and of the target network.
+        params: [P] parameters of Q.
+        target: [P] parameters of the target network.
         grad: [P] gradient.
-        m, v, peak: [P] moments and the largest second moment.
+        m: [P] first moments.
+        v: [P] second moments.
+        peak: [P] largest second moments so far.
         step: number of this step, from 1.
         lr: step size.
         decay: weight decay.
@@ -81,8 +84,11 @@ def learn(  # type: ignore[no-untyped-def]
     """Perform n updates of one replica in place.
 
     Args:
-        params, target: [P] parameters of Q and of the target network.
-        m, v, peak: [P] state of AdamW with AMSGrad.
+        params: [P] parameters of Q.
+        target: [P] parameters of the target network.
+        m: [P] first moments.
+        v: [P] second moments.
+        peak: [P] largest second moments so far.
         done: earlier updates.
         memory: (obs [K, D], action [K], reward [K], next_obs [K, D], discount [K]).
         rows: [n, B] indices into the memory, one minibatch per update.

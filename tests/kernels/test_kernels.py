@@ -63,7 +63,9 @@ def train_users():
     order, widths = np.zeros((1, 1, 1, 2), np.int64), np.array([2, 3, 2])
     moments = [zeros(1, 17) for _ in range(3)]
     head = (0, 0.2, 0.1, True)
-    mlp_training.train_users(*moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17))
+    mlp_training.train_users(
+        *moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17)
+    )
     return mlp_training.train_users
 
 

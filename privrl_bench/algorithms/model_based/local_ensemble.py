@@ -1,4 +1,4 @@
-"""Local training of an ensemble: every user's own copies of all members, on her own trajectory.
+"""Local training of an ensemble: every user trains copies of all members on their own trajectory.
 
 Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 2 and 3.
 """
@@ -19,14 +19,14 @@ from privrl_bench.models.ensemble import Ensemble
 
 
 class Clipping(NamedTuple):
-    """Which parts of a row are clipped separately, each to the same radius (EnsembleClip, algorithm 3).
+    """The parts of a row that are clipped separately, each to the same radius (EnsembleClip, algorithm 3).
 
-    The M models of a row, or the L layers of each, share the bound C: parts of C / sqrt(M), or of
-    C / sqrt(M L), so that the whole row is at most C long.
+    The M models of a row, or the L layers of each model, share the bound C: parts of C / sqrt(M), or of
+    C / sqrt(M L), so that the L2 norm of the row is at most C.
 
     Attributes:
-        ends: where the parts of one model end.
-        radius: of every part.
+        ends: ends of the parts of one model.
+        radius: L2 bound of each part.
     """
 
     ends: tuple[int, ...]
@@ -34,7 +34,14 @@ class Clipping(NamedTuple):
 
 
 def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
-    """`kind` flat: by model; layer: by layer of each model (its weights and biases together)."""
+    """The parts of an ensemble's rows.
+
+    Args:
+        ensemble: the models.
+        kind: "flat" for one part per model, "layer" for one part per layer of each model (its weights and
+            biases together).
+        bound: L2 bound of a row.
+    """
     if kind == "flat":
         return Clipping((ensemble.net.size,), bound / ensemble.members**0.5)
     ends = list(itertools.accumulate((a + 1) * b for a, b in ensemble.net.shapes))
@@ -42,13 +49,13 @@ def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
 
 
 class LocalOptimizerConfig(NamedTuple):
-    """How a user's models learn.
+    """Settings of the local training of an ensemble.
 
     Attributes:
-        order: [E, N, minibatches, B] indices into T (`base.step_order`).
+        order: [E, N, minibatches, B] indices into T, from `algorithms.base.step_order`.
         lr: step size.
         decay: L2 penalty of all parameters.
-        adam: Adam with fresh moments for every user; else plain gradient steps.
+        adam: Adam with new moments for every user; otherwise gradient descent.
     """
 
     order: Tensor
@@ -66,14 +73,22 @@ def train(
     clip: Clipping,
     device: str = "cpu",
 ) -> Tensor:
-    """Displacement of every user's models after her pass, kept inside the parts' balls at every step.
+    """Train every user's models, each part inside a ball around its start after every step.
+
+    Compiled code trains them in single precision on the CPU (`uses_kernels`), tensor operations otherwise; the
+    two are equal up to rounding (tested).
 
     Args:
-        start: [R, M * P]; replica: [N] which of them a user's copies start from.
+        ensemble: the models.
+        start: [R, M * P] initial parameters.
+        replica: [N] replica of each user.
         data: inputs [N, T, I] and targets [N, T, K] of the users.
+        optimizer: minibatches, step size and penalty.
+        clip: separately clipped parts.
+        device: torch device of the computation.
 
-    Returns: [N, M * P] on the CPU. In compiled code, or on another device or in double precision all users
-        at once by tensor operations, equal up to rounding (tested).
+    Returns:
+        [N, M * P] displacements, on the CPU.
     """
     if uses_kernels(start, device):
         return _sequential(ensemble, start, replica, data, optimizer, clip)
@@ -123,7 +138,7 @@ def train_batched(
     optimizer: LocalOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
-    """See `train`; all users and members in the same tensor operations."""
+    """Train all users and members by the same tensor operations; arguments and result as in `train`."""
     inputs, targets = (x.to(start) for x in data)
     members, size = ensemble.members, ensemble.net.size
     begin = start.reshape(len(start), members, size)[replica].reshape(-1, size)
@@ -141,14 +156,21 @@ def train_batched(
     return (params - begin).reshape(len(replica), members * size)
 
 
-def _step(params: Tensor, grad: Tensor, adam: Adam, optimizer: LocalOptimizerConfig) -> tuple[Tensor, Adam]:
+def _step(
+    params: Tensor, grad: Tensor, adam: Adam, optimizer: LocalOptimizerConfig
+) -> tuple[Tensor, Adam]:
     if optimizer.adam:
         return adam_step(params, grad, adam, optimizer.lr)
     return params - optimizer.lr * grad, adam
 
 
 def clipped(displacement: Tensor, clip: Clipping) -> Tensor:
-    """[N, P] displacements of models with every part back inside its ball."""
+    """Project displacements of models, each part onto its ball.
+
+    Args:
+        displacement: [N, P].
+        clip: the parts.
+    """
     sizes = np.diff([0, *clip.ends]).tolist()
     parts = displacement.split(sizes, dim=-1)
     return torch.cat([project(part, clip.radius) for part in parts], dim=-1)

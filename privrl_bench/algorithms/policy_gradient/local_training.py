@@ -156,7 +156,8 @@ def sequential(
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
     widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
     arrays = [x.contiguous().numpy() for x in (start, optimizer.adam.m, optimizer.adam.v)]
-    indices, result, head = optimizer.order.numpy(), np.empty_like(arrays[0]), tuple(objective.head())
+    indices, head = optimizer.order.numpy(), tuple(objective.head())
+    result = np.empty_like(arrays[0])
 
     def some(part: slice) -> None:
         mlp_training.train_users(
