@@ -1,4 +1,4 @@
-"""DQN with a memory: steps against plain torch, noise and clip of single transitions, learning."""
+"""DQN with a replay memory: steps against plain torch, noise and clip of transitions, learning."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ NOISY = replace(SETUP, mechanism="per_transition", z=(0.0, 0.5))
 
 
 def remembered(algo, lengths=((9, 4), (7, 8)), dtype=torch.float64):
-    """Tensors of two replicas after a round's steps have joined the memory."""
+    """State tensors of two replicas with the steps of a round in the memory."""
     users = random_users(CHOICE, 2, 2, 9, seed=5, lengths=lengths)
     tensors = {k: x.to(dtype) for k, x in algo.init(STREAMS).tensors.items()}
     return algo._remember(tensors, users), users

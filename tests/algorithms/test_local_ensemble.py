@@ -1,4 +1,4 @@
-"""Local training of an ensemble: compiled against tensors against a loop, and what its clips promise."""
+"""Local training of an ensemble: compiled, batched and a plain loop, and the clip bounds."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def problem(ensemble, users=4, steps=40, batch=5, epochs=2, seed=0, dtype=torch.
 
 
 def by_hand(ensemble, start, replica, data, config, kind, bound):
-    """One trajectory after the other, one member after the other, torch's own modules and optimisers."""
+    """Each member on each trajectory in turn, with torch's modules and optimisers."""
     rows = []
     for user, r in enumerate(replica.tolist()):
         parts = []
@@ -141,7 +141,7 @@ def test_threads_and_neighbours_change_nothing() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_a_row_is_never_longer_than_the_bound(kind, bound, scale, members, seed) -> None:
-    """Sensitivity by brute force: whatever a user's displacement, her whole row is within C."""
+    """Sensitivity by brute force: for any displacement of a user, the norm of the row is at most C."""
     ensemble = small(members)
     g = torch.Generator().manual_seed(seed)
     wild = scale * torch.randn(5, members, ensemble.net.size, generator=g, dtype=torch.float64)
@@ -154,7 +154,7 @@ def test_a_row_is_never_longer_than_the_bound(kind, bound, scale, members, seed)
 
 
 def test_table_4_parameters() -> None:
-    """facts: 18,956 (CartPole), 5,000 (Pendulum), 132,636 (HalfCheetah) numbers in a model."""
+    """facts: 18,956 (CartPole), 5,000 (Pendulum), 132,636 (HalfCheetah) parameters in a model."""
     for inputs, hidden, outputs, size in (
         (6, (128, 128), 6, 18_956),
         (4, (64, 64), 4, 5_000),

@@ -80,15 +80,15 @@ class Mopo(ModelBased):
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per replica: the change of its models on the steps of all users."""
-        told = (users.mask & users.valid[..., None]).flatten(1)
+        recorded = (users.mask & users.valid[..., None]).flatten(1)
         inputs, targets = (x.flatten(1, 2) for x in self.inputs_of(users))
         size = self.config.model_batch
-        pieces = max(told.shape[1] // size, 1)
-        place = torch.arange(min(pieces * size, told.shape[1]))
+        pieces = max(recorded.shape[1] // size, 1)
+        place = torch.arange(min(pieces * size, recorded.shape[1]))
         tensors, old = state.tensors, state.tensors["model"]
         now, adam = old, Adam(tensors["m_model"], tensors["v_model"], tensors["model_steps"])
         draws = [s.torch("local", state.round) for s in streams]
-        real = [told[r].nonzero().squeeze(-1) for r in range(len(told))]
+        real = [recorded[r].nonzero().squeeze(-1) for r in range(len(recorded))]
         # Steps repeat where trajectories are shorter than T, so that all replicas have as many minibatches.
         order = torch.stack(
             [

@@ -158,9 +158,9 @@ class Dqn(Algorithm):
         replicas, count, size = weight.shape
         flat = Batch(*(x.reshape(replicas, count * size, *x.shape[3:]) for x in batch))
         layers, slopes = self._learner.errors(state.tensors, flat)
-        hers = (replicas * count, size, -1)
-        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*hers) for d in slopes]
-        rows = self.policy.net.collect([x.reshape(*hers) for x in layers], slopes)
+        shape = (replicas * count, size, -1)
+        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*shape) for d in slopes]
+        rows = self.policy.net.collect([x.reshape(*shape) for x in layers], slopes)
         return Contribution({"q": rows.reshape(replicas, count, -1)}, users.valid)
 
     def _own_steps(
@@ -169,9 +169,9 @@ class Dqn(Algorithm):
         """Steps [R, U, B, ...] of every user, and their weights [R, U, B], which add up to 1 (or 0)."""
         own = users.mask.sum(-1, keepdim=True)
         discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
-        told = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
+        recorded = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
         if self.config.batch is None:
-            return told, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
+            return recorded, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
         shape = (users.mask.shape[1], self.config.batch)
         chance = torch.stack(
             [torch.rand(*shape, generator=s.torch("local", index)) for s in streams]
@@ -183,7 +183,7 @@ class Dqn(Algorithm):
             where = place.reshape(*place.shape, *[1] * (x.dim() - 3))
             return x.gather(2, where.expand(*place.shape, *x.shape[3:]))
 
-        return Batch(*map(take, told)), (own > 0) / torch.full(place.shape, self.config.batch)
+        return Batch(*map(take, recorded)), (own > 0) / torch.full(place.shape, self.config.batch)
 
     def server(self, state: State, released: Released) -> State:
         """One step along the noised mean, the update of the target, and the next round's epsilon."""
