@@ -1,10 +1,10 @@
-"""Local training of an ensemble against a loop over trajectories and members: one round of Swingup.
+"""Benchmark local training of an ensemble against a loop over trajectories and members.
 
     python scripts/bench_ensemble.py [--threads 2] [--repeats 5]
 
-30 trajectories of 1000 steps, 5 members of two layers of 128, minibatches of 16, plain steps. The loop is as
-one would write it with torch; it is timed on a few trajectories and multiplied. The ratio of both, in one
-process, is what counts.
+One round of Swingup: 30 trajectories of 1000 steps, 5 members with two layers of 128, minibatches of 16,
+gradient descent. The loop uses torch's modules for autograd and SGD; it is timed on a few trajectories and
+scaled up. Compare the ratio of the two, which are timed in turn in one process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.model_based.local_ensemble import (
-    TrainingBatch,
+    LocalOptimizerConfig,
     clipped,
     clipping,
     train,
@@ -29,15 +29,15 @@ TRAJECTORIES, STEPS, BATCH, BOUND = 30, 1000, 16, 1.0
 
 
 def loop(
-    ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], lesson: TrainingBatch
+    ensemble: Ensemble, start: Tensor, data: tuple[Tensor, Tensor], config: LocalOptimizerConfig
 ) -> None:
-    """One trajectory after the other, one member after the other."""
+    """Train each member on each trajectory in turn, with autograd."""
     clip = clipping(ensemble, "flat", BOUND)
     for user in range(len(data[0])):
         for begin in start[0].reshape(ensemble.members, -1):
             leaf = begin.clone().requires_grad_()
-            optimizer = torch.optim.SGD([leaf], lr=lesson.lr, weight_decay=lesson.decay)
-            for rows in lesson.order[0, user]:
+            optimizer = torch.optim.SGD([leaf], lr=config.lr, weight_decay=config.decay)
+            for rows in config.order[0, user]:
                 outputs = ensemble.net.forward(leaf[None], data[0][user, rows][None])
                 loss = ensemble.loss(outputs, data[1][user, rows][None]).sum()
                 optimizer.zero_grad()
@@ -48,7 +48,7 @@ def loop(
 
 
 def main() -> None:
-    """Print seconds of both, and their ratio."""
+    """Print the seconds of both and their ratio."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
@@ -65,16 +65,17 @@ def main() -> None:
     pieces = STEPS // BATCH
     order = torch.stack([torch.randperm(STEPS, generator=g) for _ in range(TRAJECTORIES)])
     order = order[:, : pieces * BATCH].reshape(1, TRAJECTORIES, pieces, BATCH)
-    lesson, clip = TrainingBatch(order, 3e-2, 2.5e-5, False), clipping(ensemble, "flat", BOUND)
+    config = LocalOptimizerConfig(order, 3e-2, 2.5e-5, False)
+    clip = clipping(ensemble, "flat", BOUND)
     whose = torch.zeros(TRAJECTORIES, dtype=torch.long)
-    train(ensemble, start, whose, data, lesson, clip)  # compiles
+    train(ensemble, start, whose, data, config, clip)  # compiles
     ours, theirs = [], []
     few = options.few
-    for _ in range(options.repeats):  # side by side: machines are noisy
+    for _ in range(options.repeats):  # in turn, because machines are noisy
         begin = time.perf_counter()
-        train(ensemble, start, whose, data, lesson, clip)
+        train(ensemble, start, whose, data, config, clip)
         middle = time.perf_counter()
-        loop(ensemble, start, (data[0][:few], data[1][:few]), lesson._replace(order=order[:, :few]))
+        loop(ensemble, start, (data[0][:few], data[1][:few]), config._replace(order=order[:, :few]))
         ours.append(middle - begin)
         theirs.append((time.perf_counter() - middle) * TRAJECTORIES / few)
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]

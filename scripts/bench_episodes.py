@@ -1,10 +1,10 @@
-"""Whole episodes in compiled code against the same stepped with tensors: CartPole, one user in a round.
+"""Benchmark compiled episodes against episodes stepped with tensors: CartPole, one user per round.
 
     python scripts/bench_episodes.py [--replicas 20] [--rounds 5] [--repeats 5]
 
-A round is what +paper=reinforce does of it: one episode with dropout for learning, one greedy episode. Policies
-are as they begin (--gain 1), or those times a number. Both ways in one process, by turns; processor time. The
-ratio of medians is what counts.
+A round is that of +paper=reinforce: one training episode with dropout and one greedy episode. The parameters
+are the initial ones, multiplied by --gain. Both are timed in turn in one process, in CPU time. Compare the
+ratio of the medians.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from privrl_bench.models.dropout import DropoutPolicy
 
 
 def main() -> None:
-    """Print milliseconds of a round of one replica, both ways, and their ratio."""
+    """Print the milliseconds of a round of one replica for both, and their ratio."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--replicas", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
@@ -42,21 +42,21 @@ def main() -> None:
     streams = [Streams(seed) for seed in range(options.replicas)]
     actor = options.gain * torch.stack([policy.init(s.torch("init", 0)) for s in streams])
     users = SimulatedCollector(config, spec, policy, streams, 1, spec.max_episode_steps, 0.99)
-    nobody = Evaluator(config, spec, policy, streams, 1, True)
-    played: list[int] = []
+    evaluator = Evaluator(config, spec, policy, streams, 1, True)
+    steps_taken: list[int] = []
 
     def rounds() -> float:
         begin = time.process_time()
         for index in range(options.rounds):
-            met = users.collect(actor, index, [1] * options.replicas)
-            found = nobody.run(actor, index, FrozenScaling(None, None, 0.0))
-            played.append(int(met.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
+            batch = users.collect(actor, index, [1] * options.replicas)
+            found = evaluator.run(actor, index, FrozenScaling(None, None, 0.0))
+            steps_taken.append(int(batch.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
         return (time.process_time() - begin) / options.rounds / options.replicas * 1e3
 
     rounds()  # compiles
-    played.clear()
+    steps_taken.clear()
     compiled, stepped = [], []
-    for _ in range(options.repeats):  # side by side: machines are noisy
+    for _ in range(options.repeats):  # in turn, because machines are noisy
         compiled.append(rounds())
         with (
             mock.patch.object(rollout, "player", return_value=None),
@@ -64,7 +64,7 @@ def main() -> None:
         ):
             stepped.append(rounds())
     fast, slow = median(compiled), median(stepped)
-    steps = sum(played) / len(played) / options.replicas
+    steps = sum(steps_taken) / len(steps_taken) / options.replicas
     print(
         f"{steps:.0f} steps in a round of one replica: compiled {fast:.2f} ms, stepped {slow:.2f} ms, "
         f"ratio {slow / fast:.1f}"

@@ -1,1 +1,1 @@
-"""Compiled code (Numba) for local training, simulators and regressions."""
+"""Compiled code (Numba) for local training, simulators and regressions, and the threads it uses."""

@@ -1,6 +1,8 @@
-"""`ensemble.train_together` in compiled code: one model of one user after the other, in the cache throughout.
+"""Local training of ensembles in compiled code, one model of one user after the other.
 
-Single precision on the CPU; see `fused.py`. What comes out for one user does not depend on who else is trained.
+Equal to `model_based.local_ensemble.train_batched` up to rounding (tested). Single precision on the CPU,
+swish networks. The result of a user does not depend, to the last bit, on the other users. See
+`mlp_training` for the reason to train one after the other.
 """
 
 from __future__ import annotations
@@ -8,69 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
-from privrl_bench.kernels.mlp_training import _adam, _tanh
-from privrl_bench.models.ensemble import LEAST, MOST
+from privrl_bench.kernels.mlp_kernel import (
+    SWISH,
+    adam,
+    backward,
+    forward,
+    load_minibatch,
+    sum_gradient,
+)
 
+MOST, LEAST = 0.5, -10.0  # soft bounds of the log variance of standardised targets
 _LEAST, _MOST = np.float32(LEAST), np.float32(MOST)
-
-
-@part
-def _forward(params, widths, layers, gates, rows):  # type: ignore[no-untyped-def]
-    """Fill `layers` after the first, and `gates` with sigmoids of what the hidden ones were before swish."""
-    f = np.float32
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        y = layers[right : right + rows * fan_out]
-        np.dot(x, weight, y.reshape(rows, fan_out))
-        for i in range(rows):
-            for j in range(fan_out):
-                y[i * fan_out + j] += bias[j]
-        if k < widths.size - 2:
-            gate = gates[right : right + rows * fan_out]
-            for i in range(y.size):
-                gate[i] = f(0.5) * y[i]
-            _tanh(gate)
-            for i in range(y.size):
-                gate[i] = f(0.5) + f(0.5) * gate[i]
-                y[i] *= gate[i]
-        left = right
-
-
-@part
-def _backward(params, widths, layers, gates, slopes, rows, grad):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
-    f = np.float32
-    at, right = 0, 0
-    for k in range(widths.size - 1):
-        at += (widths[k] + 1) * widths[k + 1]
-        right += rows * widths[k]
-    for k in range(widths.size - 2, -1, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        bias[:] = 0
-        for i in range(rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        if k > 0:
-            weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-            dx = slopes[left:right]
-            np.dot(dy, weight.T, dx.reshape(rows, fan_in))
-            y, gate = layers[left:right], gates[left:right]
-            for i in range(dx.size):  # swish' = s + y (1 - s)
-                dx[i] *= gate[i] + y[i] * (f(1) - gate[i])
-        right = left
 
 
 @part
@@ -80,7 +30,13 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 @part
 def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
-    """Slopes of `Ensemble.loss` at the outputs y [B, 2 K]."""
+    """Derivative of `Ensemble.loss` by the outputs.
+
+    Args:
+        y: [B, 2 K] means and unbounded log variances.
+        target: [B, K].
+        dy: [B, 2 K], filled.
+    """
     f = np.float32
     rows, width = target.shape
     scale = f(1) / f(rows * width)
@@ -99,7 +55,17 @@ def _likelihood(y, target, dy):  # type: ignore[no-untyped-def]
 
 @part
 def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[no-untyped-def]
-    """A plain step on `grad` and the L2 penalty, then every part, up to each of `ends`, within `radius`."""
+    """One step of gradient descent, then the projection of each part of the vector, in place.
+
+    Args:
+        params: [P], updated.
+        start: [P] centres of the balls.
+        grad: [P] gradient without the penalty.
+        step: step size.
+        shrink: L2 penalty.
+        ends: end of each separately projected part.
+        radius: L2 bound of each part's displacement.
+    """
     keep = np.float32(1) - step * shrink
     begin = 0
     for end in ends:
@@ -119,18 +85,22 @@ def _descend(params, start, grad, step, shrink, ends, radius):  # type: ignore[n
 
 @jit
 def train_models(  # type: ignore[no-untyped-def]
-    start, replica, table, order, widths, ends, radius, lr, decay, adam, result
+    start, replica, table, order, widths, ends, radius, lr, decay, use_adam, result
 ):
-    """Fill `result` [N, M, P] with the displacements of every user's M models.
+    """Train every user's copies of the M models, each part inside a ball around its start.
 
     Args:
-        start: [R, M, P] parameters that all copies start from; replica: [N] which of them is a user's.
+        start: [R, M, P] initial parameters of each replica.
+        replica: [N] replica of each user.
         table: [N, T, I + K] inputs, then targets.
-        order: [E, N, B_count, B] indices into T.
-        widths: of the network's layers, from I to 2 K.
-        ends: where the separately clipped parts of a model end; radius: of each part.
-        lr, decay: step size, and L2 penalty of all parameters.
-        adam: Adam with fresh moments, else plain steps.
+        order: [E, N, minibatches, B] indices into T.
+        widths: widths of the network's layers, from I to 2 K.
+        ends: end of each separately clipped part of a model.
+        radius: L2 bound of each part's displacement, enforced after every step.
+        lr: step size.
+        decay: L2 penalty of all parameters.
+        use_adam: Adam with new moments for every model; otherwise gradient descent.
+        result: [N, M, P], filled with the displacements.
     """
     epochs, users, minibatches, rows = order.shape
     inputs, outputs = widths[0], widths[-1]
@@ -158,20 +128,16 @@ def train_models(  # type: ignore[no-untyped-def]
             done = 0
             for epoch in range(epochs):
                 for piece in range(minibatches):
-                    for i in range(rows):
-                        t = order[epoch, user, piece, i]
-                        for j in range(inputs):
-                            x[i, j] = table[user, t, j]
-                        for j in range(targets):
-                            rest[i, j] = table[user, t, inputs + j]
-                    _forward(params, widths, layers, gates, rows)
+                    load_minibatch(table[user], order[epoch, user, piece], x, rest)
+                    forward(params, widths, layers, gates, rows, SWISH)
                     _likelihood(y, rest, dy)
-                    _backward(params, widths, layers, gates, slopes, rows, grad)
+                    backward(params, widths, layers, gates, slopes, rows, SWISH)
+                    sum_gradient(widths, layers, slopes, rows, grad)
                     done += 1
-                    if adam:
+                    if use_adam:
                         for i in range(size):
                             grad[i] += shrink * params[i]
-                        _adam(params, begin, grad, m, v, done, lr, np.inf)
+                        adam(params, begin, grad, m, v, done, lr, np.inf)
                         _descend(params, begin, grad, zero, zero, ends, radius)
                     else:
                         _descend(params, begin, grad, step, shrink, ends, radius)

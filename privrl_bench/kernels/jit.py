@@ -1,11 +1,11 @@
-"""Compiled code: Numba, as this package uses it.
+"""Compilation with Numba, and the cache of machine code.
 
-A *kernel* (`jit`, `exact_jit`) is called from Python; its machine code is kept on disk. A *part* (`part`,
-`exact_part`) is what kernels call. Parts are always inlined, so that a kernel is one piece of machine code,
-made from the same input each time. Otherwise a kernel holds copies of its parts as weak symbols, and the linker
-takes the first definition that the process has loaded: the part as compiled by itself, where this process
-compiled it, or the kernel's own copy, where the kernel came from the disk. Where sums may be reordered, the two
-differ in the last bits.
+A *kernel* (`jit`, `exact_jit`) is called from Python; its machine code is cached on disk. A *part* (`part`,
+`exact_part`) is called by kernels and is always inlined, so that a kernel is one piece of machine code,
+generated from the same input each time. Without inlining a kernel would hold copies of its parts as weak
+symbols, and the linker would take the first definition that the process has loaded: the part compiled by
+itself, if this process compiled it, or the kernel's own copy, if the kernel was loaded from the cache. Where
+sums may be reordered, the two differ in the last bits.
 """
 
 from __future__ import annotations
@@ -26,35 +26,41 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
-# NaN and infinities keep their meaning; sums may be taken in any order.
+# NaN and infinities keep their meaning; sums may be reordered.
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 _DIGEST = 32  # bytes
 _say: Callable[[str], None] | None = None
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel, compiled on first use, once for all processes; NaN and infinities keep their meaning, sums
-    may be taken in any order."""
+    """Compile a kernel on first use, once for all processes.
+
+    NaN and infinities keep their meaning; sums may be reordered.
+    """
     return _kernel(function, set(_FAST))
 
 
 def exact_jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `jit`; every operation is the one that is written, rounded as NumPy rounds it."""
+    """Compile a kernel as `jit`, but with every operation as written and rounded as NumPy rounds it."""
     return _kernel(function, False)
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of kernels, with the arithmetic of `jit`."""
+    """Declare a part of kernels, with the arithmetic of `jit`."""
     return _compiled(function, set(_FAST), forceinline=True)
 
 
 def exact_part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of kernels, with the arithmetic of `exact_jit`."""
+    """Declare a part of kernels, with the arithmetic of `exact_jit`."""
     return _compiled(function, False, forceinline=True)
 
 
 def tell_of_compiling(say: Callable[[str], None] | None) -> None:
-    """Call `say` with one line when this process has to compile, the first time only; None: no line."""
+    """Set the function that reports compilation.
+
+    Args:
+        say: is called with one line the first time this process has to compile; None for no report.
+    """
     global _say
     _say = say
 
@@ -64,7 +70,7 @@ def _compiled(
 ) -> Callable[..., Any]:
     decorate = numba.njit(
         nogil=True,
-        error_model="numpy",  # a division by zero is infinite, and loops can be vectorised
+        error_model="numpy",  # division by zero gives infinity, so that loops can be vectorised
         fastmath=fastmath,
         **options,
     )
@@ -74,17 +80,21 @@ def _compiled(
 
 def _kernel(function: Callable[..., Any], fastmath: set[str] | bool) -> Callable[..., Any]:
     compiled = _compiled(function, fastmath)
-    with suppress(RuntimeError):  # no folder to keep machine code in
+    with suppress(RuntimeError):  # there is no writable cache folder
         compiled._cache = KernelCache(function, compiled)  # type: ignore[attr-defined]
     return compiled
 
 
 class KernelCache(FunctionCache):
-    """One file for each kernel, signature and processor, in the folder that Numba would use.
+    """Machine code of kernels: one file per kernel, signature and processor, in Numba's cache folder.
 
-    A file begins with a digest of its content and of everything that the kernel was made from, its parts in
-    other modules included; Numba's own looks at the kernel's file only. There is no index: in Numba's, two
+    A file begins with a digest of its content and of everything the kernel was made from, including parts
+    in other modules; Numba's own cache checks the kernel's file only. There is no index: with Numba's, two
     processes that compile a kernel for different signatures at the same time can exchange their code.
+
+    Args:
+        function: the kernel's Python function.
+        dispatcher: the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], dispatcher: Any):
@@ -92,7 +102,15 @@ class KernelCache(FunctionCache):
         self._dispatcher = dispatcher
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel, or None: there is none, it is old, or it is damaged."""
+        """Load a compiled kernel.
+
+        Args:
+            sig: signature.
+            target_context: Numba's context of the processor.
+
+        Returns:
+            The kernel, or None if there is no file for it, or an outdated or damaged one.
+        """
         target_context.refresh()
         found = b""
         with suppress(OSError):
@@ -104,7 +122,12 @@ class KernelCache(FunctionCache):
         return self._impl.rebuild(target_context, pickle.loads(content))
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled kernel for later processes; without room on the disk they compile it again."""
+        """Save a compiled kernel for later processes; if writing fails, they compile it again.
+
+        Args:
+            sig: signature.
+            data: Numba's compile result.
+        """
         if not self._impl.check_cachable(data):
             return
         content = dumps(self._impl.reduce(data))
@@ -128,9 +151,10 @@ class KernelCache(FunctionCache):
 
 
 def _made_from(dispatcher: Any) -> list[Any]:
-    """Code and options of a kernel and of the parts that it calls, and the constants that they use.
+    """Code and options of a kernel and its parts, and the constants that they use.
 
-    Raises: TypeError: it calls compiled code that is not a part.
+    Raises:
+        TypeError: the kernel calls compiled code that is not a part.
     """
     function = dispatcher.py_func
     code = function.__code__
@@ -160,7 +184,7 @@ def _made_from(dispatcher: Any) -> list[Any]:
 
 
 def _tell() -> None:
-    """Say once that this takes seconds."""
+    """Report once that compiling takes seconds."""
     global _say
     if _say is not None:
         say, _say = _say, None

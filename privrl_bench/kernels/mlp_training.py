@@ -1,10 +1,11 @@
-"""`local.train_in_ball` in compiled code: one user after the other, her numbers in the cache throughout.
+"""Local training of policies and critics in compiled code, one user after the other.
 
-A batch of users through one operation after another moves every user's parameters and moments to
-memory and back between operations; here a user is trained to the end before the next one begins. What comes
-out for one user does not depend, to the last bit, on who else is trained or on how many threads.
+Equal to `policy_gradient.batched_training` up to rounding (tested). The batched form reads and writes the
+parameters and moments of all users in each operation. Here the training of one user is finished before
+the next begins, so that its arrays stay in the cache. The result of a user does not depend, to the last
+bit, on the other users or on the number of threads.
 
-Single precision on the CPU. tanh is the quotient of polynomials that Eigen uses (error below 3e-7).
+Single precision on the CPU, tanh networks.
 """
 
 from __future__ import annotations
@@ -15,98 +16,40 @@ from typing import NamedTuple
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
+from privrl_bench.kernels.mlp_kernel import (
+    TANH,
+    adam,
+    backward,
+    forward,
+    load_minibatch,
+    parameter_count,
+    sum_gradient,
+)
 
 CATEGORICAL, GAUSSIAN, SQUARED = 0, 1, 2
 
 
 class Head(NamedTuple):
-    """What follows the network: the loss of one user's minibatch.
+    """The loss of one user's minibatch, given the outputs of the network.
 
-    `kind` CATEGORICAL or GAUSSIAN is the policy loss of `nets.policy`, with columns (choice or A actions,
-    old log probability, advantage); SQUARED is a quarter of the mean squared error, with one column, the
-    target. `ratio_clip` is infinite for none.
+    Attributes:
+        kind: CATEGORICAL or GAUSSIAN for the policy loss of `models.policy`, with the columns (choice or A
+            actions, old log probability, advantage); SQUARED for a quarter of the mean squared error,
+            with one column, the target.
+        ratio_clip: bound of |ratio - 1|; infinite for none.
+        entropy_coef: weight of the mean entropy.
+        normalize: standardise the advantages of each minibatch.
     """
 
     kind: int
     ratio_clip: float = math.inf
     entropy_coef: float = 0.0
-    normalize: bool = False  # the advantages of each minibatch
-
-
-@part
-def _tanh(x):  # type: ignore[no-untyped-def]
-    """In place. Coefficients: Eigen, GenericPacketMathFunctions."""
-    f = np.float32
-    for i in range(x.size):
-        v = x[i]
-        v = f(7.90531110763549805) if v > f(7.90531110763549805) else v
-        v = f(-7.90531110763549805) if v < f(-7.90531110763549805) else v
-        s = v * v
-        p = f(-2.76076847742355e-16) * s + f(2.00018790482477e-13)
-        p = p * s + f(-8.60467152213735e-11)
-        p = p * s + f(5.12229709037114e-08)
-        p = p * s + f(1.48572235717979e-05)
-        p = p * s + f(6.37261928875436e-04)
-        p = (p * s + f(4.89352455891786e-03)) * v
-        q = f(1.19825839466702e-06) * s + f(1.18534705686654e-04)
-        q = (q * s + f(2.26843463243900e-03)) * s + f(4.89352518554385e-03)
-        x[i] = p / q
-
-
-@part
-def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
-    """Fill the layers after the first; `layers` holds one [rows, width] after the other."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        y = layers[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x, weight, y)
-        for i in range(rows):
-            for j in range(fan_out):
-                y[i, j] += bias[j]
-        if k < widths.size - 2:
-            _tanh(layers[right : right + rows * fan_out])
-        left = right
-
-
-@part
-def _backward(params, widths, layers, rows, grad, slopes):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes (the last piece of `slopes`, laid out as `layers`) to `grad` [P]."""
-    at, right = 0, 0
-    for k in range(widths.size - 1):
-        at += (widths[k] + 1) * widths[k + 1]
-        right += rows * widths[k]
-    for k in range(widths.size - 2, -1, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        bias[:] = 0
-        for i in range(rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        if k > 0:
-            weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-            dx = slopes[left:right].reshape(rows, fan_in)
-            np.dot(dy, weight.T, dx)
-            for i in range(rows):
-                for j in range(fan_in):
-                    dx[i, j] *= np.float32(1) - x[i, j] * x[i, j]
-        right = left
+    normalize: bool = False
 
 
 @part
 def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyped-def]
-    """Derivative of the mean policy loss with respect to one log probability (`Surrogate.slope`)."""
+    """Derivative of the mean policy loss by one log probability, as `Surrogate.slope`."""
     ratio = np.exp(log_prob - old)
     if (advantage > 0 and ratio > 1 + ratio_clip) or (advantage < 0 and ratio < 1 - ratio_clip):
         return np.float32(0)
@@ -115,7 +58,15 @@ def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyp
 
 @part
 def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """`CategoricalPolicy.surrogate_gradient` at the logits y [B, A]; y becomes log probabilities."""
+    """Derivative of the policy loss by the logits, as `CategoricalPolicy.surrogate_gradient`.
+
+    Args:
+        y: [B, A] logits; overwritten by log probabilities.
+        dy: [B, A], filled.
+        rest: [B, 3] choice, old log probability, advantage.
+        ratio_clip: as in `Head`.
+        entropy_coef: as in `Head`.
+    """
     rows, choices = y.shape
     for i in range(rows):
         top = y[i, 0]
@@ -140,7 +91,17 @@ def _categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-unty
 
 @part
 def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """`GaussianPolicy.surrogate_gradient` at the means y [B, A] and the log deviations [A]."""
+    """Derivative of the policy loss by means and log deviations, as `GaussianPolicy.surrogate_gradient`.
+
+    Args:
+        y: [B, A] means.
+        dy: [B, A], filled.
+        rest: [B, A + 2] actions, old log probability, advantage.
+        log_std: [A] log standard deviations.
+        d_log_std: [A], filled.
+        ratio_clip: as in `Head`.
+        entropy_coef: as in `Head`.
+    """
     rows, width = y.shape
     inverse = np.exp(-log_std)
     constant = np.float32(0)
@@ -161,7 +122,7 @@ def _gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # typ
 
 @part
 def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
-    """Half the derivative of `losses.value_loss`, the weight that the authors' code gives it."""
+    """Derivative of a quarter of the mean squared error, the weight used in the authors' code."""
     rows = y.shape[0]
     for i in range(rows):
         dy[i, 0] = np.float32(0.5) * (y[i, 0] - rest[i, 0]) / np.float32(rows)
@@ -169,7 +130,7 @@ def _squared(y, dy, rest):  # type: ignore[no-untyped-def]
 
 @part
 def _standardize(x):  # type: ignore[no-untyped-def]
-    """In place, as `returns.normalize` over a whole minibatch."""
+    """Standardise x [B] in place, as `functional.discounted_returns.normalize`."""
     mean = np.float32(0)
     for i in range(x.size):
         mean += x[i]
@@ -183,41 +144,24 @@ def _standardize(x):  # type: ignore[no-untyped-def]
         x[i] /= scale
 
 
-@part
-def _adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untyped-def]
-    """`optim.adam_step` and `optim.project` of one user, in place; `grad` is used up."""
-    f = np.float32
-    size = f(lr / (1.0 - 0.9**step))
-    unbias = f(1.0 / (1.0 - 0.999**step))
-    # Two loops: one with all five arrays would not be vectorised.
-    for i in range(params.size):
-        g = grad[i]
-        m[i] += (g - m[i]) * f(0.1)
-        v[i] = f(0.999) * v[i] + f(0.001) * g * g
-        grad[i] = size * m[i] / (np.sqrt(v[i] * unbias) + f(1e-5))
-    square = f(0)
-    for i in range(params.size):
-        grad[i] = params[i] - grad[i] - start[i]
-        square += grad[i] * grad[i]
-    norm = np.sqrt(square)
-    scale = f(radius) / norm if norm > radius else f(1)
-    for i in range(params.size):
-        params[i] = start[i] + grad[i] * scale
-
-
 @jit
 def train_users(  # type: ignore[no-untyped-def]
     start, moment, square, table, order, widths, head, step, lr, radius, result
 ):
-    """Fill `result` [N, P] with the users' displacements.
+    """Train every user's copy of the parameters with Adam, inside a ball around the start.
 
     Args:
-        start: [N, P]; moment, square: [N, P] of Adam after `step` steps.
-        table: [N, T, D + K] observations, then the columns of the head.
-        order: [E, N, M, B] indices into T.
-        widths: of the network's layers, from D on.
+        start: [N, P] initial parameters, the network's first.
+        moment: [N, P] Adam's first moments after `step` steps.
+        square: [N, P] Adam's second moments.
+        table: [N, T, D + K] observations, then the columns of the loss.
+        order: [E, N, M, B] indices into T, M minibatches of B steps in each of E epochs.
+        widths: widths of the network's layers, from D to the outputs.
         head: (kind, ratio_clip, entropy_coef, normalize) of `Head`.
-        lr, radius: as in `train_in_ball`.
+        step: steps that the moments count.
+        lr: step size of Adam.
+        radius: L2 bound of the displacement, enforced after every step.
+        result: [N, P], filled with the displacements.
     """
     kind, clip, entropy, standardize = head
     clip, entropy = np.float32(clip), np.float32(entropy)
@@ -229,9 +173,7 @@ def train_users(  # type: ignore[no-untyped-def]
     slopes = np.empty(total, np.float32)
     rest = np.empty((rows, columns), np.float32)
     grad = np.empty(start.shape[1], np.float32)
-    net = 0
-    for k in range(widths.size - 1):
-        net += (widths[k] + 1) * widths[k + 1]
+    net = parameter_count(widths)
     x = layers[: rows * inputs].reshape(rows, inputs)
     y = layers[total - rows * outputs :].reshape(rows, outputs)
     dy = slopes[total - rows * outputs :].reshape(rows, outputs)
@@ -240,23 +182,19 @@ def train_users(  # type: ignore[no-untyped-def]
         done = step
         for epoch in range(epochs):
             for piece in range(minibatches):
-                for i in range(rows):
-                    t = order[epoch, user, piece, i]
-                    for j in range(inputs):
-                        x[i, j] = table[user, t, j]
-                    for j in range(columns):
-                        rest[i, j] = table[user, t, inputs + j]
+                load_minibatch(table[user], order[epoch, user, piece], x, rest)
                 if standardize:
                     _standardize(rest[:, columns - 1])
-                _forward(params, widths, layers, rows)
-                if kind == 0:
+                forward(params, widths, layers, layers, rows, TANH)
+                if kind == CATEGORICAL:
                     _categorical(y, dy, rest, clip, entropy)
-                elif kind == 1:
+                elif kind == GAUSSIAN:
                     _gaussian(y, dy, rest, params[net:], grad[net:], clip, entropy)
                 else:
                     _squared(y, dy, rest)
-                _backward(params, widths, layers, rows, grad, slopes)
+                backward(params, widths, layers, layers, slopes, rows, TANH)
+                sum_gradient(widths, layers, slopes, rows, grad)
                 done += 1
-                _adam(params, start[user], grad, m, v, done, lr, radius)
+                adam(params, start[user], grad, m, v, done, lr, radius)
         for i in range(params.size):
             result[user, i] = params[i] - start[user, i]

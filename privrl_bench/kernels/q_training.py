@@ -1,7 +1,7 @@
-"""Updates of `dqn_replay.DqnReplay` in compiled code: all of a round's for one replica, in the cache.
+"""Updates of DQN with a replay memory in compiled code, all updates of a round for one replica.
 
-Single precision on the CPU; see `fused.py`. Equal to the tensor operations of `q_learning.py` up to rounding
-(tested).
+Equal to the tensor operations of `value.q_learning` up to rounding (tested). Single precision on the CPU,
+ReLU networks.
 """
 
 from __future__ import annotations
@@ -9,49 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.kernels.jit import jit, part
-
-
-@part
-def _forward(params, widths, layers, rows):  # type: ignore[no-untyped-def]
-    """Fill `layers` after the first: the input and every layer's output, one after the other."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        at += fan_in * fan_out
-        bias = params[at : at + fan_out]
-        at += fan_out
-        right = left + rows * fan_in
-        y = layers[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(layers[left:right].reshape(rows, fan_in), weight, y)
-        hidden = k < widths.size - 2
-        for i in range(rows):
-            for j in range(fan_out):
-                z = y[i, j] + bias[j]
-                y[i, j] = max(z, np.float32(0)) if hidden else z
-        left = right
-
-
-@part
-def _slopes(params, widths, layers, slopes, rows):  # type: ignore[no-untyped-def]
-    """From the outputs' slopes, the last piece of `slopes`, to those of every hidden layer."""
-    at, right = params.size, layers.size - rows * widths[-1]
-    for k in range(widths.size - 2, 0, -1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        at -= (fan_in + 1) * fan_out
-        left = right - rows * fan_in
-        weight = params[at : at + fan_in * fan_out].reshape(fan_in, fan_out)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        x, dx = layers[left:right], slopes[left:right]
-        np.dot(dy, weight.T, dx.reshape(rows, fan_in))
-        for i in range(dx.size):
-            dx[i] = dx[i] if x[i] > 0 else np.float32(0)
-        right = left
+from privrl_bench.kernels.mlp_kernel import RELU, backward, forward, sum_gradient
 
 
 @part
 def _square(x):  # type: ignore[no-untyped-def]
-    """Squared length."""
+    """Squared L2 norm of x."""
     total = np.float32(0)
     for j in range(x.size):
         total += x[j] * x[j]
@@ -60,7 +23,10 @@ def _square(x):  # type: ignore[no-untyped-def]
 
 @part
 def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
-    """Scale every sample's slopes so that its whole gradient is within `bound` (see `Mlp.sample_norms`)."""
+    """Scale every sample's slopes in place so that its gradient has an L2 norm of at most `bound`.
+
+    The gradient is never formed; see `models.mlp.Mlp.sample_norms`.
+    """
     for i in range(rows):
         square, left = np.float32(0), 0
         for k in range(widths.size - 1):
@@ -81,28 +47,21 @@ def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
 
 
 @part
-def _collect(widths, layers, slopes, rows, grad):  # type: ignore[no-untyped-def]
-    """The gradients of all samples added up: `grad` [P]."""
-    at, left = 0, 0
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        right = left + rows * fan_in
-        x = layers[left:right].reshape(rows, fan_in)
-        dy = slopes[right : right + rows * fan_out].reshape(rows, fan_out)
-        np.dot(x.T, dy, grad[at : at + fan_in * fan_out].reshape(fan_in, fan_out))
-        bias = grad[at + fan_in * fan_out : at + (fan_in + 1) * fan_out]
-        for j in range(fan_out):
-            bias[j] = dy[0, j]
-        for i in range(1, rows):
-            for j in range(fan_out):
-                bias[j] += dy[i, j]
-        at += (fan_in + 1) * fan_out
-        left = right
-
-
-@part
 def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: ignore[no-untyped-def]
-    """One step of AdamW with AMSGrad, number `step` from 1, then one of the target."""
+    """One step of AdamW with AMSGrad, then the update of the target network, in place.
+
+    Args:
+        params: [P] parameters of Q.
+        target: [P] parameters of the target network.
+        grad: [P] gradient.
+        m: [P] first moments.
+        v: [P] second moments.
+        peak: [P] largest second moments so far.
+        step: number of this step, from 1.
+        lr: step size.
+        decay: weight decay.
+        tau: weight of Q in the target's update.
+    """
     f = np.float32
     first, second = f(0.1), f(0.001)
     size = f(lr / (1.0 - 0.9**step))
@@ -122,22 +81,27 @@ def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: i
 def learn(  # type: ignore[no-untyped-def]
     params, target, m, v, peak, done, memory, rows, noise, widths, rates, bound, std
 ):
-    """Take all updates of one replica, in place.
+    """Perform n updates of one replica in place.
 
     Args:
-        params, target, m, v, peak: [P] of Q, the target network and AdamW.
-        done: updates so far.
+        params: [P] parameters of Q.
+        target: [P] parameters of the target network.
+        m: [P] first moments.
+        v: [P] second moments.
+        peak: [P] largest second moments so far.
+        done: earlier updates.
         memory: (obs [K, D], action [K], reward [K], next_obs [K, D], discount [K]).
-        rows: [n, B] places of the memory, one minibatch for each update.
-        noise: [n, P] standard normals times which `std` is added to the mean gradient; [0, P]: none.
-        widths: of the layers.
-        rates: (step size, weight decay, share of Q in the target).
-        bound: L2 bound of the gradient of one transition; infinite: none.
+        rows: [n, B] indices into the memory, one minibatch per update.
+        noise: [n, P] standard normal draws, or [0, P] for no noise.
+        widths: widths of the layers.
+        rates: (step size, weight decay, weight of Q in the target's update).
+        bound: L2 bound of the gradient of one transition; infinite for none.
+        std: standard deviation of the noise added to the mean gradient.
     """
     obs, action, reward, after, discount = memory
     count, size = rows.shape
     total = size * widths.sum()
-    # The target's layers lie where the slopes come: fewer bytes, so that all of it stays in the cache.
+    # The target's layers share the memory of the slopes, so that everything fits in the cache.
     layers, slopes = np.empty(total, np.float32), np.zeros(total, np.float32)
     inputs, choices = widths[0], widths[-1]
     x = layers[: size * inputs].reshape(size, inputs)
@@ -153,8 +117,8 @@ def learn(  # type: ignore[no-untyped-def]
             for j in range(inputs):
                 x[i, j] = obs[k, j]
                 next_x[i, j] = after[k, j]
-        _forward(params, widths, layers, size)
-        _forward(target, widths, slopes, size)
+        forward(params, widths, layers, layers, size, RELU)
+        forward(target, widths, slopes, slopes, size, RELU)
         for i in range(size):
             k = rows[t, i]
             best = dq[i, 0]
@@ -164,10 +128,10 @@ def learn(  # type: ignore[no-untyped-def]
             a = int(action[k])
             error = q[i, a] - (reward[k] + discount[k] * best)
             dq[i, a] = min(max(error, -one), one)
-        _slopes(params, widths, layers, slopes, size)
+        backward(params, widths, layers, layers, slopes, size, RELU)
         if bound < np.inf:
             _clip(widths, layers, slopes, size, bound)
-        _collect(widths, layers, slopes, size, grad)
+        sum_gradient(widths, layers, slopes, size, grad)
         for i in range(grad.size):
             grad[i] *= share
         if noise.shape[0]:

@@ -1,7 +1,7 @@
-"""Ridge regressions in compiled code, one user after the other: the private critic's local problem.
+"""Ridge regressions in compiled code, one user after the other, for the private critic.
 
-Single precision. What comes out for one user does not depend, to the last bit, on who else is solved or on how
-many threads; LAPACK promises neither, and the LU factorisation that torch 2.13 ships fails with two threads.
+Single precision. The result of a user does not depend, to the last bit, on the other users or on the
+number of threads. LAPACK guarantees neither, and the LU factorisation in torch 2.13 fails with two threads.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from privrl_bench.kernels.jit import jit, part
-from privrl_bench.kernels.threads import over_threads
+from privrl_bench.kernels.machine import over_threads
 
 
 @part
 def _gram(phi, share, ridge, gram):  # type: ignore[no-untyped-def]
-    """Lower triangle of phi' phi * share + ridge I; `phi` [T, F]."""
+    """Fill the lower triangle of gram [F, F] with phi' phi * share + ridge I, given phi [T, F]."""
     steps, size = phi.shape
     gram[:] = 0
     whole = steps - steps % 4
@@ -39,8 +39,11 @@ def _gram(phi, share, ridge, gram):  # type: ignore[no-untyped-def]
 
 @part
 def _factor(gram, least):  # type: ignore[no-untyped-def]
-    """Cholesky, in place of the lower triangle. Without rounding no pivot is below `least`, the smallest
-    eigenvalue's lower bound; with rounding they are kept there. NaN stays NaN."""
+    """Replace the lower triangle of gram [F, F] by its Cholesky factor.
+
+    In exact arithmetic no pivot is below `least`, a lower bound of the eigenvalues. Rounded pivots are
+    clamped there. NaN is kept.
+    """
     size = gram.shape[0]
     for i in range(size):
         for j in range(i):
@@ -57,7 +60,7 @@ def _factor(gram, least):  # type: ignore[no-untyped-def]
 
 @part
 def _substitute(factor, x):  # type: ignore[no-untyped-def]
-    """Solve (L L') x = x in place."""
+    """Replace x [F] by the solution of (L L') z = x, where L [F, F] is `factor`."""
     size = x.size
     for i in range(size):
         found = np.float32(0)
@@ -72,11 +75,14 @@ def _substitute(factor, x):  # type: ignore[no-untyped-def]
 
 @jit
 def solve_users(phi, target, count, ridge, result):  # type: ignore[no-untyped-def]
-    """Fill `result` [N, F] with (phi' phi / n + ridge I)^-1 phi' target / n of every user.
+    """Solve (phi' phi / n + ridge I) x = phi' target / n for every user.
 
     Args:
-        phi: [N, T, F]; target: [N, T]; rows of zero where a user has no step.
-        count: [N] steps n.
+        phi: [N, T, F] features, zero where a user has no step.
+        target: [N, T] targets, zero where a user has no step.
+        count: [N] numbers of steps n.
+        ridge: L2 penalty.
+        result: [N, F], filled with the solutions.
     """
     users, steps, size = phi.shape
     gram = np.empty((size, size), np.float32)
@@ -96,7 +102,17 @@ def solve_users(phi, target, count, ridge, result):  # type: ignore[no-untyped-d
 
 
 def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
-    """[N, F] solutions, the users spread over torch's threads. Args: see `solve_users`."""
+    """Solve the regressions of all users, distributed over torch's threads.
+
+    Args:
+        phi: [N, T, F] features, zero where a user has no step.
+        target: [N, T] targets, zero where a user has no step.
+        count: [N] numbers of steps.
+        ridge: L2 penalty.
+
+    Returns:
+        [N, F] solutions of `solve_users`.
+    """
     arrays = [x.float().contiguous().numpy() for x in (phi, target, count)]
     users = len(phi)
     result = np.empty((users, phi.shape[-1]), np.float32)

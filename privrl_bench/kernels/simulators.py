@@ -1,4 +1,4 @@
-"""Simulators in compiled code, one step of one environment at a time, for `collectors/compiled_episodes.py`."""
+"""Simulators in compiled code: one step of one environment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from privrl_bench.kernels.jit import exact_part
 
 @exact_part
 def cartpole(state, n, action, constants):  # type: ignore[no-untyped-def]
-    """`classic.CartPoleSlots.advance` of state[:, n], in place; returns whether the episode is over.
+    """Advance CartPole by one step, as `envs.classic.CartPoleSlots.advance`.
 
     Args:
-        state: [4, count] double precision.
+        state: [4, count] states of all environments in double precision; column n is updated.
+        n: index of the environment.
         action: 0 or 1.
-        constants: of `classic.CartPoleSlots.inside`.
+        constants: physical constants, of `envs.classic.CartPoleSlots.inside`.
+
+    Returns:
+        Whether the episode has terminated.
     """
     most, length, pole, total, moment, gravity, tau, far, steep = constants
     angle, rate = state[2, n], state[3, n]

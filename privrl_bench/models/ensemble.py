@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from privrl_bench.kernels.ensemble_training import LEAST, MOST
 from privrl_bench.models.mlp import Mlp
-
-MOST, LEAST = 0.5, -10.0  # of the log variance of standardised targets
 
 
 class Units(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -102,6 +102,7 @@ class NetPolicy(Policy, Protocol):
     """A policy with a network, whose further parameters follow those of the network."""
 
     net: Mlp
+    discrete: ClassVar[bool]  # whether an action is one of finitely many choices
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
@@ -141,6 +142,8 @@ def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
 
 class CategoricalPolicy:
     """Softmax over a choice of actions."""
+
+    discrete: ClassVar[bool] = True
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
         self.net = Mlp(spec.obs_dim, hidden, spec.actions)
@@ -205,6 +208,8 @@ class GaussianPolicy:
     environment's box (identical to clipping on Hopper and HalfCheetah). Unbounded boxes are not cut. Without
     `spec.stretch` it lives in the box's own units and is cut at its bounds.
     """
+
+    discrete: ClassVar[bool] = False
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
         self.net = Mlp(spec.obs_dim, hidden, spec.actions)

@@ -1,4 +1,4 @@
-"""DQN with a memory: steps against plain torch, noise and clip of single transitions, learning."""
+"""DQN with a replay memory: steps against plain torch, noise and clip of transitions, learning."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ NOISY = replace(SETUP, mechanism="per_transition", z=(0.0, 0.5))
 
 
 def remembered(algo, lengths=((9, 4), (7, 8)), dtype=torch.float64):
-    """Tensors of two replicas after a round's steps have joined the memory."""
+    """State tensors of two replicas with the steps of a round in the memory."""
     users = random_users(CHOICE, 2, 2, 9, seed=5, lengths=lengths)
     tensors = {k: x.to(dtype) for k, x in algo.init(STREAMS).tensors.items()}
     return algo._remember(tensors, users), users
@@ -100,7 +100,7 @@ def test_compiled_updates_equal_tensor_operations(setup, hidden):
     tensors, users = remembered(algo, dtype=torch.float32)
     steps = users.mask.sum((1, 2))
     found = {}
-    for name in ("_one_by_one", "_together"):
+    for name in ("_sequential", "_batched"):
         copied = {k: x.clone() for k, x in tensors.items()}
         memory = [copied[f"memory_{n}"] for n in Batch._fields]
         learned = {k: x for k, x in copied.items() if not k.startswith("memory_")}
@@ -110,11 +110,11 @@ def test_compiled_updates_equal_tensor_operations(setup, hidden):
             for s, n, t in zip(STREAMS, counts, steps, strict=True)
         ]
         draws = [s.torch("local", 0) for s in STREAMS]
-        more = () if name == "_one_by_one" else (counts,)
+        more = () if name == "_sequential" else (counts,)
         found[name] = getattr(algo, name)(learned, memory, rows, *more, draws)
-    for name, x in found["_together"].items():
-        torch.testing.assert_close(found["_one_by_one"][name], x, rtol=1e-3, atol=1e-5, msg=name)
-    assert not torch.equal(found["_together"]["actor"], tensors["actor"])
+    for name, x in found["_batched"].items():
+        torch.testing.assert_close(found["_sequential"][name], x, rtol=1e-3, atol=1e-5, msg=name)
+    assert not torch.equal(found["_batched"]["actor"], tensors["actor"])
 
 
 def test_noise_on_transitions_has_the_papers_size():

@@ -1,4 +1,4 @@
-"""Local training of an ensemble: compiled against tensors against a loop, and what its clips promise."""
+"""Local training of an ensemble: compiled, batched and a plain loop, and the clip bounds."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.algorithms.model_based.local_ensemble import (
-    TrainingBatch,
+    LocalOptimizerConfig,
     clipped,
     clipping,
     train,
-    train_together,
+    train_batched,
 )
 from privrl_bench.models.ensemble import Ensemble, Units
 from privrl_bench.models.mlp import Mlp
@@ -40,17 +40,17 @@ def problem(ensemble, users=4, steps=40, batch=5, epochs=2, seed=0, dtype=torch.
     return start, replica, data, order
 
 
-def by_hand(ensemble, start, replica, data, lesson, kind, bound):
-    """One trajectory after the other, one member after the other, torch's own modules and optimisers."""
+def by_hand(ensemble, start, replica, data, config, kind, bound):
+    """Each member on each trajectory in turn, with torch's modules and optimisers."""
     rows = []
     for user, r in enumerate(replica.tolist()):
         parts = []
         for begin in start[r].reshape(ensemble.members, -1):
             leaf = begin.clone().requires_grad_()
-            make = torch.optim.Adam if lesson.adam else torch.optim.SGD
-            more = {"eps": 1e-5} if lesson.adam else {}
-            optimizer = make([leaf], lr=lesson.lr, **more)
-            for batch in lesson.order[:, user].flatten(0, 1):
+            make = torch.optim.Adam if config.adam else torch.optim.SGD
+            more = {"eps": 1e-5} if config.adam else {}
+            optimizer = make([leaf], lr=config.lr, **more)
+            for batch in config.order[:, user].flatten(0, 1):
                 x, y = data[0][user, batch], data[1][user, batch]
                 at, h = 0, x
                 for k, (a, b) in enumerate(ensemble.net.shapes):
@@ -63,7 +63,7 @@ def by_hand(ensemble, start, replica, data, lesson, kind, bound):
                 log_var = 0.5 - torch.nn.functional.softplus(0.5 - free)
                 log_var = -10 + torch.nn.functional.softplus(log_var + 10)
                 loss = ((mean - y) ** 2 / log_var.exp() + log_var).mean()
-                loss = loss + 0.5 * lesson.decay * (leaf**2).sum()
+                loss = loss + 0.5 * config.decay * (leaf**2).sum()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -89,10 +89,10 @@ def by_hand(ensemble, start, replica, data, lesson, kind, bound):
 def test_tensors_equal_the_loop(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble, dtype=torch.float64)
-    lesson = TrainingBatch(order, 3e-3, 1e-3, adam)
+    config = LocalOptimizerConfig(order, 3e-3, 1e-3, adam)
     clip = clipping(ensemble, kind, bound)
-    found = train_together(ensemble, start, replica, data, lesson, clip)
-    expected = by_hand(ensemble, start, replica, data, lesson, kind, bound)
+    found = train_batched(ensemble, start, replica, data, config, clip)
+    expected = by_hand(ensemble, start, replica, data, config, kind, bound)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -102,22 +102,22 @@ def test_tensors_equal_the_loop(kind, adam, bound) -> None:
 def test_compiled_equals_tensors(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    lesson, clip = TrainingBatch(order, 3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
-    found = train(ensemble, start, replica, data, lesson, clip)
+    config, clip = LocalOptimizerConfig(order, 3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
+    found = train(ensemble, start, replica, data, config, clip)
     double = tuple(x.double() for x in data)
-    expected = train_together(ensemble, start.double(), replica, double, lesson, clip)
+    expected = train_batched(ensemble, start.double(), replica, double, config, clip)
     torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=2e-5)
 
 
 def test_threads_and_neighbours_change_nothing() -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    lesson, clip = TrainingBatch(order, 3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
-    together = train(ensemble, start, replica, data, lesson, clip)
+    config, clip = LocalOptimizerConfig(order, 3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
+    together = train(ensemble, start, replica, data, config, clip)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        spread = train(ensemble, start, replica, data, lesson, clip)
+        spread = train(ensemble, start, replica, data, config, clip)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(together, spread)
@@ -126,7 +126,7 @@ def test_threads_and_neighbours_change_nothing() -> None:
         start,
         replica[1:2],
         (data[0][1:2], data[1][1:2]),
-        lesson._replace(order=order[:, 1:2]),
+        config._replace(order=order[:, 1:2]),
         clip,
     )
     assert torch.equal(lone[0], together[1])
@@ -141,7 +141,7 @@ def test_threads_and_neighbours_change_nothing() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_a_row_is_never_longer_than_the_bound(kind, bound, scale, members, seed) -> None:
-    """Sensitivity by brute force: whatever a user's displacement, her whole row is within C."""
+    """Sensitivity by brute force: for any displacement of a user, the norm of the row is at most C."""
     ensemble = small(members)
     g = torch.Generator().manual_seed(seed)
     wild = scale * torch.randn(5, members, ensemble.net.size, generator=g, dtype=torch.float64)
@@ -154,7 +154,7 @@ def test_a_row_is_never_longer_than_the_bound(kind, bound, scale, members, seed)
 
 
 def test_table_4_parameters() -> None:
-    """facts: 18,956 (CartPole), 5,000 (Pendulum), 132,636 (HalfCheetah) numbers in a model."""
+    """facts: 18,956 (CartPole), 5,000 (Pendulum), 132,636 (HalfCheetah) parameters in a model."""
     for inputs, hidden, outputs, size in (
         (6, (128, 128), 6, 18_956),
         (4, (64, 64), 4, 5_000),

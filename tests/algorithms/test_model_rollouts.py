@@ -45,7 +45,7 @@ def test_uncertainties_by_hand() -> None:
 
 
 def by_hand(models, actor, starts, uncertainty, penalty, length, bound):
-    """One replica, one rollout after the other; what is drawn comes from `draws`, in its order."""
+    """One replica, one rollout after the other; random numbers come from `draws` in order."""
     size = len(starts)
     members = [module_of(v, [5, 6, 5, 8], torch.nn.SiLU) for v in models.chunk(3)]
     policy = module_of(actor, [3, 7, 4], torch.nn.ReLU)
@@ -132,7 +132,7 @@ def test_rewards_of_n_steps() -> None:
 
 
 def test_an_end_inside_ends_the_sum() -> None:
-    """What comes after a discount of 0 counts for nothing."""
+    """Values after a discount of 0 have no weight."""
     x = torch.zeros(1, 1, 2)
     steps = [
         Batch(x, x, torch.full((1, 1), r), x + r, torch.full((1, 1), d))

@@ -1,4 +1,4 @@
-"""Private scaling: one user's wish is bounded and hers alone, and the scaling moves to the truth."""
+"""Private scaling: one user's moment update is bounded and their own, and the scaling converges."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def start(moments: PrivateMoments, replicas: int = 2, round_index: int = 0) -> S
 
 
 def scaled(users: UserBatch, moments: PrivateMoments, state: State) -> UserBatch:
-    """What the rollout would have handed out under the scaling in force."""
+    """The observations that the rollout returns under the current scaling."""
     now = moments.scaling(state)
     obs = (users.obs - now.obs_mean[:, None, None]) / now.obs_std[:, None, None]
     rewards = users.rewards * now.reward_scale[..., None]

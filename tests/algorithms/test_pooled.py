@@ -1,4 +1,4 @@
-"""What every pooled algorithm does with a round, whatever it descends on."""
+"""Tests that all pooled algorithms share."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Compiled code: the same bits whether it was compiled by this process or loaded, whatever was on the disk."""
+"""Compiled code gives the same bits whether it is compiled by the process or loaded from the cache."""
 
 import importlib.util
 import json
@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import ensemble_training as fused_models
-from privrl_bench.kernels import mlp_training as fused
-from privrl_bench.kernels import q_training as fused_q
-from privrl_bench.kernels import ridge as fused_ridge
+from privrl_bench.kernels import ensemble_training, mlp_training, q_training, ridge
 
 PROGRAM = """
 import sys
@@ -66,33 +63,35 @@ def train_users():
     order, widths = np.zeros((1, 1, 1, 2), np.int64), np.array([2, 3, 2])
     moments = [zeros(1, 17) for _ in range(3)]
     head = (0, 0.2, 0.1, True)
-    fused.train_users(*moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17))
-    return fused.train_users
+    mlp_training.train_users(
+        *moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17)
+    )
+    return mlp_training.train_users
 
 
 def train_models():
     order, widths = np.zeros((1, 1, 1, 2), np.int64), np.array([2, 3, 2])
     radius = np.float64(1.0)
-    fused_models.train_models(
+    ensemble_training.train_models(
         zeros(1, 1, 17), np.zeros(1, np.int64), zeros(1, 4, 3), order, widths, np.array([17]),
         radius, 1e-3, 1e-4, True, zeros(1, 1, 17),
     )  # fmt: skip
-    return fused_models.train_models
+    return ensemble_training.train_models
 
 
 def learn():
     memory = (zeros(4, 2), np.zeros(4, np.int64), zeros(4), zeros(4, 2), zeros(4))
     rows, widths = np.zeros((1, 2), np.int64), np.array([2, 3, 2])
     vectors = [zeros(17) for _ in range(5)]
-    fused_q.learn(
+    q_training.learn(
         *vectors, 0, memory, rows, zeros(1, 17), widths, (1e-3, 0.0, 0.1), 1.0, np.float32(0.1)
     )
-    return fused_q.learn
+    return q_training.learn
 
 
 def solve_users():
-    fused_ridge.solve_users(zeros(1, 4, 3), zeros(1, 4), zeros(1) + 4, 0.1, zeros(1, 3))
-    return fused_ridge.solve_users
+    ridge.solve_users(zeros(1, 4, 3), zeros(1, 4), zeros(1) + 4, 0.1, zeros(1, 3))
+    return ridge.solve_users
 
 
 def days():
@@ -102,7 +101,7 @@ def days():
 
 @pytest.mark.parametrize("used", [train_users, train_models, learn, solve_users, days])
 def test_a_kernel_holds_its_parts(used):
-    """The linker may take any other function from elsewhere: no other may take its sums in any order."""
+    """The linker may replace any other function in the module, so no other may reorder sums."""
     kernel = used()
     for compiled in kernel.overloads.values():
         module = compiled.library._get_module_for_linking()
@@ -112,8 +111,8 @@ def test_a_kernel_holds_its_parts(used):
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    """Write a kernel and its part, in two modules with a folder for machine code of their own."""
+def modules(tmp_path, monkeypatch):
+    """Write a kernel and its part as two modules with their own cache folder."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # no stale bytecode within a second
     (tmp_path / "kernel_of_test.py").write_text(KERNEL.format(parts="parts_of_test"))
@@ -138,39 +137,39 @@ def hits(total):
     return sum(total.stats.cache_hits.values())
 
 
-def test_machine_code_is_loaded(world):
-    assert world()(np.ones(3)) == 6.0
-    again = world()
+def test_machine_code_is_loaded(modules):
+    assert modules()(np.ones(3)) == 6.0
+    again = modules()
     assert again(np.ones(3)) == 6.0
     assert hits(again) == 1
     again(np.ones(3, np.float32))
     assert len(kept(again)) == 2
 
 
-def test_machine_code_of_an_older_part_in_another_module_is_not_used(world):
-    world()(np.ones(3))
-    changed = world(shift=2.0)
+def test_machine_code_of_an_older_part_in_another_module_is_not_used(modules):
+    modules()(np.ones(3))
+    changed = modules(shift=2.0)
     assert changed(np.ones(3)) == 9.0
     assert hits(changed) == 0
     assert len(kept(changed)) == 1
 
 
 @pytest.mark.parametrize("harm", [lambda x: x[:-9], lambda x: x[:-9] + bytes(9), lambda x: b""])
-def test_damaged_machine_code_is_compiled_again(world, harm):
-    total = world()
+def test_damaged_machine_code_is_compiled_again(modules, harm):
+    total = modules()
     total(np.ones(3))
     (file,) = kept(total)
     file.write_bytes(harm(file.read_bytes()))
-    again = world()
+    again = modules()
     assert again(np.ones(3)) == 6.0
     assert hits(again) == 0
-    third = world()
+    third = modules()
     third(np.ones(3))
     assert hits(third) == 1
 
 
-def test_without_a_folder_to_write_to_code_is_compiled(world, monkeypatch):
-    total = world()
+def test_without_a_folder_to_write_to_code_is_compiled(modules, monkeypatch):
+    total = modules()
 
     def full(self, data):
         raise OSError("no space left on device")
@@ -180,12 +179,12 @@ def test_without_a_folder_to_write_to_code_is_compiled(world, monkeypatch):
     assert kept(total) == []
 
 
-def test_a_kernel_calls_parts_only(world, tmp_path):
-    world()
+def test_a_kernel_calls_parts_only(modules, tmp_path):
+    modules()
     (tmp_path / "kernel_of_test.py").write_text(
         KERNEL.format(parts="parts_of_test").replace("import jit", "import exact_jit, jit")
         + "\n\n@exact_jit\ndef calls(x):\n    return total(x)\n"
     )
-    world()
+    modules()
     with pytest.raises(TypeError, match="total: what a kernel calls must be a part"):
         sys.modules["kernel_of_test"].calls(np.ones(3))

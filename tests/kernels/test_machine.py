@@ -1,4 +1,4 @@
-"""Threads of this process: torch's and BLAS's."""
+"""The numbers of threads of torch and BLAS."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def threads():
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_every_library_that_multiplies_takes_as_many_threads_as_it_is_told(threads, count):
+def test_use_threads_sets_every_blas_library(threads, count):
     use_threads(3 - count)
     use_threads(count)
     multiply = jit(lambda x, y: np.dot(x, y))

@@ -1,4 +1,4 @@
-"""Local training of an ensemble: every user's own copies of all members, on her own trajectory.
+"""Local training of an ensemble: every user trains copies of all members on their own trajectory.
 
 Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 2 and 3.
 """
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
-from privrl_bench.kernels import ensemble_training as fused_models
-from privrl_bench.kernels.threads import over_threads
+from privrl_bench.kernels import ensemble_training
+from privrl_bench.kernels.machine import over_threads, uses_kernels
 from privrl_bench.models.ensemble import Ensemble
 
 
 class Clipping(NamedTuple):
-    """Which parts of a row are clipped separately, each to the same radius (EnsembleClip, algorithm 3).
+    """The parts of a row that are clipped separately, each to the same radius (EnsembleClip, algorithm 3).
 
-    The M models of a row, or the L layers of each, share the bound C: parts of C / sqrt(M), or of
-    C / sqrt(M L), so that the whole row is at most C long.
+    The M models of a row, or the L layers of each model, share the bound C: parts of C / sqrt(M), or of
+    C / sqrt(M L), so that the L2 norm of the row is at most C.
 
     Attributes:
-        ends: where the parts of one model end.
-        radius: of every part.
+        ends: ends of the parts of one model.
+        radius: L2 bound of each part.
     """
 
     ends: tuple[int, ...]
@@ -34,21 +34,28 @@ class Clipping(NamedTuple):
 
 
 def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
-    """`kind` flat: by model; layer: by layer of each model (its weights and biases together)."""
+    """The parts of an ensemble's rows.
+
+    Args:
+        ensemble: the models.
+        kind: "flat" for one part per model, "layer" for one part per layer of each model (its weights and
+            biases together).
+        bound: L2 bound of a row.
+    """
     if kind == "flat":
         return Clipping((ensemble.net.size,), bound / ensemble.members**0.5)
     ends = list(itertools.accumulate((a + 1) * b for a, b in ensemble.net.shapes))
     return Clipping(tuple(ends), bound / (ensemble.members * len(ends)) ** 0.5)
 
 
-class TrainingBatch(NamedTuple):
-    """How a user's models learn.
+class LocalOptimizerConfig(NamedTuple):
+    """Settings of the local training of an ensemble.
 
     Attributes:
-        order: [E, N, minibatches, B] indices into T (`base.step_order`).
+        order: [E, N, minibatches, B] indices into T, from `algorithms.base.step_order`.
         lr: step size.
         decay: L2 penalty of all parameters.
-        adam: Adam with fresh moments for every user; else plain gradient steps.
+        adam: Adam with new moments for every user; otherwise gradient descent.
     """
 
     order: Tensor
@@ -62,42 +69,50 @@ def train(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
     device: str = "cpu",
 ) -> Tensor:
-    """Displacement of every user's models after her pass, kept inside the parts' balls at every step.
+    """Train every user's models, each part inside a ball around its start after every step.
+
+    Compiled code trains them in single precision on the CPU (`uses_kernels`), tensor operations otherwise; the
+    two are equal up to rounding (tested).
 
     Args:
-        start: [R, M * P]; replica: [N] which of them a user's copies start from.
+        ensemble: the models.
+        start: [R, M * P] initial parameters.
+        replica: [N] replica of each user.
         data: inputs [N, T, I] and targets [N, T, K] of the users.
+        optimizer: minibatches, step size and penalty.
+        clip: separately clipped parts.
+        device: torch device of the computation.
 
-    Returns: [N, M * P] on the CPU. In compiled code, or on another device or in double precision all users
-        at once by tensor operations, equal up to rounding (tested).
+    Returns:
+        [N, M * P] displacements, on the CPU.
     """
-    if device == "cpu" and start.dtype == torch.float32:
-        return _one_by_one(ensemble, start, replica, data, lesson, clip)
-    return train_together(ensemble, start.to(device), replica, data, lesson, clip).cpu()
+    if uses_kernels(start, device):
+        return _sequential(ensemble, start, replica, data, optimizer, clip)
+    return train_batched(ensemble, start.to(device), replica, data, optimizer, clip).cpu()
 
 
-def _one_by_one(
+def _sequential(
     ensemble: Ensemble,
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
     net, users = ensemble.net, len(replica)
     table = torch.cat(data, dim=-1).float().contiguous().numpy()
     begin = start.reshape(len(start), ensemble.members, net.size).contiguous().numpy()
-    whose, order = replica.numpy(), lesson.order.numpy()
+    whose, order = replica.numpy(), optimizer.order.numpy()
     widths = np.array([net.inputs, *net.hidden, net.outputs])
     result = np.empty((users, ensemble.members, net.size), np.float32)
     ends = np.array(clip.ends)
 
     def some(part: slice) -> None:
-        fused_models.train_models(
+        ensemble_training.train_models(
             begin,
             whose[part],
             table[part],
@@ -105,9 +120,9 @@ def _one_by_one(
             widths,
             ends,
             clip.radius,
-            lesson.lr,
-            lesson.decay,
-            lesson.adam,
+            optimizer.lr,
+            optimizer.decay,
+            optimizer.adam,
             result[part],
         )
 
@@ -115,40 +130,47 @@ def _one_by_one(
     return torch.from_numpy(result).reshape(users, ensemble.members * net.size)
 
 
-def train_together(
+def train_batched(
     ensemble: Ensemble,
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    lesson: TrainingBatch,
+    optimizer: LocalOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
-    """See `train`; all users and members in the same tensor operations."""
+    """Train all users and members by the same tensor operations; arguments and result as in `train`."""
     inputs, targets = (x.to(start) for x in data)
     members, size = ensemble.members, ensemble.net.size
     begin = start.reshape(len(start), members, size)[replica].reshape(-1, size)
     params, adam = begin, adam_start(begin)
     whose = torch.arange(len(replica), device=start.device).repeat_interleave(members)
-    for piece in lesson.order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+    for piece in optimizer.order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
         rows = piece[whose].unsqueeze(-1)
         x = inputs[whose].take_along_dim(rows, 1)
         y = targets[whose].take_along_dim(rows, 1)
         leaf = params.detach().requires_grad_()
         loss = ensemble.loss(ensemble.net.forward(leaf, x), y).sum()
         (grad,) = torch.autograd.grad(loss, leaf)
-        params, adam = _step(params, grad + lesson.decay * params, adam, lesson)
+        params, adam = _step(params, grad + optimizer.decay * params, adam, optimizer)
         params = begin + clipped(params - begin, clip)
     return (params - begin).reshape(len(replica), members * size)
 
 
-def _step(params: Tensor, grad: Tensor, adam: Adam, lesson: TrainingBatch) -> tuple[Tensor, Adam]:
-    if lesson.adam:
-        return adam_step(params, grad, adam, lesson.lr)
-    return params - lesson.lr * grad, adam
+def _step(
+    params: Tensor, grad: Tensor, adam: Adam, optimizer: LocalOptimizerConfig
+) -> tuple[Tensor, Adam]:
+    if optimizer.adam:
+        return adam_step(params, grad, adam, optimizer.lr)
+    return params - optimizer.lr * grad, adam
 
 
 def clipped(displacement: Tensor, clip: Clipping) -> Tensor:
-    """[N, P] displacements of models with every part back inside its ball."""
+    """Project displacements of models, each part onto its ball.
+
+    Args:
+        displacement: [N, P].
+        clip: the parts.
+    """
     sizes = np.diff([0, *clip.ends]).tolist()
     parts = displacement.split(sizes, dim=-1)
     return torch.cat([project(part, clip.radius) for part in parts], dim=-1)

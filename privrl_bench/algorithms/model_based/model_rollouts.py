@@ -1,8 +1,9 @@
-"""Short episodes inside an ensemble, with a penalty where its members are unsure.
+"""Short rollouts in an ensemble, with a penalty for the members' uncertainty.
 
-Source: "Differentially Private Deep Model-Based RL", section 4.3 and algorithm 4; MOPO (Yu et al. 2020). All
-differences are measured in the ensemble's public units, so that a reward's penalty is `penalty` * u standard
+Differences are measured in the ensemble's public units: the penalty of a reward is `penalty` * u standard
 deviations of the public rewards.
+
+Source: "Differentially Private Deep Model-Based RL", section 4.3 and algorithm 4; MOPO (Yu et al. 2020).
 """
 
 from __future__ import annotations
@@ -19,20 +20,43 @@ from privrl_bench.models.ensemble import Ensemble
 
 
 def aleatoric(mean: Tensor, log_var: Tensor) -> Tensor:
-    """u_MA [R, B]: largest norm over members of the predicted standard deviations [R, M, B, K]."""
+    """Uncertainty u_MA: the largest norm, over members, of the predicted standard deviations.
+
+    Args:
+        mean: [R, M, B, K] means predicted by the members.
+        log_var: [R, M, B, K] log variances predicted by the members.
+
+    Returns:
+        [R, B].
+    """
     return (0.5 * log_var).exp().norm(dim=-1).amax(1)
 
 
 def pairwise(mean: Tensor, log_var: Tensor) -> Tensor:
-    """u_MPD [R, B]: largest distance between two members' means [R, M, B, K]."""
+    """Uncertainty u_MPD: the largest distance between the means of two members.
+
+    Args:
+        mean: [R, M, B, K] means predicted by the members.
+        log_var: [R, M, B, K] log variances predicted by the members.
+
+    Returns:
+        [R, B].
+    """
     between = mean.unsqueeze(1) - mean.unsqueeze(2)
     return between.norm(dim=-1).amax((1, 2))
 
 
 def n_step(steps: list[Batch], n: int) -> list[Batch]:
-    """The steps of a rollout with the discounted rewards of up to n of them summed.
+    """Sum the discounted rewards of up to n consecutive steps of a rollout.
 
-    Values then travel n steps with every look at the target critic. Rewards between carry no entropy bonus.
+    Each bootstrapped value then refers to a state n steps later. The rewards in between have no entropy bonus.
+
+    Args:
+        steps: the rollout in order, one batch [R, B, ...] per step.
+        n: number of rewards; fewer at the end of the rollout.
+
+    Returns:
+        One batch per step, with the summed reward, the last next observation and the discount of its value.
     """
     batch = []
     for t, first in enumerate(steps):
@@ -52,12 +76,14 @@ class ModelRollouts:
     """Rollouts of a policy in the pessimistic model.
 
     Attributes:
-        uncertainty: a name in `UNCERTAINTY`.
-        penalty: lambda.
+        ensemble: the models.
+        policy: the policy.
+        uncertainty: a key of `UNCERTAINTY`.
+        penalty: lambda, weight of the uncertainty.
         length: H, steps of a rollout.
-        gamma: discount.
-        n_step: steps between a state and the one whose value stands for the rest, fewer at a rollout's end.
-        bound: scaled observations are cut at +- this, a public constant.
+        gamma: discount factor.
+        n_step: rewards that are summed before bootstrapping, fewer at the end of a rollout.
+        bound: scaled observations are clamped to [-bound, bound], a public constant.
     """
 
     ensemble: Ensemble
@@ -72,12 +98,16 @@ class ModelRollouts:
     def __call__(
         self, models: Tensor, actor: Tensor, starts: Tensor, draws: list[torch.Generator]
     ) -> Batch:
-        """B rollouts of H steps for each replica: transitions [R, H * B, ...].
+        """Simulate B rollouts of H steps for each replica.
 
         Args:
-            models: [R, M * P]; actor: [R, P].
-            starts: [R, B, D].
-            draws: random streams of each replica.
+            models: [R, M * P] parameters of the ensembles.
+            actor: [R, P] parameters of the policies.
+            starts: [R, B, D] initial observations.
+            draws: random stream of each replica.
+
+        Returns:
+            Transitions [R, H * B, ...].
         """
         units, members = self.ensemble.units, self.ensemble.members
         unsure = UNCERTAINTY[self.uncertainty]

@@ -1,9 +1,9 @@
-"""MOPO: model-based offline reinforcement learning on everybody's pooled data. Not private.
+"""MOPO: model-based offline reinforcement learning on the pooled data of all users. Not private.
 
-A round draws U trajectories, and every member takes minibatch steps of Adam on their pooled steps, its moments
-going on from round to round; 5 % of SAC's minibatches are real steps of the last rounds' users.
+A round draws U trajectories, and every member takes minibatch steps of Adam on their pooled steps; the moments
+persist over rounds. 5 % of SAC's minibatches are real steps of the last rounds' users.
 
-Source: Yu et al. 2020 (MOPO), as PriMORL's reference in its table 1.
+Source: Yu et al. 2020 (MOPO), the reference in table 1 of the PriMORL paper.
 """
 
 from __future__ import annotations
@@ -44,7 +44,14 @@ class MopoConfig(ModelBasedConfig):
 
 
 class Mopo(ModelBased):
-    """See the module's text. State tensors beside: Adam's, `kept_*` [R, 20000, ...] real steps."""
+    """MOPO; see the module.
+
+    Further state tensors: Adam's moments, and `kept_*` [R, 20000, ...], real steps.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+    """
 
     config: MopoConfig
 
@@ -53,11 +60,11 @@ class Mopo(ModelBased):
         self._size = config.members * self.ensemble.net.size
 
     def blocks(self) -> tuple[Block, ...]:
-        """One, the models."""
+        """One block, the models."""
         return (Block("model", self._size, self._setup.clip),)
 
     def caveats(self) -> dict[str, str]:
-        """Everything: nothing is clipped or noised."""
+        """All data bypass the gate."""
         return {POOLED: "everybody's data enter the parameters without clip or noise"}
 
     def init(self, streams: list[Streams]) -> State:
@@ -72,17 +79,17 @@ class Mopo(ModelBased):
         return State(0, state.tensors | kept | more)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One row for each replica: the change of its models on everybody's steps."""
-        told = (users.mask & users.valid[..., None]).flatten(1)
+        """One row per replica: the change of its models on the steps of all users."""
+        recorded = (users.mask & users.valid[..., None]).flatten(1)
         inputs, targets = (x.flatten(1, 2) for x in self.inputs_of(users))
         size = self.config.model_batch
-        pieces = max(told.shape[1] // size, 1)
-        place = torch.arange(min(pieces * size, told.shape[1]))
+        pieces = max(recorded.shape[1] // size, 1)
+        place = torch.arange(min(pieces * size, recorded.shape[1]))
         tensors, old = state.tensors, state.tensors["model"]
         now, adam = old, Adam(tensors["m_model"], tensors["v_model"], tensors["model_steps"])
         draws = [s.torch("local", state.round) for s in streams]
-        real = [told[r].nonzero().squeeze(-1) for r in range(len(told))]
-        # Where trajectories are shorter than T, their steps come again: as many minibatches for all replicas.
+        real = [recorded[r].nonzero().squeeze(-1) for r in range(len(recorded))]
+        # Steps repeat where trajectories are shorter than T, so that all replicas have as many minibatches.
         order = torch.stack(
             [
                 mine[torch.randperm(len(mine), generator=g)][place % len(mine)]
@@ -108,7 +115,7 @@ class Mopo(ModelBased):
     def _keep(
         self, tensors: dict[str, Tensor], users: UserBatch, order: Tensor
     ) -> dict[str, Tensor]:
-        """This round's steps at the end of the real ones, the oldest gone."""
+        """Append the steps of this round to the stored real steps and drop the oldest."""
         action = torch.from_numpy(self.policy.from_env(users.actions.numpy())).float()
         named = {
             "obs": users.obs,
@@ -126,7 +133,7 @@ class Mopo(ModelBased):
         return found
 
     def server(self, state: State, released: Released) -> State:
-        """See `ModelBased.server`; what passed beside the gate is taken over."""
+        """See `ModelBased.server`; tensors that bypass the gate become the state."""
         after = super().server(state, released)
         going = (1.0 - state.tensors["stopped"]).bool()
         beside = {
@@ -136,7 +143,7 @@ class Mopo(ModelBased):
         return State(after.round, after.tensors | beside)
 
     def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:
-        """The first steps of the minibatch are real ones."""
+        """Replace the first steps of the minibatch by real ones."""
         count = round(self.config.real_ratio * batch.obs.shape[1])
         back = torch.stack([torch.rand(count, generator=g) for g in draws]) * tensors["kept"]
         rows = _KEPT - 1 - back.long()

@@ -1,12 +1,13 @@
-"""What PriMORL and MOPO share: an ensemble that rounds of trajectories train, and SAC inside it.
+"""Base class of PriMORL and MOPO: an ensemble trained on rounds of trajectories, and SAC inside it.
 
     repeat for every round:
         model <- model + released change                                     (`local` of a subclass)
-        every `check_every` rounds: its loss on public data; the best is kept; no progress for long ends it
+        every `check_every` rounds: measure the loss on public data; keep the best model; stop after
+            `patience` measurements without progress
         every `improve_every` rounds: `policy_steps` steps of SAC in the best model so far
     then, without releases: `policy_turns` times `policy_steps` more steps
 
-What comes after a release sees released parameters and public data only.
+Everything after a release depends on released parameters and public data only.
 
 Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 1 to 4; MOPO
 (Yu et al. 2020).
@@ -89,11 +90,18 @@ class ModelBasedConfig(AlgoConfig):
 
 
 class ModelBased(Algorithm):
-    """See the module's text; `local` and `blocks` are what a subclass adds.
+    """Base class of model-based offline algorithms; subclasses implement `local` and `blocks`.
 
-    State tensors: SAC's; `model` [R, M * P]; `best`, the one with the smallest public loss; [R, 1] `best_loss`,
-    `loss`, `waited` (looks without progress), `stopped` (0 or 1), `seen` (releases) and `iterations` (pieces of
-    policy training after the last release).
+    State tensors: those of SAC; `model` [R, M * P]; `best`, the model with the smallest public loss; [R, 1]
+    `best_loss`, `loss`, `waited` (measurements without progress), `stopped` (0 or 1), `seen` (releases) and
+    `iterations` (pieces of policy training after the last release).
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run, with a public dataset.
+
+    Raises:
+        ConfigError: there is no public dataset, or actions are not a bounded box.
     """
 
     policy: SquashedPolicy
@@ -149,20 +157,27 @@ class ModelBased(Algorithm):
 
     @abstractmethod
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """Rows of model changes."""
+        """Rows of model changes; see `Algorithm.local`."""
 
     def inputs_of(self, users: UserBatch) -> tuple[Tensor, Tensor]:
-        """Inputs [R, U, T, D + A] and targets [R, U, T, D + 1] of the models."""
+        """Inputs and targets of the models.
+
+        Args:
+            users: steps of the users.
+
+        Returns:
+            [R, U, T, D + A] inputs and [R, U, T, D + 1] targets.
+        """
         action = torch.from_numpy(self.policy.from_env(users.actions.numpy())).float()
         inputs = torch.cat([users.obs, action], dim=-1)
         return inputs, self.ensemble.target(users.obs, users.next_obs, users.rewards)
 
     def metrics(self, state: State) -> list[dict[str, float]]:
-        """The public loss of each replica's model when it was last measured."""
+        """The public loss of each replica's model at the last measurement."""
         return [{"model/public_loss": float(x)} for x in state.tensors["loss"]]
 
     def server(self, state: State, released: Released) -> State:
-        """Add what was released to the models."""
+        """Add the released changes to the models."""
         change = torch.cat([released.values[block.name] for block in self.blocks()], dim=-1)
         tensors = dict(state.tensors)
         going = 1.0 - tensors["stopped"]
@@ -177,25 +192,25 @@ class ModelBased(Algorithm):
         return [int(x) for x in state.tensors["seen"]]
 
     def needs_release(self, state: State) -> list[bool]:
-        """See `Algorithm.needs_release`: not after early stopping."""
+        """See `Algorithm.needs_release`; false after early stopping."""
         return [not bool(x) for x in state.tensors["stopped"]]
 
     def finished(self, state: State) -> bool:
-        """Whether all policies had their pieces of training after the last release."""
+        """Whether all policy training after the last release is done."""
         stopped = state.tensors["stopped"].bool()
         done = state.tensors["iterations"] >= self.config.policy_turns
         return bool((stopped & done).all())
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
-        """Look at the public loss, and train the policy where it is time."""
+        """Measure the public loss, and train the policy, in the rounds where they are due."""
         config, tensors, index = self.config, dict(state.tensors), state.round
         over = index >= self._setup.rounds
         stopped = tensors["stopped"].bool()
         if not bool(stopped.all()) and (index % config.check_every == 0 or over):
             tensors |= self._look(tensors)
         if bool(stopped.all()) or index > self._setup.rounds:
-            # Together, whenever each stopped: a turn's random numbers are those of its own count. (A replica
-            # that diverged is kept as it was and never stops.)
+            # All replicas in the same piece, whenever each stopped: the random numbers of a piece depend on
+            # its index. (A replica that diverged keeps its state and never stops.)
             turn = int(tensors["iterations"].max())
             if turn < config.policy_turns:
                 draws = [s.torch("after_release", turn, 1) for s in streams]
@@ -209,7 +224,7 @@ class ModelBased(Algorithm):
         return State(state.round, tensors)
 
     def _look(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The public loss of the models; the best are kept, and those without progress stop."""
+        """Measure the public loss of the models, keep the best, and stop those without progress."""
         with torch.inference_mode():
             step = max(len(self._inputs) // _CHECKED, 1)
             x = self._inputs[::step].expand(len(tensors["model"]), -1, -1)
@@ -231,18 +246,27 @@ class ModelBased(Algorithm):
         }
 
     def starts(self, tensors: dict[str, Tensor], draws: list[torch.Generator]) -> Tensor:
-        """[R, B, D] where rollouts begin: states of public trajectories."""
+        """Initial observations of rollouts [R, B, D]: states of public trajectories."""
         obs, size = self._inputs[:, : self._setup.spec.obs_dim], self.config.rollouts
         return torch.stack([obs[torch.randint(len(obs), (size,), generator=g)] for g in draws])
 
     def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:
-        """A minibatch, of which an algorithm without privacy replaces a part by real steps."""
+        """Hook for non-private algorithms: replace a part of a minibatch by real steps."""
         return batch
 
     def _train_policy(
         self, tensors: dict[str, Tensor], due: Tensor, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """One piece of SAC for the replicas `due` [R, 1]; the others stay as they are."""
+        """Train SAC for one piece of `policy_steps` steps.
+
+        Args:
+            tensors: state tensors.
+            due: [R, 1] whether a replica is trained; the others are unchanged.
+            draws: random stream of each replica.
+
+        Returns:
+            The new state tensors.
+        """
         config = self.config
         now, memory = dict(tensors), list[Batch]()
         for step in range(config.policy_steps):
@@ -258,5 +282,5 @@ class ModelBased(Algorithm):
 
 
 def _wide(where: Tensor, like: Tensor) -> Tensor:
-    """[R, 1] with as many axes as `like`."""
+    """View of [R, 1] with as many axes as `like`."""
     return where.view(-1, *[1] * (like.dim() - 1))

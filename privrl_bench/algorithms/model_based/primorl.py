@@ -1,15 +1,16 @@
-"""PriMORL: private model-based offline reinforcement learning, whose unit is one trajectory.
+"""PriMORL: private model-based offline reinforcement learning; the privacy unit is one trajectory.
 
     repeat for every round, their number fixed in advance:
-        each of K users joins with probability q
-        each who joined: one pass of minibatch steps of every member on her own trajectory, the displacement
-            kept inside the parts' balls (EnsembleClip)
+        each of K users participates with probability q
+        each participant: one pass of minibatch steps of every member on their own trajectory, each part of the
+            displacement projected onto its ball (EnsembleClip)
         model <- model + (sum of displacements + N(0, (z C)^2 I)) / (q K)
-    and SAC inside the pessimistic model (`model_based.py`)
+    and SAC inside the pessimistic model (`offline_training.py`)
 
-Deviations from the paper: rollouts start at states of public trajectories (its text names the first state's
-distribution, the code it builds on private ones: `algo.rollout_start=private`, a leak); log variances are
-bounded by constants; targets are in units of the public data. docs/primorl.md has all of them.
+Deviations from the paper: rollouts start at states of public trajectories (the paper's text names the
+distribution of initial states, the code it builds on uses private ones: `algo.rollout_start=private`, which is
+not private); log variances are bounded by constants; targets are in units of the public data. docs/primorl.md
+lists all of them.
 
 Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 1 to 4.
 """
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
-from privrl_bench.algorithms.model_based.local_ensemble import TrainingBatch, clipping, train
+from privrl_bench.algorithms.model_based.local_ensemble import LocalOptimizerConfig, clipping, train
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
 from privrl_bench.errors import require, require_choice
 from privrl_bench.functional.rng import Streams
@@ -52,7 +53,14 @@ class PrimorlConfig(ModelBasedConfig):
 
 
 class Primorl(ModelBased):
-    """See the module's text. With private starts, state tensor `starts` [R, B, D]."""
+    """PriMORL; see the module.
+
+    Further state tensor with private starts: `starts` [R, B, D].
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+    """
 
     config: PrimorlConfig
 
@@ -61,7 +69,7 @@ class Primorl(ModelBased):
         self._clip = clipping(self.ensemble, config.clipping, setup.clip)
 
     def blocks(self) -> tuple[Block, ...]:
-        """One for every part that is clipped by itself, in the order of the parameters."""
+        """One block per separately clipped part, in the order of the parameters."""
         sizes = [b - a for a, b in itertools.pairwise((0, *self._clip.ends))]
         names = [""] if len(sizes) == 1 else [f".layer{k}" for k in range(len(sizes))]
         return tuple(
@@ -71,7 +79,7 @@ class Primorl(ModelBased):
         )
 
     def caveats(self) -> dict[str, str]:
-        """Private start states, if asked for."""
+        """Private start states, if configured."""
         if self.config.rollout_start == "public":
             return {}
         return {
@@ -87,7 +95,7 @@ class Primorl(ModelBased):
         return state
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """Displacements of all members, for everybody who joined.
+        """Displacements of all members, for every participant.
 
         Guarantee: row u is a function of user u's trajectory and of released models.
         """
@@ -102,7 +110,7 @@ class Primorl(ModelBased):
             state.tensors["model"],
             joined // valid.shape[1],
             (per_user(inputs)[joined], per_user(targets)[joined]),
-            TrainingBatch(
+            LocalOptimizerConfig(
                 order[:, joined],
                 config.model_lr,
                 config.model_decay,
@@ -122,7 +130,7 @@ class Primorl(ModelBased):
         return Contribution(named, valid, beside)
 
     def _private_starts(self, state: State, users: UserBatch, streams: list[Streams]) -> Tensor:
-        """[R, B, D] states of this round's users; those of the round before where nobody joined."""
+        """[R, B, D] states of this round's users; those of the previous round without participants."""
         found = state.tensors["starts"].clone()
         for r, s in enumerate(streams):
             theirs = users.obs[r][users.mask[r] & users.valid[r, :, None]]
@@ -132,7 +140,7 @@ class Primorl(ModelBased):
         return found
 
     def server(self, state: State, released: Released) -> State:
-        """See `ModelBased.server`; private starts are taken over as they are."""
+        """See `ModelBased.server`; private starts bypass the gate and become the state."""
         after = super().server(state, released)
         return State(after.round, after.tensors | released.bypass.get(PRIVATE_STARTS, {}))
 

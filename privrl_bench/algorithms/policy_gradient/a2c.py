@@ -1,4 +1,4 @@
-"""A2C, synchronous advantage actor-critic; not private.
+"""A2C, synchronous advantage actor-critic. Not private.
 
 Source: Mnih et al. 2016, synchronous form: one RMSprop step on each round's pooled data.
 """
@@ -18,14 +18,14 @@ from privrl_bench.types import State
 
 
 class A2c(PooledActorCritic):
-    """See the module's text."""
+    """A2C; see the module."""
 
     optimizer_tensors = ("square",)
 
     def update(
         self, state: State, data: dict[str, Tensor], streams: list[Streams]
     ) -> dict[str, Tensor]:
-        """One policy-gradient step on the whole round."""
+        """One policy-gradient step on the data of the round; see `PooledActorCritic.update`."""
         config = self.config
         advantages = data["advantage"]
         if config.normalize_advantage:

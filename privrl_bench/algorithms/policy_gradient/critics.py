@@ -1,4 +1,7 @@
-"""The critics that DPPG can use. Each says what its part of a row is, and what it leaks."""
+"""The critics of DPPG.
+
+Each critic declares its blocks of a user's row, and what it releases outside the gate.
+"""
 
 from __future__ import annotations
 
@@ -23,51 +26,84 @@ from privrl_bench.privacy.contribution import Block, Released
 from privrl_bench.types import State, UserBatch, generator
 
 SHARED_CRITIC = "shared critic"
-# The features are public and the same for every run, so that they cannot depend on anybody's data.
+# The features are public and the same for every run, so that they do not depend on any data.
 _FEATURE_WORDS = (20250117, 7)
 
 
-# A user's part of the rows, and what bypasses the gate: caveat -> tensors.
-MetricWriter = tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]
+# The critic's blocks of the users' rows, and what bypasses the gate: caveat -> tensors.
+CriticOutput = tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]
 
 
 class TrainingBatch(NamedTuple):
-    """What a critic learns from in one round."""
+    """Data that a critic is trained on in one round.
 
-    values: Tensor  # [R, U, T] of the critic as it is
-    targets: Tensor  # [R, U, T] lambda-returns
-    order: Tensor  # [E, R * U, M, B] from `base.step_order`
+    Attributes:
+        values: [R, U, T] values of the current critic.
+        targets: [R, U, T] lambda-returns.
+        order: [E, R * U, M, B] indices of steps, from `algorithms.base.step_order`.
+        lr: step size.
+    """
+
+    values: Tensor
+    targets: Tensor
+    order: Tensor
     lr: float
 
 
 class Critic(Protocol):
-    """A state-value estimate and the way it learns from users."""
+    """A state-value estimate and its training on users."""
 
     caveats: ClassVar[dict[str, str]]
 
     def blocks(self) -> tuple[Block, ...]:
-        """Its part of a user's row."""
+        """The critic's blocks of a user's row."""
         ...
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Its tensors in the state."""
+        """The critic's initial state tensors, from the random streams of each replica."""
         ...
 
     def values(self, state: State, obs: Tensor) -> Tensor:
-        """[R, U, T, D] observations -> [R, U, T] values."""
+        """Estimate the values of observations.
+
+        Args:
+            state: current state.
+            obs: [R, U, T, D].
+
+        Returns:
+            [R, U, T] values.
+        """
         ...
 
-    def local(self, state: State, users: UserBatch, lesson: TrainingBatch) -> MetricWriter:
-        """Its part of a contribution."""
+    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+        """Compute the critic's part of a contribution.
+
+        Args:
+            state: current state.
+            users: steps of the users.
+            batch: data of this round.
+
+        Returns:
+            The critic's blocks of the users' rows by name, and the tensors that bypass the gate by caveat.
+        """
         ...
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """Its tensors after a release."""
+        """The critic's new state tensors after a release."""
         ...
 
 
 class SharedCritic:
-    """The paper's critic: a network whose users' changes are averaged without noise. It leaks."""
+    """The paper's critic: a network whose local changes are averaged without noise.
+
+    It is not private, which `caveats` declares.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Source: "Differentially Private Policy Gradient", algorithm 3.
+    """
 
     caveats: ClassVar[dict[str, str]] = {
         SHARED_CRITIC: "the average of users' critic changes carries no noise and steers later users' "
@@ -81,11 +117,11 @@ class SharedCritic:
         self._train = LocalTrainer(ValueObjective(self._net), setup.device)
 
     def blocks(self) -> tuple[Block, ...]:
-        """None: it bypasses the gate."""
+        """No blocks: the critic bypasses the gate."""
         return ()
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Orthogonal initial weights."""
+        """Orthogonal initial weights [R, P]."""
         made = [self._net.init(s.torch("init", 1), last_gain=1.0) for s in streams]
         tensors = {"critic": torch.stack(made)}
         if self._config.local_adam == "seeded":
@@ -98,26 +134,26 @@ class SharedCritic:
             flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
             return self._net.forward(state.tensors["critic"], flat).reshape(obs.shape[:-1])
 
-    def local(self, state: State, users: UserBatch, lesson: TrainingBatch) -> MetricWriter:
-        """Local Adam on a quarter of the squared error, in a ball of `critic_clip`."""
+    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+        """Train with Adam on a quarter of the squared error, in a ball of radius `critic_clip`."""
         replicas, count = users.valid.shape
         start = state.tensors["critic"].repeat_interleave(count, dim=0)
         adam = adam_start(start)
         if "last_critic" in state.tensors and state.round > 0:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
-            done = state.round * lesson.order[:, 0, :, 0].numel()
+            done = state.round * batch.order[:, 0, :, 0].numel()
             adam = adam._replace(m=last, v=last**2, step=done)
 
-        data = {"obs": per_user(users.obs), "target": per_user(lesson.targets)}
-        descent = LocalOptimizerConfig(lesson.order, lesson.lr, self._config.critic_clip, adam)
-        change = self._train(start, data, descent)
+        data = {"obs": per_user(users.obs), "target": per_user(batch.targets)}
+        optimizer = LocalOptimizerConfig(batch.order, batch.lr, self._config.critic_clip, adam)
+        change = self._train(start, data, optimizer)
         change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
         return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.users}}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """Add the un-noised mean change."""
+        """Add the mean change, which has no noise."""
         change = released.bypass[SHARED_CRITIC]["change"]
         tensors = {"critic": state.tensors["critic"] + change}
         if "last_critic" in state.tensors:
@@ -126,9 +162,13 @@ class SharedCritic:
 
 
 class PrivateCritic:
-    """A critic linear in fixed random Fourier features, released as a second block of the row.
+    """A critic that is linear in fixed random Fourier features, released as a second block of the row.
 
-    Each user sends the ridge regression of her own residuals, clipped at `critic_clip`.
+    Each user contributes the ridge regression of their residuals, clipped at `critic_clip`.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
     """
 
     caveats: ClassVar[dict[str, str]] = {}
@@ -143,25 +183,25 @@ class PrivateCritic:
         )
 
     def blocks(self) -> tuple[Block, ...]:
-        """One block of feature weights."""
+        """One block, the weights of the features."""
         config = self._config
         return (
             Block("critic", self._features.size, config.critic_clip, config.critic_noise_ratio),
         )
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Weights of zero."""
+        """Weights of zero [R, F]."""
         return {"critic": torch.zeros(len(streams), self._features.size)}
 
     def values(self, state: State, obs: Tensor) -> Tensor:
         """See `Critic.values`."""
         return torch.einsum("rutf,rf->rut", self._features(obs), state.tensors["critic"])
 
-    def local(self, state: State, users: UserBatch, lesson: TrainingBatch) -> MetricWriter:
+    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Ridge solution on the user's residuals: (Phi' Phi / n + ridge I)^-1 Phi' residual / n."""
         weight = users.mask.to(users.obs.dtype)
         phi = self._features(users.obs) * weight[..., None]
-        residual = (lesson.targets - lesson.values) * weight
+        residual = (batch.targets - batch.values) * weight
         count = weight.sum(-1).clamp_min(1.0)
         arrays = (phi.flatten(0, 1), residual.flatten(0, 1), count.flatten())
         solution = ridge_regressions(*arrays, self._config.critic_ridge)
@@ -169,7 +209,7 @@ class PrivateCritic:
         return {"critic": solution}, {}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """Add the noised mean change."""
+        """Add the mean change with noise."""
         return {"critic": state.tensors["critic"] + released.values["critic"]}
 
 
@@ -179,28 +219,28 @@ class NoCritic:
     caveats: ClassVar[dict[str, str]] = {}
 
     def blocks(self) -> tuple[Block, ...]:
-        """None."""
+        """No blocks."""
         return ()
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Nothing."""
+        """No tensors."""
         return {}
 
     def values(self, state: State, obs: Tensor) -> Tensor:
-        """Zero everywhere."""
+        """Zeros [R, U, T]."""
         return torch.zeros(obs.shape[:-1])
 
-    def local(self, state: State, users: UserBatch, lesson: TrainingBatch) -> MetricWriter:
-        """Nothing."""
+    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+        """No rows, and nothing outside the gate."""
         return {}, {}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """Nothing."""
+        """No tensors."""
         return {}
 
 
 def make_critic(config: DppgConfig, setup: AlgorithmContext) -> Critic:
-    """The critic that `algo.critic` names."""
+    """The critic named by `algo.critic`."""
     if config.critic == "shared":
         return SharedCritic(config, setup)
     if config.critic == "private":

@@ -1,16 +1,16 @@
 """DPPG: differentially private policy gradient, deep version.
 
-Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
-
     repeat for every round, their number fixed in advance:
         U users act with the released policy, T steps each
-        each user: E passes of Adam on her own data, the displacement kept in a ball of radius clip
+        each user: E passes of Adam on their own data, the displacement inside a ball of radius clip
         policy <- policy + (sum of displacements + N(0, (z clip)^2 I)) / U
 
-Deviations from the paper's text, which follow its authors' code or are noted in docs/dppg.md: the
+Deviations from the paper's text, which follow its authors' code or are listed in docs/dppg.md: the
 server step is 1, or falls linearly to 0 (`algo.anneal_server`, not in the paper); advantages are
 normalised within the user; a time limit bootstraps the value where the authors' code treats it as a
-termination; Adam starts afresh for every user (`algo.local_adam=seeded` is the paper's).
+termination; Adam's moments start at zero for every user (`algo.local_adam=seeded` is the paper's).
+
+Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ from privrl_bench.types import Scaling, State, UserBatch
 
 
 class Dppg(Algorithm):
-    """See the module's text. `local` reads one user's data only; rows never mix users."""
+    """DPPG; see the module.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+    """
 
     policy: NetPolicy
 
@@ -55,12 +60,12 @@ class Dppg(Algorithm):
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
-        """The policy, and what else is learned under privacy: critic, scaling."""
+        """The policy, and what else is learned under privacy: critic and scaling."""
         actor = Block("actor", self.policy.size, self._setup.clip)
         return (actor, *self.critic.blocks(), *self.moments.blocks())
 
     def caveats(self) -> dict[str, str]:
-        """Whatever the critic leaks."""
+        """Those of the critic."""
         return dict(self.critic.caveats)
 
     def init(self, streams: list[Streams]) -> State:
@@ -82,8 +87,8 @@ class Dppg(Algorithm):
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Algorithm 3 for every user.
 
-        Guarantee: row u depends on user u's data and on released parameters only (with a shared
-        critic: also on what that critic learned from earlier users).
+        Guarantee: row u depends on user u's data and on released parameters only (with a shared critic: also on
+        what that critic learned from earlier users).
         """
         config = self.config
         replicas, count = users.valid.shape
@@ -120,15 +125,15 @@ class Dppg(Algorithm):
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
         change = self._train(start, data, LocalOptimizerConfig(order, lr, self._setup.clip, adam))
-        lesson = TrainingBatch(values, targets, order, lr)
-        critic_rows, bypass = self.critic.local(state, users, lesson)
+        batch = TrainingBatch(values, targets, order, lr)
+        critic_rows, bypass = self.critic.local(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
         rows |= self.moments.local(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 
     def server(self, state: State, released: Released) -> State:
-        """Add the noised mean displacement; step 1, or annealed, which averages the noise out."""
+        """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)
         step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
         tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]

@@ -1,4 +1,4 @@
-"""Local training: every user's own copy of the parameters, all users of a round."""
+"""Local training: every user trains a copy of the parameters on their own data."""
 
 from __future__ import annotations
 
@@ -14,43 +14,58 @@ from privrl_bench.algorithms.policy_gradient.batched_training import (
     LocalOptimizerConfig,
 )
 from privrl_bench.functional.discounted_returns import normalize
-from privrl_bench.kernels import mlp_training as fused
-from privrl_bench.kernels.threads import over_threads
+from privrl_bench.kernels import mlp_training
+from privrl_bench.kernels.machine import over_threads, uses_kernels
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import CategoricalPolicy, NetPolicy, Surrogate
+from privrl_bench.models.policy import NetPolicy, Surrogate
 
 
 class Objective(Protocol):
-    """What every user descends on, her minibatch being tensors [N, B, ...] named as in `columns`.
+    """The loss of every user, on minibatches of tensors [N, B, ...] named as in `columns`.
 
-    Stated twice, for the two ways to compute it: as a function of tensors, and as the head of a network
-    for compiled code. Tests hold them together.
+    It is defined twice, for the two implementations of local training: as a gradient of tensors, and as the
+    head of a network for compiled code. Tests compare the two.
     """
 
     columns: ClassVar[tuple[str, ...]]
 
     @property
     def net(self) -> Mlp:
-        """The network that it trains; further parameters of a policy follow those of the network."""
+        """The trained network; further parameters of a policy follow those of the network."""
         ...
 
     def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """[N, P] gradients of N users' losses at params [N, P]."""
+        """Gradients of the users' losses.
+
+        Args:
+            params: [N, P] parameters of N users.
+            batch: minibatches [N, B, ...].
+
+        Returns:
+            [N, P] gradients.
+        """
         ...
 
-    def head(self) -> fused.Head:
-        """The same for `fused.train_users`."""
+    def head(self) -> mlp_training.Head:
+        """The loss as an argument of `mlp_training.train_users`."""
         ...
 
 
 @dataclass(frozen=True)
 class PolicyObjective:
-    """The policy loss minus `entropy_coef` times the mean entropy (`Policy.surrogate_gradient`)."""
+    """The policy loss minus the entropy bonus (`NetPolicy.surrogate_gradient`).
+
+    Attributes:
+        policy: the trained policy.
+        ratio_clip: bound of |ratio - 1| (PPO); None for none.
+        entropy_coef: weight of the mean entropy.
+        normalize: standardise the advantages of each minibatch.
+    """
 
     policy: NetPolicy
     ratio_clip: float | None
     entropy_coef: float
-    normalize: bool  # the advantages of each minibatch
+    normalize: bool
     columns: ClassVar[tuple[str, ...]] = ("obs", "action", "old", "advantage")
 
     @property
@@ -66,17 +81,20 @@ class PolicyObjective:
         minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
         return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
 
-    def head(self) -> fused.Head:
+    def head(self) -> mlp_training.Head:
         """See `Objective.head`."""
-        discrete = isinstance(self.policy, CategoricalPolicy)
-        kind = fused.CATEGORICAL if discrete else fused.GAUSSIAN
+        kind = mlp_training.CATEGORICAL if self.policy.discrete else mlp_training.GAUSSIAN
         clip = float("inf") if self.ratio_clip is None else self.ratio_clip
-        return fused.Head(kind, clip, self.entropy_coef, self.normalize)
+        return mlp_training.Head(kind, clip, self.entropy_coef, self.normalize)
 
 
 @dataclass(frozen=True)
 class ValueObjective:
-    """A quarter of the mean squared error: 0.5 * `value_loss`, as the authors' code weighs it."""
+    """A quarter of the mean squared error, the weight used in the authors' code.
+
+    Attributes:
+        net: network with one output, the value.
+    """
 
     net: Mlp
     columns: ClassVar[tuple[str, ...]] = ("obs", "target")
@@ -88,21 +106,21 @@ class ValueObjective:
         error = layers[-1] - batch["target"].unsqueeze(-1)
         return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
 
-    def head(self) -> fused.Head:
+    def head(self) -> mlp_training.Head:
         """See `Objective.head`."""
-        return fused.Head(fused.SQUARED)
+        return mlp_training.Head(mlp_training.SQUARED)
 
 
 class LocalTrainer:
-    """Algorithm 3: every user's Adam on her own data, never leaving the clip ball.
+    """Trains every user with Adam on their own data, inside an L2 ball around the start.
 
-    Users do not meet: every user has her own parameters, minibatch, gradient and moments. On the CPU in
-    single precision users are trained one after the other in compiled code, spread over torch's threads;
-    elsewhere all at once by tensor operations, equal up to rounding (tested).
+    Each user has their own parameters, minibatches, gradients and moments; nothing is shared between users.
+    In single precision on the CPU (`uses_kernels`) training is compiled and sequential, one user after the
+    other on each of torch's threads. Otherwise it is batched. The two are equal up to rounding (tested).
 
     Args:
-        objective: what every user descends on.
-        device: where to compute.
+        objective: loss of each user.
+        device: torch device of the computation.
 
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
@@ -110,47 +128,47 @@ class LocalTrainer:
     def __init__(self, objective: Objective, device: str = "cpu"):
         self.objective = objective
         self._device = device
-        self._together: BatchedLocalTrainer | None = None
+        self._batched = BatchedLocalTrainer(objective, device)
 
     def __call__(
-        self, start: Tensor, data: dict[str, Tensor], descent: LocalOptimizerConfig
+        self, start: Tensor, data: dict[str, Tensor], optimizer: LocalOptimizerConfig
     ) -> Tensor:
-        """Displacement of every user after E passes.
+        """Train every user's copy of the parameters.
 
         Args:
-            start: [N, P] parameters that all copies start from.
+            start: [N, P] initial parameters.
             data: tensors [N, T, ...] of the users' own steps, with the objective's columns.
-            descent: how.
+            optimizer: minibatches, step size, bound and moments.
 
-        Returns: [N, P] on the CPU.
+        Returns:
+            [N, P] displacements, on the CPU.
         """
-        if self._device == "cpu" and start.dtype == torch.float32:
-            return sequential(start, data, descent, self.objective)
-        if self._together is None:
-            self._together = BatchedLocalTrainer(self.objective, self._device)
-        return self._together(start, data, descent)
+        if uses_kernels(start, self._device):
+            return sequential(start, data, optimizer, self.objective)
+        return self._batched(start, data, optimizer)
 
 
 def sequential(
-    start: Tensor, data: dict[str, Tensor], descent: LocalOptimizerConfig, objective: Objective
+    start: Tensor, data: dict[str, Tensor], optimizer: LocalOptimizerConfig, objective: Objective
 ) -> Tensor:
-    """See `LocalTrainer`; in compiled code."""
+    """Train every user in compiled code; arguments and result as in `LocalTrainer.__call__`."""
     columns = [data[name].float() for name in objective.columns]
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
     widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
-    arrays = [x.contiguous().numpy() for x in (start, descent.adam.m, descent.adam.v)]
-    indices, result, head = descent.order.numpy(), np.empty_like(arrays[0]), tuple(objective.head())
+    arrays = [x.contiguous().numpy() for x in (start, optimizer.adam.m, optimizer.adam.v)]
+    indices, head = optimizer.order.numpy(), tuple(objective.head())
+    result = np.empty_like(arrays[0])
 
     def some(part: slice) -> None:
-        fused.train_users(
+        mlp_training.train_users(
             *(x[part] for x in arrays),
             table[part],
             indices[:, part],
             widths,
             head,
-            int(descent.adam.step),
-            descent.lr,
-            descent.radius,
+            int(optimizer.adam.step),
+            optimizer.lr,
+            optimizer.radius,
             result[part],
         )
 

@@ -1,10 +1,10 @@
-"""Scaling of observations and rewards learned under privacy: a further small block of the release.
+"""Private scaling of observations and rewards, released as a further block of the row.
 
-For an environment whose public ranges are unknown (`env.obs_scaling=private`, `env.reward_scaling=private`).
-Each user looks at her own signals under the scaling in force and says how far they are from centre 0 and
-spread 1; the noised mean of that moves the scaling for later rounds, with step 1/(round + 1), so that all
-rounds weigh alike, as in the running statistics of Gymnasium's wrappers. What is released is a function
-of the gate's output only.
+For environments whose public ranges are unknown (`env.obs_scaling=private`, `env.reward_scaling=private`).
+Each user measures their own steps under the current scaling and contributes the distance from mean 0 and
+standard deviation 1. The noised mean of these moment updates changes the scaling of later rounds, with step
+1/(round + 1), so that all rounds have the same weight, as in the running statistics of Gymnasium's wrappers.
+The scaling is a function of the gate's output only.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.privacy.contribution import Block, Released
 from privrl_bench.types import Scaling, State, UserBatch
 
-_LARGEST_STEP = 1.0  # bound of each number: a user asks for at most one std, or a factor e
-_RANGE = math.log(1e6)  # scales stay within a factor of a million of where they started
+_LARGEST_STEP = 1.0  # bound of each coordinate: one standard deviation, or a factor e
+_RANGE = math.log(1e6)  # scales stay within a factor of a million of the initial ones
 
 
 class PrivateMoments:
-    """Scaling as a block. Off (no block, no tensors) unless `env` asks for it.
+    """The scaling as a block; without private scaling in `env`, no block and no tensors.
 
-    State tensors: `obs_mean`, `obs_log_std` [R, D] in units of the starting point
-    (`env.obs_mean`, `env.obs_std`), `reward_log_scale` [R, 1].
+    State tensors: `obs_mean`, `obs_log_std` [R, D] in units of the initial scaling (`env.obs_mean`,
+    `env.obs_std`), `reward_log_scale` [R, 1].
 
     Args:
-        setup: says what is learned.
-        clip: L2 bound of one user's wish.
-        noise_ratio: its noise multiplier / the run's z.
+        setup: context of the run; it says which scaling is learned.
+        clip: L2 bound of one user's moment update.
+        noise_ratio: noise multiplier of the block, relative to the run's.
     """
 
     def __init__(self, setup: AlgorithmContext, clip: float, noise_ratio: float):
@@ -40,14 +40,14 @@ class PrivateMoments:
         self._reward = setup.private_reward
 
     def blocks(self) -> tuple[Block, ...]:
-        """One number for each mean and log std, and one for the rewards."""
+        """One coordinate per mean and log standard deviation, and one for the rewards."""
         size = 2 * self._dim + int(self._reward)
         if size == 0:
             return ()
         return (Block("moments", size, self._clip, self._noise_ratio),)
 
     def init(self, replicas: int) -> dict[str, Tensor]:
-        """The starting point."""
+        """State tensors of the initial scaling."""
         tensors = {}
         if self._dim:
             tensors["obs_mean"] = torch.zeros(replicas, self._dim)
@@ -57,7 +57,7 @@ class PrivateMoments:
         return tensors
 
     def scaling(self, state: State) -> Scaling | None:
-        """The scaling in force, or None when none is learned."""
+        """The current scaling, or None when none is learned."""
         if not self.blocks():
             return None
         found = state.tensors
@@ -70,7 +70,14 @@ class PrivateMoments:
         )
 
     def local(self, users: UserBatch) -> dict[str, Tensor]:
-        """[R, U, 2 D (+ 1)] wishes of every user, from her own steps only."""
+        """Compute every user's moment update from their own steps.
+
+        Args:
+            users: steps of the users.
+
+        Returns:
+            The block [R, U, 2 D (+ 1)], or nothing when no scaling is learned.
+        """
         if not self.blocks():
             return {}
         weight = users.mask.to(users.obs.dtype)
@@ -78,17 +85,17 @@ class PrivateMoments:
         moment_updates = []
         if self._dim:
             mean = (users.obs * weight[..., None]).sum(2) / count
-            # About the common centre, not her own: the spread between users belongs to it.
+            # About the common mean, not the user's own, to include the spread between users.
             spread = ((users.obs**2 * weight[..., None]).sum(2) / count).sqrt()
             moment_updates += [mean, spread.clamp_min(1e-6).log()]
         if self._reward:
             size = (users.rewards.abs() * weight).sum(-1, keepdim=True) / count
-            # A user without rewards has no wish.
+            # A user without rewards contributes no update.
             moment_updates.append(torch.where(size > 0, size.clamp_min(1e-6).log(), 0.0))
         return {"moments": torch.cat(moment_updates, dim=-1).clamp(-_LARGEST_STEP, _LARGEST_STEP)}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """Move the scaling by the noised mean wish, step 1/(round + 1)."""
+        """Add the noised mean moment update with step 1/(round + 1)."""
         if not self.blocks():
             return {}
         move = released.values["moments"] / (state.round + 1)

@@ -1,4 +1,4 @@
-"""What PPO and A2C share: an actor and a critic trained on everybody's pooled data. Not private."""
+"""Base class of PPO and A2C: an actor and a critic trained on the pooled data of all users. Not private."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ POOLED = "pooled training"
 
 
 class PooledActorCritic(Algorithm):
-    """The frame of a pooled actor-critic; `update` is what a subclass adds.
+    """Base class of pooled actor-critics; subclasses implement `update`.
 
-    It runs through the same loop and gate as private algorithms: one row for each replica, released with
-    `privacy=none`, which is neither clipped nor noised and counts as no privacy.
+    It runs through the same loop and gate as private algorithms, with one row per replica and `privacy=none`,
+    which neither clips nor adds noise and is reported as no privacy.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
     """
 
     policy: NetPolicy
@@ -41,7 +45,7 @@ class PooledActorCritic(Algorithm):
         return (Block("actor", self.policy.size, self._setup.clip),)
 
     def caveats(self) -> dict[str, str]:
-        """Everything: nothing is clipped or noised."""
+        """All data bypass the gate."""
         return {POOLED: "everybody's data enter the parameters without clip or noise"}
 
     def init(self, streams: list[Streams]) -> State:
@@ -60,13 +64,17 @@ class PooledActorCritic(Algorithm):
         return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
 
     def values(self, critic: Tensor, obs: Tensor) -> Tensor:
-        """[R, U, T, D] -> [R, U, T]."""
+        """Values [R, U, T] of observations [R, U, T, D]."""
         with torch.no_grad():
             flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
             return self.value_net.forward(critic, flat).reshape(obs.shape[:-1])
 
     def pooled_data(self, state: State, users: UserBatch) -> dict[str, Tensor]:
-        """Everything a minibatch needs, [R, U * T, ...]."""
+        """Compute the columns of the minibatches from all users.
+
+        Returns:
+            Tensors [R, U * T, ...]: obs, action, old (log probability), advantage, value, target.
+        """
         critic = state.tensors["critic"]
         values = self.values(critic, users.obs)
         advantages = gae(
@@ -95,21 +103,30 @@ class PooledActorCritic(Algorithm):
     def update(
         self, state: State, data: dict[str, Tensor], streams: list[Streams]
     ) -> dict[str, Tensor]:
-        """The tensors of the next state, from pooled data."""
-        raise TypeError("PooledActorCritic is a frame; use Ppo or A2c")
+        """Train on pooled data.
+
+        Args:
+            state: current state.
+            data: the tensors of `pooled_data`.
+            streams: random streams of each replica.
+
+        Returns:
+            The tensors of the next state.
+        """
+        raise TypeError("PooledActorCritic is abstract; use Ppo or A2c")
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One row for each replica: the change of the policy on everybody's data."""
+        """One row per replica: the change of the policy on the data of all users."""
         tensors = self.update(state, self.pooled_data(state, users), streams)
         change = tensors.pop("actor") - state.tensors["actor"]
-        # A round with a broken user is skipped as a whole: pooled data cannot be taken apart.
+        # A round with an invalid user is skipped: pooled data cannot be separated by user.
         usable = users.valid.all(dim=1) & torch.isfinite(change).all(-1)
         for name, new in tensors.items():
             tensors[name] = torch.where(usable[:, None], new, state.tensors[name])
         return Contribution({"actor": change[:, None]}, usable[:, None], {POOLED: tensors})
 
     def server(self, state: State, released: Released) -> State:
-        """Take over the new tensors."""
+        """Take the new tensors as the state."""
         tensors = dict(state.tensors) | released.bypass[POOLED]
         tensors["actor"] = state.tensors["actor"] + released.values["actor"]
         return State(state.round + 1, tensors)

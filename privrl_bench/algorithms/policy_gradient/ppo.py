@@ -21,14 +21,17 @@ from privrl_bench.types import State
 
 
 class Ppo(PooledActorCritic):
-    """See the module's text."""
+    """PPO; see the module."""
 
     optimizer_tensors = ("m", "v")
 
     def update(
         self, state: State, data: dict[str, Tensor], streams: list[Streams]
     ) -> dict[str, Tensor]:
-        """E passes of clipped-surrogate minibatches with a persistent Adam."""
+        """Train for E passes of clipped-surrogate minibatches, with moments that persist over rounds.
+
+        See `PooledActorCritic.update`.
+        """
         config = self.config
         device = self._setup.device
         total = data["target"].shape[1]
@@ -58,7 +61,7 @@ class Ppo(PooledActorCritic):
         return {name: x.cpu().clone() for name, x in new.items()}
 
     def _gradients(self, params: dict[str, Tensor], batch: dict[str, Tensor]) -> list[Tensor]:
-        """Of the policy loss minus the entropy bonus, and of the weighted value loss."""
+        """Gradients of the policy loss minus the entropy bonus, and of the weighted value loss."""
         config = self.config
         advantages = batch["advantage"]
         if config.normalize_advantage:

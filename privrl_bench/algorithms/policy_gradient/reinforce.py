@@ -1,16 +1,16 @@
-"""REINFORCE with DP-SGD: one clipped and noised gradient for every episode.
+"""REINFORCE with DP-SGD: one clipped and noised gradient per episode.
 
     repeat for every round, their number fixed in advance:
-        U users play one whole episode each with the released policy, dropout on
-        each user: g <- sum over her steps of G_t * grad log pi(a_t | s_t), under the masks she acted with
+        U users play one episode each with the released policy, with dropout
+        each user: g <- sum over their steps of G_t * grad log pi(a_t | s_t), under the masks of the episode
         theta <- Adam step along (sum of clipped g + N(0, (z C)^2 I)) / U
 
-With one user in a round every episode is in one release. Adam only sees releases, so it is post-processing.
+With one user per round every episode is in one release. Adam depends on releases only and is post-processing.
 
-`algo.signal`: G_t is the discounted return from t on, less the episode's mean and divided by its standard
-deviation (`to_go`, the authors' code), or the discounted return of the whole episode at every step (`total`,
-the paper's text). `algo.clipping=tensor` is the authors' too: every weight and bias is a block with the whole
-clip C, so a row of four tensors has norm up to 2 C, and their noise sigma C on every tensor is z = sigma / 2.
+`algo.signal`: G_t is the discounted return from t, minus the episode's mean and divided by its standard
+deviation (`to_go`, the authors' code), or the discounted return of the episode at every step (`total`, the
+paper's text). `algo.clipping=tensor` is the authors': every weight and bias is a block with the clip norm C, so
+a row of four tensors has norm up to 2 C, and their noise sigma C on every tensor is z = sigma / 2.
 
 Source: Doulazmi and Odonnat, DP-SGD REINFORCE on CartPole, and their code (+paper=reinforce).
 """
@@ -76,7 +76,7 @@ class Reinforce(Algorithm):
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
-        """The parts that are clipped by themselves, in the order of the parameters."""
+        """The separately clipped parts, in the order of the parameters."""
         clip = self._setup.clip
         if self.config.clipping == "joint":
             return (Block("actor", self.policy.size, clip),)
@@ -91,11 +91,11 @@ class Reinforce(Algorithm):
         return State(0, {"actor": actor, "adam_m": zeros, "adam_v": zeros.clone()})
 
     def learning_rate(self, round_index: int) -> float:
-        """Constant."""
+        """The constant step size."""
         return self.config.lr
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One gradient for each user; with privacy=none one for each replica, the sum over users / U.
+        """One gradient per user; with privacy=none one per replica, the sum over users / U.
 
         Guarantee: row u is a function of user u's episode and masks, and of the released policy.
         """
@@ -106,14 +106,14 @@ class Reinforce(Algorithm):
         batch = [per_user(x) for x in (users.obs, users.actions, noise.transpose(1, 2), weights)]
         rows = torch.zeros(replicas * count, self.policy.size, dtype=actor.dtype)
         lengths = users.mask.sum(-1).flatten()
-        # Piece by piece of public length, so that no bit of a row depends on how long others play.
+        # In pieces of public length, so that the bits of a row do not depend on the length of others' episodes.
         for start in range(0, int(lengths.max()), _PIECE):
             who = (lengths > start).nonzero().squeeze(-1)
             piece = [_piece(x[who, start : start + _PIECE]) for x in batch]
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.mechanism == "none":  # everybody in one row
+        if self._setup.mechanism == "none":  # all users in one row
             rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True) / self._setup.users
             valid = valid.any(1, keepdim=True)
         parts = rows.split([block.size for block in self.blocks()], dim=-1)
@@ -121,8 +121,8 @@ class Reinforce(Algorithm):
         return Contribution(named, valid)
 
     def _signal(self, users: UserBatch) -> Tensor:
-        """[R, U, T] G_t; what `to_go` normalises is 0 for an episode of one step or of equal returns."""
-        longest = max(int(users.mask.sum(-1).max()), 1)  # after it every number is 0
+        """[R, U, T] G_t; the normalised signal is 0 for an episode of one step or of equal returns."""
+        longest = max(int(users.mask.sum(-1).max()), 1)  # everything after it is 0
         rewards, done = (x[..., :longest] for x in (users.rewards, users.done))
         zeros, to_go = torch.zeros_like(rewards), torch.zeros_like(users.rewards)
         to_go[..., :longest] = gae(rewards, zeros, zeros, done, done, self.config.gamma, 1.0)
@@ -131,7 +131,7 @@ class Reinforce(Algorithm):
         return to_go[..., :1] * users.mask
 
     def server(self, state: State, released: Released) -> State:
-        """One step of Adam uphill."""
+        """One ascent step of Adam."""
         tensors = state.tensors
         gradient = torch.cat([released.values[block.name] for block in self.blocks()], dim=-1)
         adam = Adam(tensors["adam_m"], tensors["adam_v"], state.round)
@@ -140,7 +140,7 @@ class Reinforce(Algorithm):
 
 
 def _piece(x: Tensor) -> Tensor:
-    """[N, at most _PIECE, ...] steps, filled up with steps of zeros, whose weight is zero, too."""
+    """[N, at most _PIECE, ...] steps, padded with zeros, whose weight is zero."""
     missing = _PIECE - x.shape[1]
     return torch.cat([x, x.new_zeros(len(x), missing, *x.shape[2:])], dim=1) if missing else x
 

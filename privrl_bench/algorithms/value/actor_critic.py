@@ -1,7 +1,7 @@
-"""Off-policy learners of R replicas: SAC and DDPG, one gradient step at a time on given batches.
+"""Off-policy learners of R replicas, SAC and DDPG: single gradient steps on given batches.
 
-Everything they remember is a dictionary of tensors [R, ...], so a step is a function from tensors and a
-batch to tensors.
+The state of a learner is a dictionary of tensors [R, ...]; a step is a function from tensors and a batch to
+tensors.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from privrl_bench.models.mlp import Mlp
 
 
 class Batch(NamedTuple):
-    """Transitions of R replicas: obs and next_obs [R, B, D], action [R, B, A] in [-1, 1], and [R, B]
-    reward and discount: what the value of `next_obs` counts, gamma^n if it is n steps later, 0 after an
-    end."""
+    """Transitions of R replicas.
+
+    Attributes:
+        obs: [R, B, D].
+        action: [R, B, A] in [-1, 1], or [R, B] choices.
+        reward: [R, B].
+        next_obs: [R, B, D].
+        discount: [R, B] weight of the value of `next_obs`: gamma^n if it is n steps later, 0 after a
+            termination.
+    """
 
     obs: Tensor
     action: Tensor
@@ -32,14 +39,19 @@ class Batch(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Step sizes that both learners have."""
+    """Step sizes of a learner.
+
+    Attributes:
+        lr: step size of Adam.
+        tau: weight of the new critic in the update of the target.
+    """
 
     lr: float
-    tau: float  # share of the new critic in the target at every step
+    tau: float
 
 
 def _begin(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
-    """Adam's moments of zero for `names`, and no steps."""
+    """The tensors with moments of zero for `names`, and no steps."""
     moments = {f"{k}_{n}": torch.zeros_like(tensors[n]) for n in names for k in ("m", "v")}
     return {**tensors, **moments, "steps": torch.zeros(len(tensors[names[0]]), 1)}
 
@@ -57,10 +69,10 @@ class SacLearner:
 
     Args:
         policy: the actor.
-        critic: a network of (observation, action) with one output.
+        critic: network of (observation, action) with one output.
         rates: step sizes.
-        target_entropy: what the temperature is steered to, nats.
-        temperature: where it starts.
+        target_entropy: target of the policy's entropy, in nats.
+        temperature: initial temperature.
 
     Source: Haarnoja et al. 2018 (arXiv 1812.05905), algorithm 1.
     """
@@ -77,7 +89,7 @@ class SacLearner:
         self._target_entropy, self._temperature = target_entropy, temperature
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Before any data."""
+        """Initial state tensors."""
 
         def pair(s: Streams) -> Tensor:
             return torch.cat([self._critic.init(s.torch("init", k), 1.0) for k in (1, 2)])
@@ -92,7 +104,7 @@ class SacLearner:
         return _begin(tensors, "actor", "critic", "log_alpha")
 
     def _values(self, critics: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """[R, 2, B] of both critics [R, 2 P]."""
+        """[R, 2, B] values of both critics [R, 2 P]."""
         x = torch.cat([obs, action], dim=-1).repeat_interleave(2, dim=0)
         found = self._critic.forward(critics.reshape(2 * len(critics), -1), x)
         return found.reshape(len(critics), 2, -1)
@@ -100,7 +112,16 @@ class SacLearner:
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """The tensors after one step on `batch`; `draws` are random streams of each replica."""
+        """One gradient step of critics, actor and temperature.
+
+        Args:
+            tensors: state tensors.
+            batch: transitions [R, B, ...].
+            draws: random stream of each replica.
+
+        Returns:
+            The new state tensors.
+        """
         new, rates = dict(tensors), self._rates
         size = batch.obs.shape[1]
         noise = torch.stack([self.policy.draw(g, 2, size) for g in draws], dim=1)
@@ -126,9 +147,13 @@ class SacLearner:
 
 
 class DdpgLearner:
-    """Deep deterministic policy gradient: one critic, targets of actor and critic.
+    """Deep deterministic policy gradient: one critic, and targets of actor and critic.
 
-    Args: as `SacLearner`; `decay` is the L2 penalty of the critic.
+    Args:
+        policy: the actor.
+        critic: network of (observation, action) with one output.
+        rates: step sizes.
+        decay: L2 penalty of the critic.
 
     Source: Lillicrap et al. 2016, algorithm 1.
     """
@@ -137,7 +162,7 @@ class DdpgLearner:
         self.policy, self._critic, self._rates, self._decay = policy, critic, rates, decay
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Before any data."""
+        """Initial state tensors."""
         tensors = {
             "actor": torch.stack([self.policy.init(s.torch("init", 0)) for s in streams]),
             "critic": torch.stack([self._critic.init(s.torch("init", 1), 1.0) for s in streams]),
@@ -151,7 +176,16 @@ class DdpgLearner:
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """The tensors after one step on `batch`. Nothing is drawn."""
+        """One gradient step of critic and actor; it uses no randomness.
+
+        Args:
+            tensors: state tensors.
+            batch: transitions [R, B, ...].
+            draws: unused.
+
+        Returns:
+            The new state tensors.
+        """
         new, rates = dict(tensors), self._rates
         with torch.no_grad():
             action = self.policy.greedy(new["target_actor"], batch.next_obs)
@@ -170,7 +204,7 @@ class DdpgLearner:
 
 
 def _finish(new: dict[str, Tensor], targets: dict[str, str], tau: float) -> dict[str, Tensor]:
-    """Move targets towards what they follow, count the step."""
+    """Update the target networks and count the step."""
     for target, name in targets.items():
         new[target] = torch.lerp(new[target], new[name], tau)
     new["steps"] = new["steps"] + 1.0

@@ -1,7 +1,9 @@
-"""DDPG, which collects the datasets of offline algorithms: everything from random to expert. Not private.
+"""DDPG, which collects the datasets of offline algorithms, from random to expert. Not private.
 
-Source: Lillicrap et al. 2016. Here a round's episodes are played with one policy, then as many gradient
-steps follow as `algo.updates` says; exploration is Gaussian noise, not a process in time.
+The episodes of a round are played with one policy; the gradient steps follow (`algo.updates`). Exploration is
+independent Gaussian noise, not a correlated process.
+
+Source: Lillicrap et al. 2016.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ class DdpgConfig(ReplayConfig):
 
 
 class Ddpg(Replay):
-    """See the module's text."""
+    """DDPG; see the module.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Raises:
+        ConfigError: actions are not a bounded box.
+    """
 
     def __init__(self, config: DdpgConfig, setup: AlgorithmContext):
         spec, hidden = bounded_box(setup.spec, config.name), tuple(config.hidden)

@@ -1,29 +1,29 @@
-"""DQN whose unit is a person: what she did stays with her, and she may join any of the rounds.
+"""DQN with user-level privacy: users keep their own steps, and may participate in any round.
 
     repeat for every round, their number fixed in advance:
-        every `act_every` rounds: `new_users` people who were never here play one episode each, epsilon-greedy
-        each of N people joins with probability q = U / N
-        each who joined: the mean gradient of the temporal-difference loss over her own steps, kept in a ball
-            of radius clip
+        every `act_every` rounds: `new_users` new users play one episode each, epsilon-greedy
+        each of N users participates with probability q = U / N
+        each participant: the mean gradient of the temporal-difference loss over their own steps, clipped to
+            norm clip
         g <- (sum of gradients + N(0, (z clip)^2 I)) / U
         Q <- AdamW along g;  target <- target + tau (Q - target)
 
-Guarantee: (epsilon, delta) for one person, with all she did and all rounds that used it, central, under
+Guarantee: (epsilon, delta) for one user, with all their steps and all rounds that used them, central, under
 add-or-remove, as the composition of Poisson-sampled Gaussians over all planned rounds:
 
-1. Her steps are a function of her own environment and randomness and of Q and epsilon when she came, which
-   were released. When she comes is her number, given beforehand: without her that place is empty and nobody
-   else's moves. So removing her changes nobody else's data but through releases.
-2. Given the releases so far, a row is a function of her steps and of her own random choice among them: Q,
-   target and AdamW's moments are functions of releases; epsilon of the public round number. So a round adds a
-   sum of clipped rows, one for each person, of which hers is one or (absent) none.
-3. Everybody joins by herself with q in every round, drawn by the gate (`plan.members`) from N numbers, a public
-   bound; a number nobody has yet, or never will, is a row of zeros. So a round is one Poisson-sampled Gaussian
-   with (q, z), whether or not she has come, and each round is accounted, before her arrival as well.
-4. The rounds are an adaptive composition, and what follows from releases is post-processing.
+1. A user's steps are a function of their own environment and randomness, and of Q and epsilon on arrival, which
+   were released. The round of arrival is given by the user's number, fixed in advance: without the user that
+   place is empty and nobody else's moves. So removing a user changes the data of others only through releases.
+2. Given the releases so far, a row is a function of the user's steps and of a random choice among them: Q,
+   target and AdamW's moments are functions of releases; epsilon is a function of the public round number. So
+   a round adds a sum of clipped rows, one per user, to which one user contributes one row or (absent) none.
+3. Users participate independently with q in every round, drawn by the gate (`plan.members`) from N numbers, a
+   public bound; the row of a number without a user is zero. So a round is one Poisson-sampled Gaussian with
+   (q, z), whether or not the user has arrived, and each round is accounted, also those before the arrival.
+4. The rounds are an adaptive composition, and functions of releases are post-processing.
 
-The private DQN of Doulazmi and Odonnat counts single transitions (`dqn_replay.py`): noise on them is no bound
-for a person, whose later steps all depend on her first.
+The private DQN of Doulazmi and Odonnat protects single transitions (`dqn_replay.py`). Noise on transitions is
+no bound for a user, whose later steps all depend on the first.
 """
 
 from __future__ import annotations
@@ -93,7 +93,15 @@ class DqnConfig(AlgoConfig):
 
 
 class Dqn(Algorithm):
-    """See the module's text; state tensors: `q_learning`."""
+    """DQN with user-level privacy; see the module. State tensors: those of `q_learning`.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Raises:
+        ConfigError: actions are not choices.
+    """
 
     policy: QPolicy
 
@@ -105,19 +113,20 @@ class Dqn(Algorithm):
         )
 
     def blocks(self) -> tuple[Block, ...]:
-        """One: the gradient of Q, as one vector."""
+        """One block, the gradient of Q."""
         return (Block("q", self.policy.net.size, self._setup.clip),)
 
     def unit(self) -> Unit:
-        """A user with what they keep."""
+        """One user with the steps they keep."""
         spec = self._setup.spec
         return Unit(
-            f"{spec.one_user}: one episode of at most {spec.max_episode_steps} steps, reused in any of the rounds",
+            f"{spec.one_user}: one episode of at most {spec.max_episode_steps} steps, "
+            "reused in any of the rounds",
             None,
         )
 
     def notes(self) -> dict[str, str]:
-        """When people come is not protected."""
+        """The time of arrival is not protected."""
         return {
             "arrival": "a person's place in the order of arrival is given beforehand, and nobody moves up "
             "if she stays away; what she did is kept by her, or by who could run the rounds"
@@ -128,7 +137,7 @@ class Dqn(Algorithm):
         return State(0, self._explore(self._learner.init(streams), 0))
 
     def _explore(self, tensors: dict[str, Tensor], round_index: int) -> dict[str, Tensor]:
-        """With the epsilon of a round, which is a function of its public number."""
+        """The tensors with the epsilon of a round, a function of its public number."""
         config = self.config
         gone = round_index // config.act_every / config.exploration_rounds
         span = config.exploration_start - config.exploration_end
@@ -137,11 +146,11 @@ class Dqn(Algorithm):
         return tensors | {"actor": actor}
 
     def learning_rate(self, round_index: int) -> float:
-        """Constant."""
+        """The constant step size."""
         return self.config.lr
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """The mean gradient over her own steps, for everybody who joined.
+        """The mean gradient over each participant's own steps.
 
         Guarantee: row u is a function of user u's steps, of a random choice among them, and of Q and target.
         """
@@ -149,35 +158,35 @@ class Dqn(Algorithm):
         replicas, count, size = weight.shape
         flat = Batch(*(x.reshape(replicas, count * size, *x.shape[3:]) for x in batch))
         layers, slopes = self._learner.errors(state.tensors, flat)
-        hers = (replicas * count, size, -1)
-        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*hers) for d in slopes]
-        rows = self.policy.net.collect([x.reshape(*hers) for x in layers], slopes)
+        shape = (replicas * count, size, -1)
+        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*shape) for d in slopes]
+        rows = self.policy.net.collect([x.reshape(*shape) for x in layers], slopes)
         return Contribution({"q": rows.reshape(replicas, count, -1)}, users.valid)
 
     def _own_steps(
         self, index: int, users: UserBatch, streams: list[Streams]
     ) -> tuple[Batch, Tensor]:
-        """Steps [R, U, B, ...] of every user and their weights [R, U, B], which add up to 1 (or 0)."""
+        """Steps [R, U, B, ...] of every user, and their weights [R, U, B], which add up to 1 (or 0)."""
         own = users.mask.sum(-1, keepdim=True)
         discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
-        told = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
+        recorded = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
         if self.config.batch is None:
-            return told, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
+            return recorded, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
         shape = (users.mask.shape[1], self.config.batch)
         chance = torch.stack(
             [torch.rand(*shape, generator=s.torch("local", index)) for s in streams]
         )
-        # Her steps come first; rounding up to `own` itself is cut.
+        # The user's steps come first; the product may round up to `own`, which is clamped.
         place = torch.minimum((chance * own).long(), (own - 1).clamp_min(0))
 
         def take(x: Tensor) -> Tensor:
             where = place.reshape(*place.shape, *[1] * (x.dim() - 3))
             return x.gather(2, where.expand(*place.shape, *x.shape[3:]))
 
-        return Batch(*map(take, told)), (own > 0) / torch.full(place.shape, self.config.batch)
+        return Batch(*map(take, recorded)), (own > 0) / torch.full(place.shape, self.config.batch)
 
     def server(self, state: State, released: Released) -> State:
-        """One step along the noised mean, the target's, and the next round's epsilon."""
+        """One step along the noised mean, the update of the target, and the next round's epsilon."""
         tensors = self._learner.descend(dict(state.tensors), released.values["q"])
         return State(state.round + 1, self._explore(tensors, state.round + 1))
 

@@ -1,20 +1,19 @@
-"""DQN with a memory of everybody's steps: the reference, and the private variant of Doulazmi and Odonnat.
+"""DQN with a memory of the steps of all users: the reference, and the private variant of Doulazmi and Odonnat.
 
     repeat for every round:
-        one user plays, epsilon-greedy with one Q; her steps join the memory, the oldest go
+        one user acts, epsilon-greedy with Q; their steps enter the memory and the oldest leave it
         for every step, once the memory has a batch:
             B steps of the memory, drawn without replacement
             privacy=none: g <- mean gradient of the temporal-difference loss
-            privacy.mechanism=per_transition: g <- mean of (gradient of one step, kept in a ball of radius clip,
+            privacy.mechanism=per_transition: g <- mean of (gradient of one step, clipped to norm clip,
                 + N(0, (z clip)^2 I)), which is N(0, (z clip)^2 / B I) on the mean
             Q <- AdamW along g;  target <- target + tau (Q - target)
 
-Neither is private for a person: see the guarantee's caveats; `dqn.py` is.
+Neither is private for a person; see the guarantee's caveats. `dqn.py` is.
 
-Deviations from the authors' code: the gradients of a round follow its steps and come not between them
-(`env.user=segment env.user_steps=1` is theirs; epsilon is likewise a round's); with noise, every gradient
-is really clipped, and the noise is that of their algorithm 3 (their code clips nothing and adds sqrt(B)
-times less).
+Deviations from the authors' code: the gradients of a round follow its steps instead of alternating with them
+(`env.user=segment env.user_steps=1` is theirs; epsilon is also per round); with noise, every gradient is
+clipped, and the noise is that of their algorithm 3 (their code does not clip and adds sqrt(B) times less).
 
 Source: Doulazmi and Odonnat, "Central and local differential privacy for reinforcement learning", algorithm 3.
 """
@@ -38,7 +37,8 @@ from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLear
 from privrl_bench.algorithms.value.replay import Replay, ReplayConfig
 from privrl_bench.errors import ConfigError, require
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels import q_training as fused_q
+from privrl_bench.kernels import q_training
+from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
@@ -70,7 +70,15 @@ class DqnReplayConfig(ReplayConfig):
 
 
 class DqnReplay(Replay):
-    """See the module's text; state tensors: `q_learning` and `replay`."""
+    """DQN with a replay memory; see the module. State tensors: those of `q_learning` and `replay`.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Raises:
+        ConfigError: actions are not choices, or `algo.updates` is not 1 with noise on transitions.
+    """
 
     config: DqnReplayConfig
     policy: QPolicy
@@ -87,11 +95,11 @@ class DqnReplay(Replay):
         super().__init__(config, setup, self._q)
 
     def caveats(self) -> dict[str, str]:
-        """Everything is pooled; with noise on transitions, what that does not cover."""
+        """All data bypass the gate; with noise on transitions, what it does not cover."""
         return {POOLED: PER_TRANSITION} if self._noisy else super().caveats()
 
     def unit(self) -> Unit | None:
-        """With noise on transitions: one of them."""
+        """With noise on transitions, one transition."""
         if not self._noisy:
             return None
         batch, memory = self.config.batch, self.config.memory
@@ -108,7 +116,7 @@ class DqnReplay(Replay):
         return State(0, self._explore(state.tensors))
 
     def _explore(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """With the next round's epsilon, which counts the steps that were really taken."""
+        """The tensors with the next round's epsilon, a function of the steps taken."""
         config = self.config
         span = config.exploration_start - config.exploration_end
         actor = tensors["actor"].clone()
@@ -119,7 +127,7 @@ class DqnReplay(Replay):
     def _learn(
         self, tensors: dict[str, Tensor], index: int, steps: Tensor, streams: list[Streams]
     ) -> dict[str, Tensor]:
-        """A gradient step for every step of the round after which the memory had a batch, of each replica."""
+        """Gradient steps of each replica, one per step of the round after which the memory had a batch."""
         config = self.config
         ready = (tensors["seen"][:, 0] - config.batch + 1).clamp_min(0)
         counts = (torch.minimum(steps, ready) * config.updates).round().long()
@@ -131,20 +139,20 @@ class DqnReplay(Replay):
         draws = [s.torch("local", index) for s in streams]
         memory = [tensors[f"memory_{name}"] for name in Batch._fields]
         learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
-        if tensors["actor"].dtype == torch.float32:
-            learned = self._one_by_one(learned, memory, rows, draws)
+        if uses_kernels(tensors["actor"]):
+            learned = self._sequential(learned, memory, rows, draws)
         else:
-            learned = self._together(learned, memory, rows, counts, draws)
+            learned = self._batched(learned, memory, rows, counts, draws)
         return self._explore(tensors | learned)
 
-    def _one_by_one(
+    def _sequential(
         self,
         learned: dict[str, Tensor],
         memory: list[Tensor],
         rows: list[Tensor],
         draws: list[torch.Generator],
     ) -> dict[str, Tensor]:
-        """One replica after the other in compiled code, each core with a share of them."""
+        """One replica after the other in compiled code, distributed over torch's threads."""
         net, config = self.policy.net, self.config
         widths = np.array([net.inputs, *net.hidden, net.outputs])
         rates = (config.lr, config.decay, config.tau)
@@ -159,7 +167,7 @@ class DqnReplay(Replay):
             noise = torch.empty(drawn, net.size)
             for line in noise:
                 line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
-            fused_q.learn(
+            q_training.learn(
                 q[r].numpy(),
                 *(kept[name][r] for name in names),
                 int(learned["updates"][r, 0]),
@@ -179,7 +187,7 @@ class DqnReplay(Replay):
         done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
         return learned | {"updates": learned["updates"] + done}
 
-    def _together(
+    def _batched(
         self,
         learned: dict[str, Tensor],
         memory: list[Tensor],
@@ -187,7 +195,7 @@ class DqnReplay(Replay):
         counts: Tensor,
         draws: list[torch.Generator],
     ) -> dict[str, Tensor]:
-        """The same by tensor operations, all replicas at once: the reference, in any precision."""
+        """All replicas by the same tensor operations, in any precision."""
         for first, last, who in _spans(counts):
             some = {name: x[who] for name, x in learned.items()}
             theirs = [draws[r] for r in who]
@@ -202,7 +210,7 @@ class DqnReplay(Replay):
     def _step(
         self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """One step of replicas `who`."""
+        """One step of the replicas `who`."""
         if not self._noisy:
             return self._q.step(tensors, batch, draws)
         return self._q.descend(tensors, self._noised(tensors, batch, who, draws))
@@ -210,7 +218,7 @@ class DqnReplay(Replay):
     def _noised(
         self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
     ) -> Tensor:
-        """[N, P] of replicas `who`: the mean of the batch's clipped and noised gradients."""
+        """[N, P] means of the batch's clipped and noised gradients, of the replicas `who`."""
         net, size = self.policy.net, self.config.batch
         layers, slopes = self._q.errors(tensors, batch)
         clip = self._setup.clip
@@ -219,14 +227,14 @@ class DqnReplay(Replay):
 
 
 def _rows(streams: Streams, index: int, count: int, filled: int, batch: int) -> Tensor:
-    """[count, batch] places of the memory, in every row different ones."""
+    """[count, batch] indices into the memory, without repetition in a row."""
     g = np.random.default_rng(streams.episode_seed("local", index, 1))
     drawn = [g.choice(filled, batch, replace=False, shuffle=False) for _ in range(count)]
     return torch.from_numpy(np.array(drawn, np.int64).reshape(count, batch))
 
 
 def _spans(counts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """(first, last, [N] replicas that take the steps from `first` to before `last`), in order."""
+    """(first, last, [N] replicas that take the steps first, ..., last - 1), in order."""
     first = 0
     for last in sorted({int(n) for n in counts} - {0}):
         yield first, last, (counts >= last).nonzero().squeeze(-1)

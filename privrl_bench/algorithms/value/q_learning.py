@@ -1,4 +1,4 @@
-"""What both forms of DQN share: the temporal-difference loss, the optimiser, the target network.
+"""Shared parts of the two DQN algorithms: temporal-difference loss, optimiser and target network.
 
 State tensors of R replicas: `actor` [R, P + 1] (Q and epsilon), `target` [R, P], AdamW's `m`, `v`, `peak`
 [R, P], and `updates` [R, 1].
@@ -24,7 +24,13 @@ from privrl_bench.types import EnvSpec
 
 
 class LocalOptimizerConfig(NamedTuple):
-    """How Q follows its gradients: AdamW's step size and weight decay, share of Q in the target at a step."""
+    """Settings of the optimiser of Q.
+
+    Attributes:
+        lr: step size of AdamW.
+        decay: weight decay.
+        tau: weight of Q in the update of the target network.
+    """
 
     lr: float
     decay: float
@@ -32,7 +38,18 @@ class LocalOptimizerConfig(NamedTuple):
 
 
 def chosen(spec: EnvSpec, name: str) -> EnvSpec:
-    """The environment's facts, if actions are choices. Raises ConfigError."""
+    """Check that actions are choices.
+
+    Args:
+        spec: the environment.
+        name: name of the algorithm, for the message.
+
+    Returns:
+        `spec`.
+
+    Raises:
+        ConfigError: actions are not choices.
+    """
     if not spec.discrete:
         raise ConfigError(
             "env", f"algo={name} needs a choice of actions, which {spec.name} has not"
@@ -41,7 +58,11 @@ def chosen(spec: EnvSpec, name: str) -> EnvSpec:
 
 
 def check_q(config: AlgoConfig) -> None:
-    """Ranges that both forms of DQN share. Raises ConfigError."""
+    """Check the ranges of the settings that both DQN algorithms have.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
     found = vars(config)
     ok = all(h >= 1 for h in found["hidden"])
     require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", found["hidden"])
@@ -53,23 +74,35 @@ def check_q(config: AlgoConfig) -> None:
 
 
 class QLearner:
-    """Q and its target as functions of tensors."""
+    """Q and its target network as functions of state tensors.
 
-    def __init__(self, policy: QPolicy, descent: LocalOptimizerConfig):
-        self.policy, self._descent = policy, descent
+    Args:
+        policy: the policy with the network of Q.
+        optimizer: settings of the optimiser.
+    """
+
+    def __init__(self, policy: QPolicy, optimizer: LocalOptimizerConfig):
+        self.policy, self._optimizer = policy, optimizer
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Before any data; the target is Q."""
+        """Initial state tensors; the target is Q."""
         actor = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
         target = actor[:, :-1].clone()
         zero = {name: torch.zeros_like(target) for name in ("m", "v", "peak")}
         return {"actor": actor, "target": target, **zero, "updates": torch.zeros(len(actor), 1)}
 
     def errors(self, tensors: dict[str, Tensor], batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """(layers, slopes) of `Mlp` for the smooth L1 loss of every transition by itself.
+        """Forward and backward pass of the smooth L1 loss of each transition.
 
-        With d = Q(s, a) - (reward + discount max Q'(s')): the loss is d^2 / 2 up to |d| = 1 and |d| - 1/2
-        from there, so its derivative by Q(s, a) is d cut at +-1.
+        With d = Q(s, a) - (reward + discount max Q'(s')), the loss is d^2 / 2 up to |d| = 1 and |d| - 1/2
+        beyond, so its derivative by Q(s, a) is d clamped to [-1, 1].
+
+        Args:
+            tensors: state tensors.
+            batch: transitions [R, B, ...].
+
+        Returns:
+            (layers, slopes) as of `Mlp.layers` and `Mlp.slopes`.
         """
         net = self.policy.net
         after = net.forward(tensors["target"], batch.next_obs).amax(-1)
@@ -84,15 +117,32 @@ class QLearner:
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """The tensors after one step along the mean gradient of `batch`. Nothing is drawn."""
+        """One step along the mean gradient of a batch; it uses no randomness.
+
+        Args:
+            tensors: state tensors.
+            batch: transitions [R, B, ...].
+            draws: unused.
+
+        Returns:
+            The new state tensors.
+        """
         layers, slopes = self.errors(tensors, batch)
         return self.descend(
             tensors, self.policy.net.collect(layers, slopes) / batch.reward.shape[1]
         )
 
     def descend(self, tensors: dict[str, Tensor], gradient: Tensor) -> dict[str, Tensor]:
-        """One step of AdamW along `gradient` [R, P], then one of the target. Epsilon stays."""
-        new, rates = dict(tensors), self._descent
+        """One step of AdamW, then the update of the target network; epsilon is unchanged.
+
+        Args:
+            tensors: state tensors.
+            gradient: [R, P].
+
+        Returns:
+            The new state tensors.
+        """
+        new, rates = dict(tensors), self._optimizer
         before = AmsGrad(new["m"], new["v"], new["peak"], new["updates"])
         q, (new["m"], new["v"], new["peak"], new["updates"]) = amsgrad_step(
             new["actor"][:, :-1], gradient, before, rates.lr, rates.decay

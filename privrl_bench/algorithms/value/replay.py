@@ -1,4 +1,4 @@
-"""What live off-policy algorithms share: a replay memory of everybody's steps. Not private."""
+"""Base class of live off-policy algorithms: a replay memory of the steps of all users. Not private."""
 
 from __future__ import annotations
 
@@ -51,7 +51,18 @@ class ReplayConfig(AlgoConfig):
 
 
 def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
-    """The environment's facts, if its actions are a bounded box. Raises ConfigError."""
+    """Check that actions are a bounded box.
+
+    Args:
+        spec: the environment.
+        name: name of the algorithm, for the message.
+
+    Returns:
+        `spec`.
+
+    Raises:
+        ConfigError: actions are not a bounded box.
+    """
     low, high = spec.action_low, spec.action_high
     if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
         raise ConfigError(
@@ -61,29 +72,43 @@ def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
 
 
 class Learner(Protocol):
-    """What learns from batches of the memory: from tensors [R, ...] to tensors, `actor` among them."""
+    """Trains on batches of the memory; its state is a dictionary of tensors [R, ...], among them `actor`."""
 
     @property
     def policy(self) -> Policy:
-        """Whose parameters `actor` is."""
+        """The policy with the parameters `actor`."""
         ...
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Before any data."""
+        """Initial state tensors."""
         ...
 
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """After one step on `batch`; `draws` are random streams of each replica."""
+        """One step on a batch.
+
+        Args:
+            tensors: state tensors.
+            batch: transitions [R, B, ...].
+            draws: random stream of each replica.
+
+        Returns:
+            The new state tensors.
+        """
         ...
 
 
 class Replay(Algorithm):
-    """The frame of a live off-policy algorithm; `learner` is what a subclass adds.
+    """Base class of live off-policy algorithms.
 
-    State tensors: the learner's; `seen` [R, 1], transitions so far; `memory_*` [R, memory, ...], a ring.
-    It runs through the same loop and gate as private algorithms, with `privacy=none`, as pooled ones do.
+    State tensors: those of the learner; `seen` [R, 1], transitions so far; `memory_*` [R, memory, ...], a ring
+    buffer. It runs through the same loop and gate as private algorithms, with `privacy=none`.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+        learner: is trained on the memory.
     """
 
     def __init__(self, config: ReplayConfig, setup: AlgorithmContext, learner: Learner):
@@ -95,7 +120,7 @@ class Replay(Algorithm):
         return (Block("actor", self.policy.size, self._setup.clip),)
 
     def caveats(self) -> dict[str, str]:
-        """Everything: nothing is clipped or noised."""
+        """All data bypass the gate."""
         return {POOLED: "everybody's data enter the parameters without clip or noise"}
 
     def init(self, streams: list[Streams]) -> State:
@@ -113,11 +138,11 @@ class Replay(Algorithm):
         )
 
     def learning_rate(self, round_index: int) -> float:
-        """Constant."""
+        """The constant step size."""
         return self.config.lr
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One row for each replica: the change of the policy after learning from the memory."""
+        """One row per replica: the change of the policy after training on the memory."""
         tensors = self._remember(state.tensors, users)
         tensors = self._learn(tensors, state.round, users.mask.sum((1, 2)), streams)
         change = tensors.pop("actor") - state.tensors["actor"]
@@ -128,9 +153,9 @@ class Replay(Algorithm):
         return Contribution({"actor": change[:, None]}, usable[:, None], {POOLED: tensors})
 
     def _remember(self, tensors: dict[str, Tensor], users: UserBatch) -> dict[str, Tensor]:
-        """Add the steps of valid users, the oldest first out."""
+        """Add the steps of valid users to the memory, overwriting the oldest."""
         new = dict(tensors)
-        told = users.mask & users.valid[..., None]
+        recorded = users.mask & users.valid[..., None]
         named = {
             "obs": users.obs,
             "action": users.actions,
@@ -140,14 +165,14 @@ class Replay(Algorithm):
         }
         room = self.config.memory
         fresh = {name: new[f"memory_{name}"].clone() for name in named}
-        for r in range(len(told)):
-            steps = told[r].flatten().nonzero().squeeze(-1)
+        for r in range(len(recorded)):
+            steps = recorded[r].flatten().nonzero().squeeze(-1)
             place = (int(new["seen"][r]) + torch.arange(len(steps)))[-room:] % room
             steps = steps[-room:]
             for name, x in named.items():
                 fresh[name][r, place] = x[r].flatten(0, 1)[steps].to(fresh[name].dtype)
         new |= {f"memory_{name}": x for name, x in fresh.items()}
-        new["seen"] = new["seen"] + told.sum((1, 2))[:, None]
+        new["seen"] = new["seen"] + recorded.sum((1, 2))[:, None]
         return new
 
     def _learn(
@@ -175,7 +200,7 @@ class Replay(Algorithm):
         return tensors | learned
 
     def server(self, state: State, released: Released) -> State:
-        """Take over the new tensors."""
+        """Take the new tensors as the state."""
         tensors = dict(state.tensors) | released.bypass[POOLED]
         tensors["actor"] = state.tensors["actor"] + released.values["actor"]
         return State(state.round + 1, tensors)

@@ -1,7 +1,8 @@
 """SAC, a non-private reference for continuous control.
 
-Source: Haarnoja et al. 2018 (arXiv 1812.05905). Here a round's episodes are played with one policy, then as
-many gradient steps follow as `algo.updates` says.
+The episodes of a round are played with one policy; the gradient steps follow (`algo.updates`).
+
+Source: Haarnoja et al. 2018 (arXiv 1812.05905).
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ class SacConfig(ReplayConfig):
 
 
 class Sac(Replay):
-    """See the module's text."""
+    """SAC; see the module.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Raises:
+        ConfigError: actions are not a bounded box.
+    """
 
     def __init__(self, config: SacConfig, setup: AlgorithmContext):
         spec = bounded_box(setup.spec, config.name)

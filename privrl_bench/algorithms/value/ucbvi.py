@@ -2,13 +2,13 @@
 
     repeat for every round:
         one user plays an episode, greedy in Q
-        counts <- counts + hers (visits, visits of next states, rewards), under the noise of a running sum
+        counts <- counts + theirs (visits, visits of next states, rewards), under the noise of a running sum
         plan backwards: Q_h = R + b_R + P V_{h+1} + (steps left) b_P, V = max Q
 
-Everybody's counts are public but for noise; a user's own states decide only her own actions (joint DP).
-With E the standard deviation of a count's noise and n = max(1, noisy count + E), b = sqrt(log_term / n)
-+ S E / n for S states (E = 0 without noise). A prior of one visit with reward 1, and one visit of each next
-state, makes it optimistic. Rewards must be in [0, 1] and states observed one-hot.
+The noised counts are public; a user's own states decide only their own actions (joint DP). With E the
+standard deviation of a count's noise and n = max(1, noisy count + E), b = sqrt(log_term / n) + S E / n for S
+states (E = 0 without noise). A prior of one visit with reward 1, and one visit of each next state, makes it
+optimistic. Rewards must be in [0, 1] and states observed one-hot.
 
 Source: Azar et al. 2017; for joint DP Chowdhury and Zhou 2022 and their public code, whose noise is
 `privacy=fresh_noise_per_round` (E as in that code).
@@ -49,7 +49,17 @@ class UcbViConfig(AlgoConfig):
 
 
 class UcbVi(Algorithm):
-    """See the module's text. State tensors: `counts` [R, S A (S + 2)], `actor` [R, H S A], the values Q."""
+    """UCB-VI; see the module.
+
+    State tensors: `counts` [R, S A (S + 2)], `actor` [R, H S A], the values Q.
+
+    Args:
+        config: settings of the algorithm.
+        setup: context of the run.
+
+    Raises:
+        ConfigError: the environment has no finite states and choices.
+    """
 
     policy: TablePolicy
 
@@ -67,44 +77,45 @@ class UcbVi(Algorithm):
         self._size = self._states * self._actions * (self._states + 2)
 
     def blocks(self) -> tuple[Block, ...]:
-        """All counts of an episode."""
+        """One block, all counts of an episode."""
         return (Block("counts", self._size, self._setup.clip),)
 
     def init(self, streams: list[Streams]) -> State:
-        """Nothing counted: all optimism."""
+        """Counts of zero, and their optimistic values."""
         counts = torch.zeros(len(streams), self._size)
         return State(0, {"counts": counts, "actor": self._plan(counts, 0)})
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Counts of one episode: visits [S, A], visits of next states [S, A, S], rewards [S, A].
 
-        Guarantee: row u is a function of user u's episode, which the released table and her own states decide.
+        Guarantee: row u is a function of user u's episode, which depends on the released table and the user's
+        states.
         """
         cells = self._states * self._actions
         mask = users.mask.to(users.rewards.dtype)
         cell = users.obs.argmax(-1) * self._actions + users.actions.long()
         visits = torch.zeros(*users.valid.shape, cells).scatter_add_(-1, cell, mask)
         rewards = torch.zeros_like(visits).scatter_add_(-1, cell, mask * users.rewards)
-        # As in the published code, the last step of an episode tells nothing of transitions.
+        # As in the published code, the last step of an episode is not counted as a transition.
         onward = mask * (~users.done).to(mask.dtype)
         move = cell * self._states + users.next_obs.argmax(-1)
         moves = torch.zeros(*users.valid.shape, cells * self._states)
         rows = torch.cat([visits, moves.scatter_add_(-1, move, onward), rewards], dim=-1)
         valid = users.valid
-        if self._setup.mechanism == "none":  # everybody in one row
+        if self._setup.mechanism == "none":  # all users in one row
             rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
             valid = valid.any(1, keepdim=True)
         return Contribution({"counts": rows}, valid)
 
     def server(self, state: State, released: Released) -> State:
-        """Add what was released to the counts, and plan."""
+        """Add the released counts, and plan."""
         divisor = 1 if self._setup.mechanism == "none" else self._setup.users
         counts = state.tensors["counts"] + divisor * released.values["counts"]
         index = state.round + 1
         return State(index, {"counts": counts, "actor": self._plan(counts, index)})
 
     def _noise(self, rounds: int) -> Tensor:
-        """[R] E of every replica after so many rounds."""
+        """[R] standard deviation E of a count after so many rounds."""
         z = torch.tensor(self._setup.z)
         if self._setup.mechanism == "none" or rounds == 0:
             return torch.zeros_like(z)
@@ -125,7 +136,7 @@ class UcbVi(Algorithm):
         moved = (states + moves.sum(-1) + error).clamp_min(1.0)
         reward = (1.0 + rewards) / tried
         behavior_probs = (1.0 + moves) / moved.unsqueeze(-1)
-        if self._setup.mechanism == "tree":  # noise may have made it no distribution at all
+        if self._setup.mechanism == "tree":  # with noise it may be no distribution
             behavior_probs = behavior_probs.clamp_min(0.0)
             behavior_probs = behavior_probs / behavior_probs.sum(-1, keepdim=True).clamp_min(1e-6)
         term = self.config.log_term
