@@ -9,7 +9,6 @@ from torch import Tensor
 from privrl_bench.models.policy import Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
-FEATURES = ("joined", "pairs")
 
 
 class LogLinearPolicy:

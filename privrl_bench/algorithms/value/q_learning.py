@@ -40,18 +40,6 @@ def chosen(spec: EnvSpec, name: str) -> EnvSpec:
     return spec
 
 
-def check_q(config: AlgoConfig) -> None:
-    """Ranges that both forms of DQN share. Raises ConfigError."""
-    found = vars(config)
-    ok = all(h >= 1 for h in found["hidden"])
-    require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", found["hidden"])
-    require("algo.lr", math.isfinite(found["lr"]) and found["lr"] > 0, "> 0", found["lr"])
-    require("algo.decay", 0 <= found["decay"] < math.inf, ">= 0", found["decay"])
-    require("algo.tau", 0 < found["tau"] <= 1, "in (0, 1]", found["tau"])
-    for key in ("exploration_start", "exploration_end"):
-        require(f"algo.{key}", 0 <= found[key] <= 1, "in [0, 1]", found[key])
-
-
 class QLearner:
     """Q and its target as functions of tensors."""
 
