@@ -239,7 +239,7 @@ def _scaling(run: RunConfig) -> None:
 
 
 RULES = (
-    *(_prompts, _text_settings, _mechanism, _unit, _sampling, _evaluated_policy, _dataset),
+    *(_prompts, _text_settings, _mechanism, _dataset, _unit, _sampling, _evaluated_policy),
     *(_scaling, _population, _noise),
 )
 

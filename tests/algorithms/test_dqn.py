@@ -202,7 +202,7 @@ def test_all_rounds_are_accounted_whoever_has_come():
         ),
         (
             ["privacy.sampling=fixed", "privacy.adjacency=zero_out"],
-            "privacy.sampling: algo=dqn draws",
+            "privacy.sampling: algo=dqn takes poisson",
         ),
         (["privacy=none"], "privacy: algo=dqn is private by construction"),
         (["env=pendulum"], "env: algo=dqn needs a choice of actions, which pendulum has not"),

@@ -346,7 +346,7 @@ def test_rounds_with_layers_adam_and_private_starts_train(sets) -> None:
     ("words", "message"),
     [
         (["data.id=null"], r"^data\.id: algo=primorl learns from a dataset"),
-        (["privacy=fixed"], r"^privacy\.sampling: .* use privacy=poisson"),
+        (["privacy=fixed"], r"^privacy\.sampling: algo=primorl takes poisson"),
         (["privacy=none"], r"^privacy: "),
         (["algo.clipping=none"], r"^algo\.clipping: "),
         (["algo.members=0"], r"^algo\.members: must be an integer >= 1"),
