@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.language.dppg_text import DppgTextConfig
 from privrl_bench.algorithms.language.fine_tuning import make_adapter
+from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.algorithms.language.local_fine_tuning import (
     AnswerTrainer,
     Lessons,

@@ -4,8 +4,10 @@ import importlib
 from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.config.compose import algo_schema
-from privrl_bench.config.schema import ALGO_CONFIGS, algo_module
+from privrl_bench.config.algorithm_registry import OURS, TEXT_VERSIONS, algo_schema
+from privrl_bench.config.checks import SAMPLINGS_OF
+from privrl_bench.config.schema import MECHANISMS, SAMPLINGS
+from privrl_bench.config.schema.env import USERS
 
 ROOT = Path(__file__).parent.parent
 
@@ -14,23 +16,35 @@ def stems(folder, pattern="*.yaml"):
     return {path.stem for path in (ROOT / folder).glob(pattern)}
 
 
-def test_algorithms_have_a_module_a_schema_a_yaml_and_a_test():
-    names = stems("conf/algo")
-    assert set(ALGO_CONFIGS) <= names
+def test_algorithms_have_a_module_settings_a_yaml_and_a_test():
+    assert stems("conf/algo") == OURS
     tests = stems("tests/algorithms", "test_*.py")
-    for name in names:
-        module = importlib.import_module(algo_module(name))
+    for name in OURS:
+        assert algorithm(name).__name__.lower() == name.replace("_", "")
         assert f"test_{name}" in tests
-        assert module.CONFIG is algo_schema(name)
-        assert module.CONFIG.__dataclass_fields__["name"].default == name
+        assert algo_schema(name).__dataclass_fields__["name"].default == name
+    assert {*TEXT_VERSIONS, *TEXT_VERSIONS.values()} <= OURS
 
 
 def test_every_algorithm_declares_what_it_is():
-    for name in stems("conf/algo"):
-        assert isinstance(algorithm(name).replicas, bool), name
+    evaluators = {"simulated": "returns", "returning_users": "returns", "dataset": "returns"}
+    evaluators |= {"behavior": "mspbe", "prompts": "generations"}
+    for name in OURS:
         schema = algo_schema(name)
-        assert isinstance(schema.private, bool), name
-        assert isinstance(schema.learns_scaling, bool), name
+        assert isinstance(algorithm(name).replicas, bool), name
+        assert set(schema.mechanisms) <= {*MECHANISMS}, name
+        assert schema.pools_users == (set(schema.mechanisms) <= {"none", "per_transition"}), name
+        assert set(schema.samplings) <= {*SAMPLINGS}, name
+        assert set(schema.samplings) & {*SAMPLINGS_OF[schema.collectors[0]]}, name
+        assert set(schema.units) <= {*USERS}, name
+        assert set(schema.collectors) <= {*SAMPLINGS_OF}, name
+        assert schema.evaluator == evaluators[schema.collectors[0]], name
+
+
+def test_choices_that_models_implement():
+    rollouts = importlib.import_module("privrl_bench.algorithms.model_based.model_rollouts")
+    field = algo_schema("primorl").__dataclass_fields__["uncertainty"]
+    assert set(field.metadata["range"].options) == set(rollouts.UNCERTAINTY)
 
 
 def test_tuned_files_name_an_algorithm_and_an_environment():

@@ -49,12 +49,12 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
                 seen |= dict.fromkeys(keys, config.compose(want.overrides(0)))
     assert len(seen) > 4
     if scale == "smoke":
-        live = [run for run in seen.values() if not run.algo.offline]
+        live = [run for run in seen.values() if run.collector != "dataset"]
         longest = [
             (run.rounds or 0) * 500 or run.total_steps for run in live
         ]  # episodes of CartPole
         assert max(longest, default=0) <= 35_000
-        assert all((run.rounds or 99) <= 5 for run in seen.values() if run.algo.offline)
+        assert all((run.rounds or 99) <= 5 for run in seen.values() if run.collector == "dataset")
 
 
 def test_a_runs_folder_is_the_one_that_the_command_would_use() -> None:

@@ -1,7 +1,7 @@
-"""The algorithms: `algo=<name>` is the module `algos/<name>.py` and the group file `conf/algo/<name>.yaml`.
+"""The algorithms: `algo=<name>` is `<family>/<name>.py`, with its YAML file `conf/algo/<name>.yaml`.
 
-The module says `ALGORITHM`, its class, and `CONFIG`, the dataclass of its settings. An algorithm from outside
-the package has its module in `schema.ALGO_MODULES` and its YAML in a folder that `--config-dir` names.
+The module has `ALGORITHM`, the class; its settings are in `<family>/<family>_settings.py`, which does not import
+torch. `config/algorithm_registry.py` lists them, and adds algorithms of other packages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from privrl_bench.config.schema import algo_module
+from privrl_bench.config.algorithm_registry import ALGORITHMS
 
 if TYPE_CHECKING:
     from privrl_bench.algorithms.base import Algorithm
@@ -17,5 +17,5 @@ if TYPE_CHECKING:
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class behind `algo=<name>`; it is called with the settings and a `base.AlgorithmContext`."""
-    found: type[Algorithm] = importlib.import_module(algo_module(name)).ALGORITHM
+    found: type[Algorithm] = importlib.import_module(ALGORITHMS[name].module).ALGORITHM
     return found

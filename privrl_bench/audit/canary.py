@@ -257,7 +257,7 @@ def run_canaries(
     per_round = max(1, min(per_round, room))
     groups = max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
-    planned = rounds if config.algo.evaluates else config.rounds
+    planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
     steps = rounds * probe.round_steps
     parts = build([replace(config, total_steps=steps, rounds=planned)], [None])
     source = generator(config.seed, _COIN_TAG)

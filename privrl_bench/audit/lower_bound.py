@@ -19,8 +19,7 @@ import numpy as np
 
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
-from privrl_bench.config.compose import compose
-from privrl_bench.config.diagnostics import parse
+from privrl_bench.config.compose import compose, parse
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.builder import build, env_spec

@@ -39,7 +39,7 @@ def shrink(
     Returns: the configuration, and what was cut: `env.user_steps 2048 -> 64`.
     """
     cuts: list[str] = []
-    if config.algo.keeps or config.env.kind == "text":  # whose users are used up
+    if config.collector in ("returning_users", "prompts"):  # whose users are used up
         rounds = max(rounds, WINDOW)
 
     def cut(config: RunConfig, group: str, **limits: Any) -> RunConfig:
@@ -56,13 +56,13 @@ def shrink(
     config = cut(config, "privacy", users_per_round=users)
     config = cut(config, "eval", episodes=_EPISODES)
     config = cut(config, "hardware", env_workers=0)
-    if config.algo.evaluates:
+    if config.algo.evaluator == "mspbe":
         config = cut(config, "privacy", population=_PEOPLE)
         config = cut(config, "algo", reference=_PEOPLE)
-    takes = config.algo.offline or config.algo.keeps or config.algo.evaluates
+    takes = config.collector in ("dataset", "returning_users", "behavior")
     if takes and not config.algo.full_batch and "rounds" not in given:
         config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
-    if config.algo.offline or config.data.id is not None:
+    if config.collector == "dataset":
         return config, cuts
     if config.env.kind == "text":
         config = cut(config, "algo", baseline_prompts=users)
@@ -71,7 +71,7 @@ def shrink(
             cuts.append(f"total_steps {config.total_steps} -> {need}")
             config = replace(config, total_steps=need)
         return config, cuts
-    if config.algo.keeps:  # few users, so that the user joins soon
+    if config.collector == "returning_users":  # few users, so that the user joins soon
         config = cut(config, "algo", act_every=1, new_users=user + 1)
         coming = config.algo.people(config.rounds or rounds)
         config = cut(config, "privacy", users_per_round=coming - 1, population=coming)

@@ -26,7 +26,8 @@ import torch
 
 from privrl_bench.collectors.fixed_policy_episodes import Playing
 from privrl_bench.config import compose as words_to_config
-from privrl_bench.config.overrides import check_repeated, explicit_keys, later_wins, plain_groups
+from privrl_bench.config.diagnostics import check_repeated
+from privrl_bench.config.overrides import explicit_keys, later_wins, plain_groups
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.minari_io import check_id, local_ids, open_dataset, write_minari
@@ -85,7 +86,7 @@ def _split(arguments: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str
             if near:
                 raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
             rest.append(word)
-    check_repeated(plain_groups(rest))
+    check_repeated(words_to_config.parse(plain_groups(rest)))
     for key in ("rounds", "total_steps", "eval.every", "log"):
         if key in explicit_keys(rest):
             raise ConfigError(key, f"is set by privrl-collect, which takes {', '.join(keys)}")
@@ -174,7 +175,7 @@ def configs_of(order: Order) -> list[RunConfig]:
         later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     )
     first = words_to_config.to_run_config(raw, explicit_keys(order.words))
-    if first.privacy.mechanism != "none" or first.algo.offline:
+    if first.privacy.mechanism != "none" or first.collector == "dataset":
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [words_to_config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
 

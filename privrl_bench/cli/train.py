@@ -26,8 +26,8 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench.config import compose as config
-from privrl_bench.config import diagnostics as mistakes
-from privrl_bench.config.overrides import explicit_keys, settle
+from privrl_bench.config.diagnostics import first_line
+from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import measure_of
 from privrl_bench.experiment.crash import guarded, one_line
@@ -57,7 +57,7 @@ def _main(words: list[str]) -> int:
         return _enter_hydra(words)
     given = set(args.overrides)  # argparse leaves words without "=" among the flags
     flags = [word for word in flags if word not in given]
-    overrides = settle(args.overrides)
+    overrides = config.settle(args.overrides)
     words = [*flags, *overrides]
     config.register_algo(overrides)
     if args.cfg is not None:
@@ -84,7 +84,7 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
     when its turn comes.
     """
     columns: dict[str, list[str]] = {}
-    for override in mistakes.parse(overrides):
+    for override in config.parse(overrides):
         key = override.get_key_element()
         if not override.is_sweep_override():
             columns[key] = [override.input_line or ""]
@@ -165,7 +165,7 @@ def _enter_hydra(words: list[str]) -> int:
     decorate = hydra.main(
         version_base=config.VERSION_BASE,
         config_path=str(config.conf_dir()),
-        config_name=mistakes.CONFIG_NAME,
+        config_name=CONFIG_NAME,
     )
     saved = sys.argv
     sys.argv = ["privrl-bench", *words]
@@ -177,8 +177,8 @@ def _enter_hydra(words: list[str]) -> int:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except KeyboardInterrupt:
         return 130
-    except mistakes.HYDRA_ERRORS as error:
-        raise ConfigError("", mistakes.first_line(error)) from error
+    except config.HYDRA_ERRORS as error:
+        raise ConfigError("", first_line(error)) from error
     except OSError as error:
         if error.filename is None:
             raise

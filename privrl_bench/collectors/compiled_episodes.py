@@ -50,7 +50,8 @@ class TrajectoryBuffer(NamedTuple):
 
 class EpisodeState(NamedTuple):
     """[R, U] each. `going`: acts on; `over`: her episode ended by itself or by its limit; `broken`: her
-    numbers left single precision."""
+    numbers left single precision.
+    """
 
     going: np.ndarray
     over: np.ndarray

@@ -1,105 +1,110 @@
-"""From words on the command line to a checked `RunConfig`.
+"""From words on the command line to a checked `RunConfig`. Beside cli/, only this module uses Hydra.
 
-Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only.
-What Hydra refuses is explained by `mistakes`.
+Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only. When
+composing fails, `explain` tries the overrides one at a time, which does not depend on Hydra's messages.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import importlib
+import dataclasses
+import functools
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
+from privrl_bench.config.checks import check_explicit
 from privrl_bench.config.diagnostics import (
-    COMPOSE_ERRORS,
-    CONFIG_NAME,
+    SET_BY_FILES,
+    check_choice,
     check_choices,
-    explain,
-    field_types,
+    check_repeated,
     first_line,
     no_such_key,
-    parse,
-    sections,
+    unreadable_value,
+    wrong_type,
 )
-from privrl_bench.config.explicit import check_explicit
-from privrl_bench.config.limits import check_sizes
+from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import (
+    CONFIG_NAME,
     choices,
     conf_dir,
     explicit_keys,
+    explicit_length,
     has_texts,
-    settle,
+    plain_groups,
     text_versions,
 )
-from privrl_bench.config.schema import (
-    ALGO_CONFIGS,
-    ALGO_MODULES,
-    AlgoConfig,
-    EnvConfig,
-    RunConfig,
-    algo_module,
-)
+from privrl_bench.config.ranges import check_sizes
+from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
-__all__ = ["choices", "conf_dir", "has_texts", "text_versions"]  # also used from here
+__all__ = ["algo_schema", "choices", "conf_dir", "has_texts"]  # also used from here
 
 VERSION_BASE = "1.3"
-LEAF_LENGTH = 120  # characters
-# Not in a folder's last part: named elsewhere in the path, or without influence on the result.
-OUTSIDE_FOLDER = ("algo", "env", "seed", "plan_only", "resume")
-OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
+COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
+_KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
 
 
-def _choices_in_help(group: str) -> str:
-    return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
+# --- reading words
 
 
-# --- the name of a run folder
+def parse(overrides: Iterable[str]) -> list[Override]:
+    """Parse override words. Raises `ConfigError` naming the word that cannot be read."""
+    parser = OverridesParser.create()
+    parsed = []
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not re.fullmatch(_KEY, key) or not (equals or key.startswith("~")):
+            raise ConfigError("", f"cannot read {word!r}; write key=value")
+        try:
+            parsed += parser.parse_overrides([word])
+        except HydraException as error:
+            raise unreadable_value(key, value) from error
+    return parsed
+
+
+def settle(words: Iterable[str]) -> list[str]:
+    """The words that Hydra gets, of a command line, of a sweep and from Python alike.
+
+    Raises:
+        ConfigError: a word cannot be read, a key is given twice with different values, or only files set it.
+
+    >>> settle(["env=hopper", "+paper=dppg", "total_steps=10"])
+    ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
+    """
+    found = text_versions(plain_groups(words))
+    check_repeated(parse(found))
+    keys = explicit_keys(found)
+    for key in keys & set(SET_BY_FILES):
+        raise ConfigError(key, SET_BY_FILES[key])
+    return explicit_length(found, keys)
 
 
 def leaf(overrides: Iterable[str], seed: int) -> str:
-    """The last part of a run folder: overrides that change the result, sorted, then the seed.
-
-    Equal for equal settings in any order; what a file name cannot hold is replaced, and then a hash
-    keeps different settings apart.
+    """The last part of a run folder: see `folder_names.leaf_name`.
 
     >>> leaf(["privacy.z=1e-1", "log=none", "algo=dppg"], 3)
     'privacy.z=0.1,seed=3'
     """
-    values: dict[str, str] = {}
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    by_steps = any(override.key_or_group == "total_steps" for override in parsed)
-    for override in parsed:
-        key = override.key_or_group
-        if by_steps and key == "rounds" and override.value() is None:
-            continue  # `words.explicit_length` adds it
-        if key not in OUTSIDE_FOLDER and re.split(r"[./]", key)[0] not in OUTSIDE_SECTIONS:
-            values[key] = override.get_value_element_as_str()
-    pairs = sorted(values.items())
-    safe = [(_safe(key), _safe(value)) for key, value in pairs]
-    name = ",".join(f"{key}={value}" for key, value in safe)
-    tail = f"seed={seed}"
-    if safe != pairs or len(name) + len(tail) + 1 > LEAF_LENGTH:
-        digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
-        tail = f"sha_{digest},{tail}"
-        name = name[: LEAF_LENGTH - len(tail) - 1].rstrip(",")
-    return f"{name},{tail}" if name else tail
-
-
-def _safe(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+-]", "-", text)
+    return leaf_name([(o.key_or_group, o.get_value_element_as_str()) for o in parsed], seed)
 
 
 def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -> str:
@@ -110,44 +115,31 @@ def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -
 # --- registration
 
 
-def algo_schema(name: str) -> type[AlgoConfig]:
-    """The settings' dataclass of an algorithm.
-
-    Those in `config/schema.py` cost no import of torch, so that a mistyped word is answered at once; a new
-    algorithm may have its dataclass in its own module. Raises `ConfigError` if that cannot be imported.
-    """
-    if name in ALGO_CONFIGS:
-        return ALGO_CONFIGS[name]
-    try:
-        found: type[AlgoConfig] = importlib.import_module(algo_module(name)).CONFIG
-    except (ImportError, AttributeError, SyntaxError) as error:
-        where = f"{algo_module(name).replace('.', '/')}.py"
-        raise ConfigError("algo", f"{where} gives no CONFIG: {first_line(error)}") from error
-    return found
-
-
 def register_algo(words: Iterable[str]) -> None:
-    """Store the schemas of the algorithms that the words choose, if they are not stored yet."""
+    """Store the schemas of the algorithms that the words choose."""
     for word in words:
-        for name in (
-            re.findall(r"\w+", word.removeprefix("algo=")) if word.startswith("algo=") else ()
-        ):
-            known = name in choices("algo") or name in ALGO_MODULES
-            if known and name not in ALGO_CONFIGS:
-                store = ConfigStore.instance()
-                store.store(group="schema/algo", name=name, node=algo_schema(name))
+        if word.startswith("algo="):
+            for name in re.findall(r"\w+", word.removeprefix("algo=")):
+                if name in ALGORITHMS:
+                    _store(name)
+
+
+def _store(name: str) -> None:
+    ConfigStore.instance().store(group="schema/algo", name=name, node=algo_schema(name))
 
 
 def register() -> None:
     """Store the schemas and the resolvers that conf/ uses. Calling it again changes nothing."""
-    store = ConfigStore.instance()
     run = OmegaConf.structured(RunConfig(env=EnvConfig(id="any")))  # an id, or its check refuses
     run.env.id = None
-    store.store(group="schema", name="run", node=run, package="_global_")
-    for name, schema in ALGO_CONFIGS.items():
-        store.store(group="schema/algo", name=name, node=schema)
+    ConfigStore.instance().store(group="schema", name="run", node=run, package="_global_")
+    _store("dppg")  # the default of config.yaml
     OmegaConf.register_new_resolver("privrl_bench.folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("privrl_bench.choices", _choices_in_help, replace=True)
+
+
+def _choices_in_help(group: str) -> str:
+    return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
 
 
 register()
@@ -181,7 +173,9 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
         words.append(f"hydra.searchpath=['file://{folder}']")
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         try:
-            check_choices(words)
+            parsed = parse(words)
+            options = functools.partial(_options, _searchpath(parsed))
+            check_choices(parsed, _groups() - {"collect"}, options)
             return hydra_compose(CONFIG_NAME, words)
         except ConfigError:
             raise
@@ -194,13 +188,13 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
 
     Args:
         cfg: the composed config.
-        explicit: keys that the command line gives (`words.explicit_keys`), which must not be ignored.
+        explicit: keys that the command line gives (`overrides.explicit_keys`), which must not be ignored.
     """
-    for prefix, section in sections(cfg):
-        fields = field_types(section)
+    for prefix, section in _sections(cfg):
+        fields = _field_types(section)
         for name in map(str, section):
             if name not in fields:
-                raise no_such_key(f"{prefix}{name}", cfg)
+                raise _unknown(f"{prefix}{name}", cfg)
         for name in fields:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
@@ -235,3 +229,118 @@ def help_text() -> str:
     """The text of `privrl-bench --help`, written in conf/hydra/help/privrl_bench.yaml."""
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         return str(hydra_compose(CONFIG_NAME, return_hydra_config=True).hydra.help.template)
+
+
+# --- what Hydra refuses
+
+
+def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
+    """Find the override that composing failed on. Needs an initialised Hydra.
+
+    Args:
+        overrides: the words of one run, without sweeps.
+        error: what Hydra raised; its first line is the answer when no single override is the cause.
+    """
+    parsed: list[Override] = []
+    try:
+        parsed = parse(overrides)
+        groups, searchpath = _groups(), _searchpath(parsed)
+        chosen: dict[str, str] = {}
+        for override in parsed:
+            group = override.key_or_group
+            if override.is_sweep_override():
+                raise ConfigError(group, "several values need -m; for one list write [a,b]")
+            known = group in groups or group.startswith("hydra/")
+            if known and not isinstance(override.value(), dict):
+                check_choice(override, _options(searchpath, group))
+                chosen[group] = override.input_line or ""
+        base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
+        for override in parsed:
+            if override.key_or_group not in chosen:
+                _check_key(override, base, groups)
+    except ConfigError as found:
+        return found
+    except COMPOSE_ERRORS as broken:
+        error = broken
+    if "'paper/" in str(error):  # its keys are those of one algorithm
+        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
+    named = [o.key_or_group for o in parsed if o.key_or_group in str(error)]
+    return ConfigError(named[0] if named else "", first_line(error))
+
+
+def _loader() -> ConfigLoader:
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    return hydra.config_loader
+
+
+def _groups() -> set[str]:
+    return set(_loader().list_groups("")) - {"schema", "hydra"}
+
+
+def _searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
+    return tuple(o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath")
+
+
+@functools.cache  # Hydra takes 50 ms for each
+def _options(searchpath: tuple[str, ...], group: str) -> list[str]:
+    """The choices of a group, in the folders of the search path as well."""
+    given = list(searchpath)
+    return sorted(_loader().get_group_options(group, config_name=CONFIG_NAME, overrides=given))
+
+
+def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> None:
+    """Raise `ConfigError` when a key does not exist or its value has the wrong type."""
+    key, value = override.key_or_group, override.value()
+    parent, _, name = key.rpartition(".")
+    section = OmegaConf.select(base, parent) if parent else base
+    if override.is_add() and isinstance(section, DictConfig) and name in section:
+        raise ConfigError(key, f"exists already; write it without +, {key}=<value>")
+    typed = isinstance(section, DictConfig) and name in _field_types(section)
+    if override.is_delete() and typed:
+        raise ConfigError(key, "a key cannot be removed")
+    if override.is_add() or (override.is_force_add() and not typed):
+        return  # `to_run_config` finds what they break
+    if not isinstance(section, DictConfig) or name not in section:
+        raise _unknown(key, base, groups)
+    wanted = _field_types(section).get(name)
+    try:
+        OmegaConf.update(base, key, value, merge=True, force_add=override.is_force_add())
+    except OmegaConfBaseException as error:
+        if dataclasses.is_dataclass(wanted):
+            raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
+        raise ConfigError(key, wrong_type(wanted, value)) from error
+
+
+def _unknown(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
+    """The error for an unknown key of a config."""
+    names = [
+        f"{prefix}{name}"
+        for prefix, section in _sections(cfg)
+        for name in _field_types(section)
+        if key.startswith("hydra") or not prefix.startswith("hydra")
+    ]
+    parent = key.rpartition(".")[0]
+    section = OmegaConf.select(cfg, parent) if parent else None
+    free = isinstance(section, DictConfig) and not _field_types(section)
+    return no_such_key(key, names, free, groups)
+
+
+def _sections(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
+    """The config and every typed section below it, with key prefix (`""`, `algo.`, ...)."""
+    yield prefix, cfg
+    for name in map(str, cfg):
+        if OmegaConf.is_missing(cfg, name) or OmegaConf.is_interpolation(cfg, name):
+            continue
+        node = cfg[name]
+        if isinstance(node, DictConfig) and _field_types(node):
+            yield from _sections(node, f"{prefix}{name}.")
+
+
+def _field_types(section: DictConfig) -> dict[str, Any]:
+    """Names and types of a typed section's keys, in order; empty for a free mapping."""
+    schema = OmegaConf.get_type(section)
+    if schema is None or not dataclasses.is_dataclass(schema):
+        return {}
+    hints = typing.get_type_hints(schema)
+    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}

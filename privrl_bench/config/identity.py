@@ -1,8 +1,8 @@
 """The identity of a run: one canonical form of everything that changes its data, rows, noise or schedule.
 
-Seeded noise, resuming and the grouping of a sweep use this module and nothing else. Two runs with different
-identities have independent noise. So the identity does not depend on the names of classes, on the order of
-fields, or on keys that were added to the schema after `VERSION` began.
+Seeded noise, resuming and the grouping of a sweep use this module only. Two runs with different identities have
+independent noise. The identity does not depend on class names, on the order of fields, or on keys that were
+added to the schema after `VERSION` was set.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 
-# A new version gives every run other noise, and no run of an older version can be resumed. Increase it when the
-# same keys begin to mean something else.
+# A new version changes the noise of every run, and runs of an older version cannot be resumed. Increase it when
+# the meaning of a key changes.
 VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
@@ -28,12 +28,12 @@ IGNORED = (
     *("hardware.env_workers", "hardware.eval_process", "hardware.max_replicas"),
     "hardware.processes",
 )
-# Rows may differ in their last bits, and then what is trained on them: other noise, but the same run to resume.
+# Rows may differ in their last bits: the noise is independent, but the run can be resumed.
 ROUNDING = ("hardware.threads",)
-# Keys that were added after this version began, with the value that means what the program did before. At that
-# value they are left out.
+# Keys that were added after this version was set, with the value at which the program behaves as before. At
+# that value they are left out.
 ADDED: dict[str, Any] = {}
-# Values that were renamed after this version began, new -> old: the identity keeps the old one.
+# Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {
     "privacy.mechanism": {"fresh_noise_per_round": "imitated_tree"},
     "privacy.sampling": {"uniform_single_user": "one_of_n", "full_batch": "everybody"},

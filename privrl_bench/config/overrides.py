@@ -1,18 +1,19 @@
-"""The words of a command line, before Hydra composes them: short forms, repetitions, choices of groups.
+"""The words of a command line before Hydra composes them: short forms, repetitions, versions for texts.
 
-`settle` gives the words that Hydra gets. It is used for the command line, for sweeps and from Python alike.
+Hydra's own parser is called in `config/compose.py`, whose `settle` applies all of this.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from privrl_bench.config.diagnostics import CONFIG_NAME, SET_BY_FILES, parse
-from privrl_bench.config.schema import TEXT_VERSIONS
+from privrl_bench.config.algorithm_registry import TEXT_VERSIONS
 from privrl_bench.errors import ConfigError
+
+CONFIG_NAME = "config"
 
 
 @cache
@@ -36,24 +37,9 @@ def choices(group: str) -> list[str]:
 
 @cache
 def has_texts(env: str) -> bool:
-    """Whether the users of one of our environments bring prompts."""
+    """Whether one of our environments consists of prompts and answers."""
     path = conf_dir() / "env" / f"{env}.yaml"
     return path.is_file() and bool(re.search(r"^kind: text\b", path.read_text(), re.M))
-
-
-def settle(words: Iterable[str]) -> list[str]:
-    """The words that Hydra gets.
-
-    Raises `ConfigError`: unreadable, a key twice with different values, or one that only files set.
-
-    >>> settle(["env=hopper", "+paper=dppg", "total_steps=10"])
-    ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
-    """
-    found = text_versions(plain_groups(words))
-    check_repeated(found)
-    for key in explicit_keys(found) & set(SET_BY_FILES):
-        raise ConfigError(key, SET_BY_FILES[key])
-    return explicit_length(found)
 
 
 def plain_groups(words: Iterable[str]) -> list[str]:
@@ -74,7 +60,8 @@ def plain_groups(words: Iterable[str]) -> list[str]:
 def text_versions(words: Iterable[str]) -> list[str]:
     """The same words, with the algorithms' versions for texts where the environment has texts.
 
-    Raises `ConfigError`: a sweep over environments of which some have texts.
+    Raises:
+        ConfigError: a sweep over environments of which some have texts.
 
     >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
     (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
@@ -96,35 +83,20 @@ def text_versions(words: Iterable[str]) -> list[str]:
     ]
 
 
-def check_repeated(words: Iterable[str]) -> None:
-    """Raise `ConfigError` for a key or a group that is given twice with different values.
-
-    Hydra takes the last one without a word. The same value twice is accepted.
-    """
-    given: dict[str, tuple[str, object]] = {}
-    for override in parse(words):
-        key, word = override.key_or_group, override.input_line or ""
-        value = word.partition("=")[2] if override.is_sweep_override() else override.value()
-        if key in given and given[key][1] != value:
-            raise ConfigError(key, f"given twice, as {given[key][0]} and {word}; give it once")
-        given[key] = (word, value)
-
-
 def explicit_keys(words: Iterable[str]) -> set[str]:
     """The keys and groups that words set; the others have values of YAML files.
 
-    >>> sorted(explicit_keys(["env=hopper", "++privacy.z=1"]))
-    ['env', 'privacy.z']
+    >>> sorted(explicit_keys(["env=hopper", "++privacy.z=1", "~tuned"]))
+    ['env', 'privacy.z', 'tuned']
     """
-    return {override.key_or_group for override in parse(words)}
+    return {re.split("[=@]", word.lstrip("+~"))[0] for word in words}
 
 
-def explicit_length(words: Sequence[str]) -> list[str]:
+def explicit_length(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """With `rounds=null` where the words give `total_steps` only: rounds of a YAML file would win.
 
     The reverse needs nothing: `rounds` wins over `total_steps` wherever both have a value.
     """
-    keys = explicit_keys(words)
     more = ["rounds=null"] if "total_steps" in keys and "rounds" not in keys else []
     return [*words, *more]
 

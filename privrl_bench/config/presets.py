@@ -1,4 +1,4 @@
-"""Which command of `privrl-collect` makes a dataset."""
+"""The command of `privrl-collect` that makes a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLLECTORS = ("ddpg", "sac", "ppo", "a2c")
 
 
 def collect_command(dataset_id: str) -> str | None:
-    """The command that makes a dataset of this id; None where its name does not tell an environment of ours.
+    """The command that makes a dataset of this id; None if the id does not name an environment of the package.
 
     >>> collect_command("pendulum/ddpg-v0")
     'privrl-collect +collect=primorl env=pendulum'
@@ -20,9 +20,9 @@ def collect_command(dataset_id: str) -> str | None:
     'privrl-collect env=cartpole algo=ppo name=cartpole/ppo-v0'
     """
     for preset in choices("collect"):
-        orders = yaml.safe_load((conf_dir() / "collect" / f"{preset}.yaml").read_text())
-        for env, order in orders.items():
-            if order.get("name") == dataset_id:
+        datasets = yaml.safe_load((conf_dir() / "collect" / f"{preset}.yaml").read_text())
+        for env, made in datasets.items():
+            if made.get("name") == dataset_id:
                 return f"privrl-collect +collect={preset} env={env}"
     parts = re.fullmatch(r"([a-z0-9-]+)/([a-z0-9-]+)-v\d+", dataset_id)
     env = parts[1].replace("-", "_") if parts else ""

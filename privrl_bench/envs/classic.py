@@ -103,7 +103,8 @@ class CartPoleSlots(ClassicSlots):
 
     def inside(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
         """For compiled code, which may go on with them: states [4, count] and steps so far [count]; then the
-        most steps of an episode and the constants of `compiled.cartpole`."""
+        most steps of an episode and the constants of `compiled.cartpole`.
+        """
         env = self._physics
         numbers = (
             *(env.force_mag, env.length, env.masspole, env.total_mass, env.polemass_length),

@@ -124,7 +124,7 @@ def interval(y: np.ndarray, u: np.ndarray, d: np.ndarray) -> np.ndarray:
 
 
 def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
-    """matrix [m, k] times k rows [n], always added up in the same order (BLAS does not)."""
+    """Matrix [m, k] times k rows [n], always added up in the same order (BLAS does not)."""
     total = matrix[:, :1] * rows[0]
     for column, row in zip(matrix.T[1:], rows[1:], strict=True):
         total += column[:, None] * row

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms import algorithm
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.algorithms.ope.linear_evaluation import EvaluationConfig
+from privrl_bench.algorithms.ope.ope_settings import EvaluationConfig
 from privrl_bench.collectors.dataset import Dataset, DatasetCollector, open_data, scaled_by
 from privrl_bench.collectors.prompts import public_answers
 from privrl_bench.collectors.simulated import SimulatedCollector
@@ -160,7 +160,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     caveats = dict(algo.caveats())
     if config.privacy.mechanism == "none":
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
-    elif config.env.user == "segment" and not config.algo.offline:
+    elif config.env.user == "segment" and config.collector != "dataset":
         caveats[CARRIED_OVER] = (
             "an episode shares its segments with others and shapes when and where later ones run; "
             "epsilon is for nulling every segment it touches, not for the episode alone"
@@ -209,14 +209,14 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
             "their data give the scaling, early stopping and start states; nobody's data may depend on "
             f"another's, though whoever collected them may have learned from one to the next; {who}"
         )
-    elif config.algo.evaluates:
+    elif config.collector == "behavior":
         public.append(f"population={config.privacy.population}, exactly the people who played")
         notes["people"] = "a person's randomness is her own, whoever else played"
     elif config.privacy.sampling == "poisson":
         notes["people"] = "a user's randomness is their own, whoever else joins the round"
     if data is None and spec.users is not None:
         public.append("the number of users that the environment declares")
-        notes |= real_users.notes_of(config.privacy.drawn and not config.algo.keeps)
+        notes |= real_users.notes_of(config.privacy.drawn and config.collector != "returning_users")
     notes["scope"] = (
         "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
         "evaluation episodes are simulated; an environment's reset must forget the user before, and "
@@ -278,7 +278,7 @@ def build(
             f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
             f"{round_steps}, got {config.total_steps}",
         )
-    if config.algo.keeps:
+    if config.collector == "returning_users":
         configs = _with_people(configs, config.algo.people(rounds))
         config = configs[0]
     minibatches = getattr(config.algo, "minibatches", 1)
@@ -357,7 +357,7 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
             f"must be at least the {data.users} private users of {data.name}, got {people}",
         )
     found = []
-    if config.algo.evaluates and people not in (None, data.users):
+    if config.algo.evaluator == "mspbe" and people not in (None, data.users):
         raise ConfigError(
             "privacy.population",
             f"is exact and public: the {data.users} private users of {data.name}, or unset; got {people}",
@@ -383,7 +383,7 @@ def _with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConf
 def _pooled(config: RunConfig) -> bool:
     """Whether everybody's data make one row."""
     local = config.privacy.mechanism == "local"
-    return config.privacy.pooled or (local and not config.algo.private)
+    return config.privacy.pooled or (local and config.algo.pools_users)
 
 
 def _with_people(configs: list[RunConfig], coming: int) -> list[RunConfig]:

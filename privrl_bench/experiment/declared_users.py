@@ -29,7 +29,7 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             f"{label} declares {declared} users, and with segment a user would be in several rounds; "
             "use fresh or episode",
         )
-    if declared is not None and config.algo.evaluates:
+    if declared is not None and config.collector == "behavior":
         raise ConfigError(
             "algo",
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
@@ -49,7 +49,7 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             )
         known = privacy.population or declared
         return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
-    if privacy.sampling != "poisson" or config.algo.keeps:
+    if privacy.sampling != "poisson" or config.collector == "returning_users":
         return configs
     people = privacy.population or declared
     if people is None:
@@ -68,9 +68,9 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
 
 def needed(config: RunConfig, rounds: int) -> int | None:
     """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
-    if config.algo.keeps:
+    if config.collector == "returning_users":
         return config.algo.people(rounds)
-    live = not config.algo.offline and config.data.id is None
+    live = config.collector != "dataset"
     if config.privacy.sampling != "fixed" or not live or config.env.user == "segment":
         return None
     return rounds * config.privacy.users_per_round
@@ -99,7 +99,7 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
         return
     each = config.privacy.users_per_round
     problem = f"{rounds} rounds of {each} users need {need} users, each used once; {who} {there}"
-    if config.algo.keeps:
+    if config.collector == "returning_users":
         fewer = max((r for r in range(rounds) if (needed(config, r) or 0) <= there), default=0)
         problem = f"{rounds} rounds have {need} users come, each once; {who} {there}"
     else:
@@ -117,7 +117,7 @@ def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     need = needed(config, rounds)
     of = "" if spec.users is None else f" of {spec.users}"
     if need is not None:
-        return f"{need}{of} users, each {'comes' if config.algo.keeps else 'used'} once"
+        return f"{need}{of} users, each {'comes' if config.collector == 'returning_users' else 'used'} once"
     if config.privacy.sampling == "poisson":
         return f"drawn from a population of {config.privacy.population}"
     return ""

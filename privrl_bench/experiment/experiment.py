@@ -61,7 +61,7 @@ class Experiment:
         self.dirs = dirs
         self.session = Trainer(parts)
         self.config = parts.config
-        self.measure = MSPBE if parts.config.algo.evaluates else RETURN
+        self.measure = MSPBE if parts.config.algo.evaluator == "mspbe" else RETURN
         self.mirrors = [
             WandbLogger(
                 config.log,

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.algorithms import algorithm
+from privrl_bench.config.algorithm_registry import OURS
 from privrl_bench.config.identity import digest
-from privrl_bench.config.schema import ALGO_MODULES, RunConfig
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
@@ -36,7 +37,7 @@ def outside(config: RunConfig) -> bool:
     kind = algorithm(config.algo.name)
     made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     homes = {getattr(value, "__module__", None) for value in (kind, type(config.algo), *made)}
-    return config.algo.name in ALGO_MODULES or any(
+    return config.algo.name not in OURS or any(
         home is not None and home.partition(".")[0] not in _STANDARD for home in homes
     )
 

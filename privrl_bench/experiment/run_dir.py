@@ -123,7 +123,7 @@ class RunDir:
             raise ConfigError("", f"{self / 'status.json'} is damaged ({error})") from None
 
     def set_status(self, status: str, reason: str = "", **more: Any) -> None:
-        """running | done | failed | interrupted | planned, with the reason."""
+        """Running | done | failed | interrupted | planned, with the reason."""
         write_json(self / "status.json", {"status": status, "reason": reason, **more})
 
     def check_same(self, config: RunConfig) -> None:

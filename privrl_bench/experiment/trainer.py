@@ -41,7 +41,7 @@ class Trainer:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        hidden = parts.plan.local is not None or config.algo.evaluates or parts.task is not None
+        hidden = parts.plan.local is not None or config.algo.evaluator == "mspbe" or parts.task is not None
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         self._evaluations = _evaluations_of(parts)
@@ -196,7 +196,8 @@ class Trainer:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything a resumed session needs, of all replicas. Holds no noise, but with local noise what
-        devices showed last, beside the raw observation, if slots are carried over (`env.user=segment`)."""
+        devices showed last, beside the raw observation, if slots are carried over (`env.user=segment`).
+        """
         return {
             "state": self.state.clone().tensors,
             "round": self.state.round,
@@ -228,12 +229,12 @@ def _users_of(
     if parts.task is not None:
         adapter = parts.algo.adapter
         return PromptCollector(config.env, parts.task, adapter, parts.streams, parts.plan.slots)
-    keeps, slots = config.algo.keeps, parts.plan.slots
+    keeps, slots = config.collector == "returning_users", parts.plan.slots
     if config.algo.full_batch:
         slots = piece(parts.spec, parts.steps)
     if parts.data is not None:
         return DatasetCollector(parts.data, config.env, replicas, slots, parts.steps)
-    if config.algo.evaluates:
+    if config.collector == "behavior":
         return BehaviorCollector(
             config.env,
             parts.spec,
@@ -264,7 +265,7 @@ def _users_of(
 def _evaluations_of(parts: RunComponents) -> Evaluations | ValueEvaluations:
     """How what is released is judged: episodes in simulators, answers to public prompts, errors of values."""
     config, hardware = parts.config, parts.config.hardware
-    if config.algo.evaluates:
+    if config.algo.evaluator == "mspbe":
         algo = cast(EvaluationAlgorithm, parts.algo)
         return ValueEvaluations(config.env, parts.spec, algo)
     if parts.task is not None:

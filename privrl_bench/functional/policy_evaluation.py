@@ -270,7 +270,7 @@ def dp_lsl(
 
 
 def _largest(last: int, term, beta: float) -> Tensor:  # type: ignore[no-untyped-def]
-    """max over 0 <= k <= last of exp(-k beta) term(k), elementwise."""
+    """Max over 0 <= k <= last of exp(-k beta) term(k), elementwise."""
     best = term(0)
     for k in range(1, last + 1):
         best = torch.maximum(best, math.exp(-k * beta) * term(k))

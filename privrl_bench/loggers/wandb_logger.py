@@ -165,7 +165,7 @@ class WandbLogger:
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        """wandb's variables for one call: silent, no telemetry, everything below the run folder."""
+        """Wandb's variables for one call: silent, no telemetry, everything below the run folder."""
         base = self._folder / "wandb"
         base.mkdir(parents=True, exist_ok=True)
         wanted = {

@@ -16,8 +16,6 @@ from privrl_bench.models.fixed_policies import FixedPolicy
 from privrl_bench.models.policy import Sampler
 from privrl_bench.types import EnvSpec
 
-KINDS = ("tabular", "linear", "fourier")
-
 
 class Features(NamedTuple):
     """phi: raw observations [..., D] -> [..., size]."""

@@ -9,8 +9,6 @@ from torch import Tensor
 from privrl_bench.models.policy import Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
-FEATURES = ("joined", "pairs")
-
 
 class LogLinearPolicy:
     """See the module's text. A `Policy`.
@@ -47,7 +45,7 @@ class LogLinearPolicy:
         return gumbel(generator, *shape, self._actions)
 
     def logits(self, params: Tensor, obs: Tensor) -> Tensor:
-        """params [N, d], obs [N, B, D] -> log probabilities [N, B, A]."""
+        """Params [N, d], obs [N, B, D] -> log probabilities [N, B, A]."""
         scores = torch.einsum("nbad,nd->nba", self.features(obs), params)
         return torch.log_softmax(scores, dim=-1)
 

@@ -118,7 +118,8 @@ class Mlp:
         self, unpacked: list[tuple[Tensor, Tensor]], layers: list[Tensor], grad: Tensor
     ) -> list[Tensor]:
         """Derivatives with respect to every layer before its activation, [N, B, out] each, of every
-        sample by itself; args as `gradient`. Raises ValueError for an activation without a slope."""
+        sample by itself; args as `gradient`. Raises ValueError for an activation without a slope.
+        """
         if self.activation not in SLOPES:
             raise ValueError(f"no gradient by hand for {self.activation}")
         slope = SLOPES[self.activation]

@@ -608,7 +608,8 @@ class Gate:
 
     def paper_epsilon(self, r: int) -> float:
         """The number that a paper prints: PriMORL's moments accountant for Poisson cohorts, else DPPG's formula
-        for this z, whatever the run really released."""
+        for this z, whatever the run really released.
+        """
         config, event = self.configs[r], self.event(r)
         if config.mechanism in ("none", "per_transition", "local"):  # D&O print no epsilon
             return math.inf

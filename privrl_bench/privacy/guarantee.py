@@ -79,7 +79,7 @@ class Guarantee:
 
     @property
     def status(self) -> str:
-        """formal | unreviewed | heuristic | none."""
+        """Formal | unreviewed | heuristic | none."""
         if not self.epsilon < math.inf:  # infinite, or no number at all
             return "none"
         if self.caveats:

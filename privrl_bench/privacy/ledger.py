@@ -280,7 +280,8 @@ class Ledger:
 
     def _rounds_alike(self, before: int | None) -> Counter[tuple[ReleaseEvent, ...]]:
         """How many rounds below `before` have what lines. A run asks after every round: nothing is searched
-        but by one that repeats rounds it knows."""
+        but by one that repeats rounds it knows.
+        """
         if before is None or before >= self._end:
             return self._alike.copy()  # the gate may be writing
         return Counter(events for index, events in self._events.items() if index < before)

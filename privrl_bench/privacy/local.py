@@ -61,7 +61,7 @@ class Ranges:
     reward: tuple[float, float] | None = None
 
     def mu(self, z: float, observations: int, rewards: int = 0) -> float:
-        """mu of so many observations (and rewards, if noised) told together; infinite without noise.
+        """Mu of so many observations (and rewards, if noised) told together; infinite without noise.
 
         >>> Ranges(np.zeros(4), np.ones(4), np.ones(4)).mu(2.0, 9)
         3.0
@@ -133,7 +133,8 @@ def most_told(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
 
 class DeviceArrays(NamedTuple):
     """A round of `LocalNoise` for compiled code: box [D], grid [R, D] (0: none), which replicas tell anything
-    [R], and the noise of observations after every step [T, R, U, D]."""
+    [R], and the noise of observations after every step [T, R, U, D].
+    """
 
     low: np.ndarray
     high: np.ndarray
@@ -190,7 +191,7 @@ class LocalNoise:
         return [math.prod(shape) for shape in self._shapes]
 
     def mu(self, r: int) -> float:
-        """mu of all that one round tells of one unit of replica r."""
+        """Mu of all that one round tells of one unit of replica r."""
         return self.ranges.mu(self._z[r], self.observations, self.rewards)
 
     def multiplier(self, r: int) -> float:

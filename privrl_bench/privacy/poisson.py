@@ -48,7 +48,7 @@ def cell_of(rounds: tuple[tuple[Cohorts, int], ...], tail: int = _LEAST_TAIL) ->
 
 
 def _tail(count: int, delta: float) -> int:
-    """ln of the mass to leave out of one release: a thousandth of delta over all of them, in few steps."""
+    """Ln of the mass to leave out of one release: a thousandth of delta over all of them, in few steps."""
     enough = math.log(1e-3 * delta / count)
     return max(_LEAST_TAIL, _TAIL_STEP * math.floor(enough / _TAIL_STEP))
 

@@ -35,7 +35,7 @@ def smoothness(epsilon: float, delta: float, size: int) -> float:
 
 
 def spent_delta(epsilon: float, move: float, stretch: float, size: int) -> float:
-    """delta at `epsilon` of a move by `move` deviations and a factor exp(+-stretch) of the deviation.
+    """Delta at `epsilon` of a move by `move` deviations and a factor exp(+-stretch) of the deviation.
 
     Each step is at epsilon / 2; the order of the two that costs more counts.
     """

@@ -53,7 +53,7 @@ def profile(epsilons: np.ndarray, z: float, n: int) -> np.ndarray:
 
 
 def _amplified(epsilons: np.ndarray, mu: float, q: float) -> np.ndarray:
-    """q H_a(N(mu, 1) || N(0, 1)) with exp(epsilon) = 1 + q (a - 1), epsilon >= 0."""
+    """Q H_a(N(mu, 1) || N(0, 1)) with exp(epsilon) = 1 + q (a - 1), epsilon >= 0."""
     from scipy.special import log_ndtr, ndtr
 
     a = np.log1p(np.expm1(epsilons) / q)  # log of it

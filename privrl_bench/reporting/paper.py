@@ -163,7 +163,7 @@ def comparison(
 
 
 def judged(cell: Cell, runs: Sequence[Run]) -> str:
-    """inside | above | below the paper's interval, or `no run`."""
+    """Inside | above | below the paper's interval, or `no run`."""
     if not runs:
         return "no run"
     mean = float(np.mean([run.final_value for run in runs]))

@@ -337,7 +337,7 @@ def _parts(needs_release: Sequence[Want], root: Path) -> list[list[jobs.Job]]:
 def _size(job: jobs.Job) -> int:
     """About how many environment steps it counts."""
     run = job.config
-    return run.rounds * _STEPS if run.rounds and run.algo.evaluates else run.total_steps
+    return run.rounds * _STEPS if run.rounds and run.algo.evaluator == "mspbe" else run.total_steps
 
 
 _QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and items draw their own

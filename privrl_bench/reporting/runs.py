@@ -32,7 +32,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """running | done | failed | interrupted | planned | unreadable."""
+        """Running | done | failed | interrupted | planned | unreadable."""
         return str(self.status.get("status", "unreadable"))
 
     @property
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def guarantee_status(self) -> str:
-        """formal | heuristic | none, or ? while there is no summary."""
+        """Formal | heuristic | none, or ? while there is no summary."""
         return str(nested(self.summary, "guarantee", "status") or "?")
 
     def curve(self, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:

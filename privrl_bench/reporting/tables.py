@@ -226,8 +226,7 @@ def latex(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """
-    >>> _escaped("95 % of a_b ± 1")
+    """>>> _escaped("95 % of a_b ± 1")
     '95 \\\\% of a\\\\_b $\\\\pm$ 1'
     """
     for sign in "&%#_$":

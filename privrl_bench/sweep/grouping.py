@@ -106,7 +106,8 @@ def _groups(
 def _parts(members: Group, share: int, processes: int) -> int:
     """In how many parts jobs are trained: what a process can hold, and its `share` of all. Three parts for two
     `processes` would leave one of them without work in the end: such parts are made smaller. (Where there are
-    jobs of other kinds, these fill the gap: one process, so to say.)"""
+    jobs of other kinds, these fill the gap: one process, so to say.)
+    """
     count = math.ceil(len(members) / min(members[0].config.hardware.max_replicas, share))
     even = math.ceil(count / processes) * processes
     return min(even, len(members)) if count > processes else count

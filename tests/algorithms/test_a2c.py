@@ -14,7 +14,7 @@ from pooled_reference import HIDDEN, ROUNDS, STEPS, USERS, Twin, made, one_round
 
 from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.a2c import A2c
-from privrl_bench.config.schema import A2cConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig
 from privrl_bench.envs.registry import env_spec
 
 

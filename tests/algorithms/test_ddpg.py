@@ -21,7 +21,8 @@ from off_policy_reference import (
     started,
 )
 
-from privrl_bench.algorithms.value.ddpg import Ddpg, DdpgConfig
+from privrl_bench.algorithms.value.ddpg import Ddpg
+from privrl_bench.algorithms.value.value_settings import DdpgConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.bounded import DeterministicPolicy
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from privrl_bench.algorithms.base import AlgorithmContext, annealed, step_order
 from privrl_bench.algorithms.policy_gradient.critics import SHARED_CRITIC
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.config.schema import DppgConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State, UserBatch

@@ -6,7 +6,8 @@ import torch
 from helpers import CHOICE, random_users
 from test_local_gradient import LENGTHS, SETUP, STREAMS
 
-from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl, DppgKlConfig
+from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl
+from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build

@@ -6,7 +6,8 @@ import torch
 from helpers import CHOICE, in_double, open_gate, random_users
 from test_local_gradient import SETUP, STREAMS
 
-from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2, DppgL2Config
+from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
+from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
 from privrl_bench.functional.trust_region import l2_clip
 from privrl_bench.types import State
 

@@ -343,8 +343,8 @@ def test_what_means_nothing_is_refused_by_name(texts, given):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("privacy=poisson privacy.population=500", "privacy.sampling: every prompt is used once"),
-        ("privacy=local", "privacy: local noises numbers, and a text has none"),
+        ("privacy=poisson privacy.population=500", "privacy.sampling: algo=dppg_text takes fixed"),
+        ("privacy=local", "privacy: local adds noise to numbers, and a text has none"),
         ("algo.critic=none", "algo.critic: no such key"),
         (
             "algo=reinforce",

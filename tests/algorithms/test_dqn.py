@@ -7,7 +7,8 @@ import torch
 from helpers import BOX, CHOICE, in_double, module_of, random_users, vector_of
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.value.dqn import Dqn, DqnConfig
+from privrl_bench.algorithms.value.dqn import Dqn
+from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
@@ -201,12 +202,12 @@ def test_all_rounds_are_accounted_whoever_has_come():
         ),
         (
             ["privacy.sampling=fixed", "privacy.adjacency=zero_out"],
-            "privacy.sampling: algo=dqn draws",
+            "privacy.sampling: algo=dqn takes poisson",
         ),
         (["privacy=none"], "privacy: algo=dqn is private by construction"),
         (["env=pendulum"], "env: algo=dqn needs a choice of actions, which pendulum has not"),
-        (["algo.batch=0"], "algo.batch: must be null or a whole number >= 1, got 0"),
-        (["algo.act_every=0"], "algo.act_every: must be a whole number >= 1"),
+        (["algo.batch=0"], "algo.batch: must be null or an integer >= 1, got 0"),
+        (["algo.act_every=0"], "algo.act_every: must be an integer >= 1"),
         (["algo.tau=0"], "algo.tau: must be in"),
         (["algo.exploration_end=1.5"], "algo.exploration_end: must be in"),
     ],

@@ -11,7 +11,8 @@ from helpers import CHOICE, module_of, random_users, vector_of
 from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.dqn_replay import DqnReplay, DqnReplayConfig, _rows, _spans
+from privrl_bench.algorithms.value.dqn_replay import DqnReplay, _rows, _spans
+from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError

@@ -8,8 +8,9 @@ from helpers import BOX, CHOICE, random_users, shipped
 
 from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.loglinear import local_gradient as loglinear
-from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2, DppgL2Config
+from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.loglinear.local_gradient import SHARED_BASELINE
+from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError

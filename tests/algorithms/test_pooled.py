@@ -6,9 +6,9 @@ from helpers import BOX, CHOICE, random_users, tensors
 from pooled_reference import HIDDEN, STEPS, STREAMS, USERS, made, one_round
 
 from privrl_bench.algorithms.policy_gradient.a2c import A2c
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
-from privrl_bench.config.schema import A2cConfig, PpoConfig
 from privrl_bench.types import State
 
 KINDS = pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_a_replica_is_the_same_alone_and_in_company(kind, config) -> None:
 @KINDS
 def test_what_it_declares(kind, config) -> None:
     algo, _ = made(kind, config(), CHOICE)
-    assert not algo.config.private
+    assert algo.config.pools_users
     assert list(algo.caveats()) == [POOLED]

@@ -14,8 +14,8 @@ from helpers import (
 from pooled_reference import HIDDEN, ROUNDS, STEPS, STREAMS, USERS, Twin, made, one_round
 
 from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import PpoConfig
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
-from privrl_bench.config.schema import PpoConfig
 from privrl_bench.envs.registry import env_spec
 
 

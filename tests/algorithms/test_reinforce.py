@@ -8,7 +8,8 @@ import torch
 from helpers import BOX, CHOICE, in_double, learn, module_of, random_users, slow_gae
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce, ReinforceConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
+from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins

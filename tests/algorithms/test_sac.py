@@ -27,8 +27,9 @@ from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.value.ddpg import Ddpg, DdpgConfig
-from privrl_bench.algorithms.value.sac import Sac, SacConfig
+from privrl_bench.algorithms.value.ddpg import Ddpg
+from privrl_bench.algorithms.value.sac import Sac
+from privrl_bench.algorithms.value.value_settings import DdpgConfig, SacConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.bounded import SquashedPolicy

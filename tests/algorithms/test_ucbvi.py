@@ -8,7 +8,8 @@ import torch
 from helpers import shipped
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.value.ucbvi import UcbVi, UcbViConfig
+from privrl_bench.algorithms.value.ucbvi import UcbVi
+from privrl_bench.algorithms.value.value_settings import UcbViConfig
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec

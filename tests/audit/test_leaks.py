@@ -11,8 +11,7 @@ import torch
 from privrl_bench.algorithms.ope.dp_lsw import DpLsw
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.dqn import Dqn
-from privrl_bench.algorithms.value.dqn_replay import DqnReplayConfig
-from privrl_bench.algorithms.value.replay import ReplayConfig
+from privrl_bench.algorithms.value.value_settings import DqnReplayConfig, ReplayConfig
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.leaks import find_leaks, main
 from privrl_bench.audit.replacement_data import CRAFTED, NULL, OtherPerson
@@ -215,22 +214,22 @@ def test_counts_that_stay_behind_are_found(monkeypatch):
 def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     if algo in TABULAR:
         config = swim(f"algo={algo}")
-    elif algo_schema(algo).evaluates:
+    elif algo_schema(algo).evaluator == "mspbe":
         config = chained(f"algo={algo}")
-    elif algo_schema(algo).texts:
+    elif "prompts" in algo_schema(algo).collectors:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
         config = shrink(
             compose(later_wins([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))
         )[0]
-    elif algo_schema(algo).offline:
+    elif "dataset" in algo_schema(algo).collectors:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
         boxes = issubclass(algo_schema(algo), ReplayConfig) and algo != DqnReplayConfig.name
         env = "pendulum" if boxes else "cartpole"
         config = base(f"algo={algo}", f"env={env}")
-    report = find_leaks(config, late=not algo_schema(algo).texts)
+    report = find_leaks(config, late="prompts" not in algo_schema(algo).collectors)
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)
     assert report.open == (report.status == "none")

@@ -44,7 +44,6 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(config, "settle", broken)
-    monkeypatch.setattr(cli, "settle", broken)
     monkeypatch.setattr(report, "load_runs", broken)
     monkeypatch.setattr(collect, "build", broken)
     monkeypatch.setattr(make, "made", broken)

@@ -150,7 +150,7 @@ def test_an_interrupted_sweep_starts_no_further_job(
             "env: no such choice 'hoper' (did you mean hop",
         ),
         (["algo=dppg,ppo", "algo.critic=none"], "algo.critic: no such key"),
-        (["seed=1,x"], "seed: must be a whole number, got 'x'"),
+        (["seed=1,x"], "seed: must be an integer, got 'x'"),
         (["hydra/launcher=none", "seed=1,2"], "hydra/launcher: no such choice 'none'"),
     ],
 )

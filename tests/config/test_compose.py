@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.config import algorithm_registry
 from privrl_bench.config import compose as config
-from privrl_bench.config import diagnostics as mistakes
-from privrl_bench.config.schema import DppgConfig
+from privrl_bench.config.folder_names import LENGTH
 from privrl_bench.errors import ConfigError
 
 NEEDED = {  # what a user has to say besides the choice itself
@@ -23,11 +27,12 @@ NEEDED = {  # what a user has to say besides the choice itself
 def pairs(every: bool) -> list[tuple[str, str]]:
     """(algorithm, environment): all that fit, or a few for each algorithm, with every environment once."""
     found = []
-    algos = [a for a in config.choices("algo") if not config.algo_schema(a).evaluates]
+    algos = [a for a in config.choices("algo") if config.algo_schema(a).evaluator != "mspbe"]
     for at, algo in enumerate(algos):
         schema = config.algo_schema(algo)
-        envs = sorted(e for e in config.choices("env") if config.has_texts(e) == schema.texts)
-        if schema.offline or algo in ("sac", "ddpg"):  # values for any
+        texts, offline = ("prompts" in schema.collectors), ("dataset" in schema.collectors)
+        envs = sorted(e for e in config.choices("env") if config.has_texts(e) == texts)
+        if offline or algo in ("sac", "ddpg"):  # values for any
             envs = ["gym", "hopper", "pendulum"]
         elif not every:
             envs = sorted({"gym", *(envs[(3 * at + k) % len(envs)] for k in range(3))} & set(envs))
@@ -51,14 +56,14 @@ def test_every_algorithm_composes_with_every_environment() -> None:
 
 def check_pair(algo: str, env: str) -> None:
     """What is composed of the two, and that a run is of a sensible size."""
-    offline = config.algo_schema(algo).offline
+    offline = "dataset" in config.algo_schema(algo).collectors
     data = ["data.id=own/some-v0"] if offline else []
     words = [f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])]
     run = config.compose(words)
     assert (run.algo.name, run.env.name) == (algo, env)
     assert type(run.algo) is config.algo_schema(algo)
     assert run.privacy.mechanism == run.algo.mechanisms[0]
-    if run.algo.whole_episodes:
+    if run.algo.units == ("episode",):
         assert run.env.user == "episode"
         return
     if offline or algo in ("dqn", "dqn_replay"):
@@ -77,7 +82,7 @@ def check_pair(algo: str, env: str) -> None:
 def test_every_evaluation_composes(algo: str, env: str) -> None:
     words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
     run = config.compose([*words, "env.obs_scaling=none"])
-    assert run.algo.evaluates
+    assert run.algo.evaluator == "mspbe"
     assert run.env.user == "episode"
     assert run.privacy.sampling == ("uniform_single_user" if algo == "gpope" else "full_batch")
     assert run.privacy.mechanism == run.algo.mechanisms[0]
@@ -90,10 +95,13 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("data.policy=null",), "data.policy: algo=gpope evaluates from what a known policy did"),
-        (("privacy.population=null",), "privacy.population: say how many people play"),
-        (("env=mountain_car",), "env.obs_scaling: algo=gpope makes features of observations"),
-        (("env.user=fresh",), "env.user: algo=gpope needs whole episodes"),
+        (
+            ("data.policy=null",),
+            "data.policy: algo=gpope evaluates from the trajectories of a known policy",
+        ),
+        (("privacy.population=null",), "privacy.population: give the number of users"),
+        (("env=mountain_car",), "env.obs_scaling: algo=gpope computes features"),
+        (("env.user=fresh",), "env.user: algo=gpope takes episode"),
         (("privacy=poisson",), "privacy.sampling: algo=gpope takes uniform_single_user"),
         (
             ("privacy.adjacency=zero_out",),
@@ -137,7 +145,7 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
             {"uniform_single_user": "gpope", "smooth": "dp_lsw"} if group == "privacy" else {}
         )
         algo = special.get(choice, "dppg")
-        more = EVALUATION[1:] if config.algo_schema(algo).evaluates else ()
+        more = EVALUATION[1:] if config.algo_schema(algo).evaluator == "mspbe" else ()
         config.compose([f"algo={algo}", f"{group}={choice}", *more, *NEEDED.get(choice, [])])
 
 
@@ -304,10 +312,10 @@ ERRORS = [
     ),
     ("z=1", "z: no such key (did you mean privacy.z?); allowed: algo, "),
     ("env.kwargs.a=1", "env.kwargs.a: no such key; add it with +env.kwargs.a=<value>"),
-    ("total_steps=abc", "total_steps: must be a whole number, got 'abc'"),
+    ("total_steps=abc", "total_steps: must be an integer, got 'abc'"),
     (
         "total_steps=1e6",
-        "total_steps: must be a whole number, got 1000000.0; write 1000000",
+        "total_steps: must be an integer, got 1000000.0; write 1000000",
     ),
     ("privacy.z=null", "privacy.z: must be a number, got null"),
     (
@@ -338,7 +346,7 @@ def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None
 
 
 def test_a_private_baseline_is_refused() -> None:
-    with pytest.raises(ConfigError, match="algo=ppo trains on everybody's pooled data"):
+    with pytest.raises(ConfigError, match="algo=ppo trains on the pooled data of all users"):
         config.compose(["algo=ppo", "privacy=fixed"])
 
 
@@ -381,7 +389,7 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
     words = [f"{key}={value}" for key, value in values.items()]
     name = config.leaf(words, 5)
     assert re.fullmatch(r"[A-Za-z0-9_.+=,-]+", name)
-    assert len(name) <= config.LEAF_LENGTH
+    assert len(name) <= LENGTH
     assert name.endswith("seed=5")
     random.shuffle(words)
     assert config.leaf(words, 5) == name
@@ -390,8 +398,8 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
         changed = dict(values)
         key = data.draw(st.sampled_from(sorted(values)))
         changed[key] = data.draw(VALUES)
-        same = mistakes.parse([f"{key}={changed[key]}"])[0].value() == (
-            mistakes.parse([f"{key}={values[key]}"])[0].value()
+        same = config.parse([f"{key}={changed[key]}"])[0].value() == (
+            config.parse([f"{key}={values[key]}"])[0].value()
         )
         assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
         del changed[key]
@@ -403,20 +411,36 @@ def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
         config.compose(["algo=ppo", "privacy.z=1"])
 
 
-def test_an_algorithms_settings_may_be_in_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is wrong with that module is told in one line, to who asked for it only."""
-    import sys
-    import types
-
-    monkeypatch.setattr(config, "choices", lambda group: ["dppg", "mine"])
-    with pytest.raises(ConfigError, match=r"algorithms/mine.py gives no CONFIG: No module named"):
+def test_an_algorithm_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are in its own module; an error in it is one line, for whoever chooses it only."""
+    monkeypatch.setattr(algorithm_registry, "ALGORITHMS", dict(algorithm_registry.ALGORITHMS))
+    monkeypatch.setattr(config, "ALGORITHMS", algorithm_registry.ALGORITHMS)
+    algorithm_registry.register_algorithm("mine", "some_pkg.mine")
+    with pytest.raises(ConfigError, match=r"algo: some_pkg.mine has no CONFIG: No module named"):
         config.register_algo(["env=hopper", "algo=dppg,mine"])
-    module = types.ModuleType("privrl_bench.algorithms.mine")
-    monkeypatch.setitem(sys.modules, "privrl_bench.algorithms.mine", module)
+    monkeypatch.setitem(sys.modules, "some_pkg", types.ModuleType("some_pkg"))
+    module = types.ModuleType("some_pkg.mine")
+    monkeypatch.setitem(sys.modules, "some_pkg.mine", module)
     with pytest.raises(ConfigError, match="has no attribute 'CONFIG'"):
         config.algo_schema("mine")
     module.CONFIG = DppgConfig  # type: ignore[attr-defined]
     assert config.algo_schema("mine") is DppgConfig
+    with pytest.raises(ValueError, match="algo=dppg is an algorithm of privrl_bench"):
+        algorithm_registry.register_algorithm("dppg", "some_pkg.mine")
+
+
+def test_composing_any_algorithm_imports_no_torch() -> None:
+    """So that a typing error is reported at once, whatever the algorithm."""
+    code = (
+        "import sys\n"
+        "from privrl_bench.config.compose import choices, compose_raw\n"
+        "for algo in choices('algo'):\n"
+        "    env = 'sentiment_small' if algo.endswith('_text') else 'chain'\n"
+        "    compose_raw([f'algo={algo}', f'env={env}'])\n"
+        "print([m for m in ('torch', 'numba', 'gymnasium') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("plus", ["", "+", "++"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.audit.leaks import main
-from privrl_bench.config import schema
+from privrl_bench.config.algorithm_registry import ALGORITHMS, Location
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment import plugin_review as review
 from privrl_bench.experiment.builder import build, describe_plan
@@ -19,7 +19,7 @@ SOURCE = '''
 """DPPG with another name."""
 from dataclasses import dataclass
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.config.schema import DppgConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 
 @dataclass
 class MineConfig(DppgConfig):
@@ -53,7 +53,7 @@ def outsider(tmp_path, monkeypatch):
     (conf / "mine.yaml").write_text(YAML)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(schema.ALGO_MODULES, "mine", "some_pkg.mine")
+    monkeypatch.setitem(ALGORITHMS, "mine", Location("some_pkg.mine", "some_pkg.mine"))
     yield ["algo=mine", *FEW], str(conf.parent)
     for name in ("some_pkg", "some_pkg.mine"):
         sys.modules.pop(name, None)

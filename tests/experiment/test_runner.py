@@ -13,16 +13,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import (
+    A2cConfig,
+    DppgConfig,
+    PpoConfig,
+)
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import (
-    A2cConfig,
-    DppgConfig,
     EnvConfig,
     EvalConfig,
     HardwareConfig,
     LogConfig,
-    PpoConfig,
     PrivacyConfig,
     RunConfig,
 )

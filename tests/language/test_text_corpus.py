@@ -239,11 +239,11 @@ def test_wrong_reviews_are_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"prompt_tokens": [8, 2]}, "env.text.prompt_tokens: must be two whole numbers"),
+        ({"prompt_tokens": [8, 2]}, "env.text.prompt_tokens: must be two integers"),
         ({"prompt_tokens": [0, 2]}, "env.text.prompt_tokens: must be"),
-        ({"new_tokens": 0}, "env.text.new_tokens: must be a whole number >= 1"),
+        ({"new_tokens": 0}, "env.text.new_tokens: must be an integer >= 1"),
         ({"holdout": 1}, "env.text.holdout: must be"),
-        ({"reviews": None}, "env.text.reviews: must be a whole number for made prompts"),
+        ({"reviews": None}, "env.text.reviews: must be an integer for made prompts"),
         ({"size": "big"}, "env.text.size: must be one of small, smoke"),
         ({"seed": -1}, "env.text.seed: must be"),
         ({"policy": ""}, "env.text.policy: must be a name or a folder"),

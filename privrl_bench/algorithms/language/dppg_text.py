@@ -19,48 +19,19 @@ leaves clip, batch, adapter and steps unsaid; the KL penalty is that of TRL's se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, annealed
-from privrl_bench.algorithms.language.fine_tuning import TextAlgoConfig, TextAlgorithm
+from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
+from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.algorithms.language.local_fine_tuning import LocalOptimizerConfig
-from privrl_bench.errors import require, require_choice
+from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, TextBatch
-
-
-@dataclass
-class DppgTextConfig(TextAlgoConfig):
-    """Settings of DPPG on texts."""
-
-    name: str = "dppg_text"
-    optimizer: str = "sgd"  # of a user's own steps: sgd | adam, which begins afresh
-    ratio_clip: float | None = None  # PPO clipping of the ratio; the paper does without
-    baseline: str = "public"  # public: mean reward on public prompts | constant
-    baseline_prompts: int = 64  # of baseline=public
-    baseline_value: float = 0.0  # of baseline=constant
-    server: str = "average"  # average: add the released change | adam: its direction
-    server_lr: float = 0.01  # step size of server=adam
-    anneal_server: bool = True  # step at the server: linearly from all of it to 0, or constant
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("algo.optimizer", self.optimizer, ("sgd", "adam"))
-        require_choice("algo.baseline", self.baseline, ("public", "constant"))
-        require_choice("algo.server", self.server, ("average", "adam"))
-        ok = math.isfinite(self.server_lr) and self.server_lr > 0
-        require("algo.server_lr", ok, "> 0", self.server_lr)
-        ok = self.ratio_clip is None or self.ratio_clip > 0
-        require("algo.ratio_clip", ok, "null or > 0", self.ratio_clip)
-        prompts = self.baseline_prompts
-        require("algo.baseline_prompts", prompts >= 1, "a whole number >= 1", prompts)
-        ok = math.isfinite(self.baseline_value)
-        require("algo.baseline_value", ok, "a finite number", self.baseline_value)
 
 
 class DppgText(TextAlgorithm):
@@ -148,4 +119,4 @@ class DppgText(TextAlgorithm):
         return whole[answers.valid[r]].mean(0, keepdim=True)
 
 
-ALGORITHM, CONFIG = DppgText, DppgTextConfig
+ALGORITHM = DppgText

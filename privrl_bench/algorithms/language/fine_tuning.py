@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
 from privrl_bench.algorithms.language.local_fine_tuning import AnswerTrainer, Lessons
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import require, require_choice
 from privrl_bench.functional.answers import reward_to_go, token_rewards
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.adapters import Adapter, AllWeights, Lora
@@ -21,39 +18,6 @@ from privrl_bench.models.language.export import save_adapter, save_model
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, TextBatch
-
-
-@dataclass
-class TextAlgoConfig(AlgoConfig):
-    """Settings that algorithms on texts share."""
-
-    texts: ClassVar[bool] = True
-    local: ClassVar[bool] = False
-    takes_episodes: ClassVar[bool] = True
-
-    gamma: float = 1.0  # an answer has one score, at its end
-    adapter: str = "lora"  # lora | all: every weight
-    rank: int = 16  # of a LoRA
-    alpha: float = 16.0  # of a LoRA: its change is scaled by alpha / rank
-    targets: str = "attention"  # of a LoRA: attention: the fused c_attn | linear: all linear layers
-    lora_trains: str = "b"  # b: A stays as drawn | both
-    kl_coef: float = 0.05  # of the penalty to the frozen start; fixed, never adapted to data
-    lr: float = 0.1
-    epochs: int = 4  # E, passes over a round's answers
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.gamma", self.gamma == 1, "1: an answer has one score, at its end", self.gamma)
-        require_choice("algo.adapter", self.adapter, ("lora", "all"))
-        require_choice("algo.targets", self.targets, ("attention", "linear"))
-        require_choice("algo.lora_trains", self.lora_trains, ("b", "both"))
-        require("algo.rank", self.rank >= 1, "a whole number >= 1", self.rank)
-        require("algo.epochs", self.epochs >= 1, "a whole number >= 1", self.epochs)
-        for key in ("alpha", "lr"):
-            value = getattr(self, key)
-            require(f"algo.{key}", math.isfinite(value) and value > 0, "> 0", value)
-        ok = math.isfinite(self.kl_coef) and self.kl_coef >= 0
-        require("algo.kl_coef", ok, ">= 0", self.kl_coef)
 
 
 def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:

@@ -7,39 +7,16 @@ advantages are divided by their deviation over the batch. The KL coefficient is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.language.fine_tuning import TextAlgoConfig, TextAlgorithm
+from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.local_fine_tuning import Lessons
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
-from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, TextBatch
-
-
-@dataclass
-class PpoTextConfig(TextAlgoConfig):
-    """Settings of PPO on texts."""
-
-    private: ClassVar[bool] = False
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-
-    name: str = "ppo_text"
-    minibatches: int = 1  # of users, in one pass
-    ratio_clip: float = 0.2
-    max_grad_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.minibatches", self.minibatches >= 1, "a whole number >= 1", self.minibatches)
-        for key in ("ratio_clip", "max_grad_norm"):
-            require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
 
 
 class PpoText(TextAlgorithm):
@@ -117,4 +94,4 @@ def whitened(rewards: Tensor, mask: Tensor) -> Tensor:
     return centred / (variance.sqrt() + 1e-8)
 
 
-ALGORITHM, CONFIG = PpoText, PpoTextConfig
+ALGORITHM = PpoText

@@ -13,38 +13,17 @@ Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.loglinear.local_gradient import LogLinear, LogLinearConfig
-from privrl_bench.errors import require, require_choice
+from privrl_bench.algorithms.loglinear.local_gradient import LogLinear
+from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.trust_region import kl_clip
 from privrl_bench.privacy.contribution import Block, Released
 from privrl_bench.types import State, UserBatch
-
-
-@dataclass
-class DppgKlConfig(LogLinearConfig):
-    """Settings of DPPG-KL."""
-
-    name: str = "dppg_kl"
-    fisher: str = "constant"  # constant | public: simulated episodes | private: released
-    fisher_episodes: int = 25  # public: simulated before every round
-    fisher_ridge: float = 1e-3  # added to the diagonal
-    fisher_noise_ratio: float = 3.0  # private: its noise multiplier / the gradient's
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("algo.fisher", self.fisher, ("constant", "public", "private"))
-        ok = self.fisher_episodes >= 1
-        require("algo.fisher_episodes", ok, "a whole number >= 1", self.fisher_episodes)
-        require("algo.fisher_ridge", self.fisher_ridge > 0, "> 0", self.fisher_ridge)
-        ok = self.fisher_noise_ratio > 0
-        require("algo.fisher_noise_ratio", ok, "> 0", self.fisher_noise_ratio)
 
 
 class DppgKl(LogLinear):
@@ -143,4 +122,4 @@ class DppgKl(LogLinear):
         return after
 
 
-ALGORITHM, CONFIG = DppgKl, DppgKlConfig
+ALGORITHM = DppgKl

@@ -6,22 +6,13 @@ Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.loglinear.local_gradient import LogLinear, LogLinearConfig
+from privrl_bench.algorithms.loglinear.local_gradient import LogLinear
+from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
 from privrl_bench.functional.trust_region import l2_clip, l2_clip_markov
 from privrl_bench.types import State
-
-
-@dataclass
-class DppgL2Config(LogLinearConfig):
-    """Settings of DPPG-L2."""
-
-    name: str = "dppg_l2"
-    markov: bool = False  # true: the looser bound of proposition 4.5
 
 
 class DppgL2(LogLinear):
@@ -38,4 +29,4 @@ class DppgL2(LogLinear):
         return torch.as_tensor(clip)
 
 
-ALGORITHM, CONFIG = DppgL2, DppgL2Config
+ALGORITHM = DppgL2

@@ -19,54 +19,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.algorithms.loglinear.loglinear_settings import LogLinearConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.loglinear import FEATURES, LogLinearPolicy
+from privrl_bench.models.loglinear import LogLinearPolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
 
 SHARED_BASELINE = "shared baseline"
-
-
-@dataclass
-class LogLinearConfig(AlgoConfig):
-    """Settings of both."""
-
-    whole_episodes: ClassVar[bool] = True
-    local: ClassVar[bool] = False
-
-    lr: float = 2.4  # eta of the first rounds
-    lr_division: float = 5.0  # eta is divided by this
-    lr_every: int = 50  # after every so many rounds
-    lr_floor: float = 0.055  # and never falls below this
-    alpha: float = 3.5  # radius of the trust region
-    confidence: float = 0.6  # 1 - beta, chance that a step stays in it
-    features: str = "joined"  # observation and action side by side | pairs: of both
-    score: bool = (
-        False  # true: the score of the policy | false: the raw feature, as the authors' code
-    )
-    baseline: str = "none"  # none | shared: linear, learned over all episodes without noise, leaks
-    baseline_lr: float = 0.001
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in ("lr", "lr_floor", "alpha", "baseline_lr"):
-            require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
-        require("algo.lr_division", self.lr_division >= 1, ">= 1", self.lr_division)
-        require("algo.lr_every", self.lr_every >= 1, "a whole number >= 1", self.lr_every)
-        ok = 0 < self.confidence < 1
-        require("algo.confidence", ok, "between 0 and 1", self.confidence)
-        require_choice("algo.features", self.features, FEATURES)
-        require_choice("algo.baseline", self.baseline, ("none", "shared"))
 
 
 class LogLinear(Algorithm):
@@ -107,7 +73,7 @@ class LogLinear(Algorithm):
         return State(0, tensors)
 
     def learning_rate(self, round_index: int) -> float:
-        """eta of a round."""
+        """Eta of a round."""
         config = self.config
         try:
             divisor = config.lr_division ** (round_index // config.lr_every)

@@ -8,39 +8,20 @@ Source: Yu et al. 2020 (MOPO), the reference in table 1 of the PriMORL paper.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
+from privrl_bench.algorithms.model_based.model_based_settings import MopoConfig
+from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
 
 _KEPT = 20_000  # real steps that are kept for the policy
-
-
-@dataclass
-class MopoConfig(ModelBasedConfig):
-    """Settings of MOPO."""
-
-    private: ClassVar[bool] = False
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-
-    name: str = "mopo"
-    model_batch: int = 256
-    real_ratio: float = 0.05  # share of real steps in the policy's minibatches
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.real_ratio", 0 <= self.real_ratio <= 1, "in [0, 1]", self.real_ratio)
 
 
 class Mopo(ModelBased):
@@ -159,4 +140,4 @@ class Mopo(ModelBased):
         return batch._replace(**parts, discount=discount)
 
 
-ALGORITHM, CONFIG = Mopo, MopoConfig
+ALGORITHM = Mopo

@@ -16,18 +16,16 @@ Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thoma
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.algorithms.model_based.model_rollouts import UNCERTAINTY, ModelRollouts
+from privrl_bench.algorithms.model_based.model_based_settings import ModelBasedConfig
+from privrl_bench.algorithms.model_based.model_rollouts import ModelRollouts
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
 from privrl_bench.algorithms.value.replay import bounded_box
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.ensemble import Ensemble, Units
@@ -37,56 +35,6 @@ from privrl_bench.types import State, UserBatch
 
 _PROGRESS = 0.01  # relative fall of the public loss that counts (MOPO)
 _CHECKED = 20_000  # public steps that the loss is measured on
-
-
-@dataclass
-class ModelBasedConfig(AlgoConfig):
-    """Settings of the ensemble, of its pessimism and of SAC inside it."""
-
-    offline: ClassVar[bool] = True
-
-    members: int = 3  # M
-    model_hidden: list[int] = field(default_factory=lambda: [64, 64])  # swish layers
-    model_lr: float = 1e-3
-    model_batch: int = 16  # steps in one local minibatch
-    model_decay: float = 2.5e-5  # L2 penalty
-    check_every: int = 50  # rounds between looks at the public loss
-    patience: int = 10  # looks without progress that end model training; 0: never
-    improve_every: int = 100  # rounds between pieces of policy training
-    policy_steps: int = 1000  # gradient steps of one piece
-    policy_turns: int = 10  # pieces after the last release
-    rollout_length: int = 20  # H
-    rollouts: int = 1000  # started side by side
-    rollout_every: int = 250  # gradient steps between rollouts
-    n_step: int = 1  # rewards of a rollout that are summed before a value is asked for
-    penalty: float = 2.0  # lambda
-    uncertainty: str = "mpd"  # mpd: largest distance of two means | ma: largest predicted deviation
-    hidden: list[int] = field(default_factory=lambda: [64, 64])  # ReLU layers of actor and critics
-    lr: float = 3e-4  # of actor, critics and temperature
-    tau: float = 0.005
-    batch: int = 256
-    temperature: float = 1.0  # of SAC at the start
-    target_entropy: float | None = None  # nats; unset: minus the number of action coordinates
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in (
-            *("members", "model_batch", "check_every", "improve_every", "policy_steps"),
-            *("rollout_length", "rollouts", "rollout_every", "n_step", "batch"),
-        ):
-            value = getattr(self, key)
-            require(f"algo.{key}", value >= 1, "a whole number >= 1", value)
-        for key in ("patience", "policy_turns", "penalty", "model_decay"):
-            value = getattr(self, key)
-            require(f"algo.{key}", value >= 0, ">= 0", value)
-        for key in ("model_lr", "lr", "temperature"):
-            require(f"algo.{key}", getattr(self, key) > 0, "> 0", getattr(self, key))
-        require("algo.tau", 0 < self.tau <= 1, "in (0, 1]", self.tau)
-        require_choice("algo.uncertainty", self.uncertainty, tuple(UNCERTAINTY))
-        for key in ("model_hidden", "hidden"):
-            widths = getattr(self, key)
-            ok = bool(widths) and all(h >= 1 for h in widths)
-            require(f"algo.{key}", ok, "a list of layer widths >= 1", widths)
 
 
 class ModelBased(Algorithm):

@@ -18,38 +18,19 @@ Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thoma
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
 from privrl_bench.algorithms.model_based.local_ensemble import LocalOptimizerConfig, clipping, train
-from privrl_bench.algorithms.model_based.offline_training import ModelBased, ModelBasedConfig
-from privrl_bench.errors import require, require_choice
+from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
+from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
 
 PRIVATE_STARTS = "private start states"
-
-
-@dataclass
-class PrimorlConfig(ModelBasedConfig):
-    """Settings of PriMORL."""
-
-    name: str = "primorl"
-    model_epochs: int = 1  # E, passes over a trajectory
-    model_optimizer: str = "sgd"  # sgd | adam, with fresh moments for every user
-    clipping: str = "flat"  # flat: by member | layer: by layer of each member
-    rollout_start: str = "public"  # public: the dataset's public part | private: leaks
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.model_epochs", self.model_epochs >= 1, ">= 1", self.model_epochs)
-        require_choice("algo.model_optimizer", self.model_optimizer, ("sgd", "adam"))
-        require_choice("algo.clipping", self.clipping, ("flat", "layer"))
-        require_choice("algo.rollout_start", self.rollout_start, ("public", "private"))
 
 
 class Primorl(ModelBased):
@@ -151,4 +132,4 @@ class Primorl(ModelBased):
         return super().starts(tensors, draws)
 
 
-ALGORITHM, CONFIG = Primorl, PrimorlConfig
+ALGORITHM = Primorl

@@ -9,29 +9,13 @@ with lambda = |Phi|^2 max weight + ridge n^power, so that lambda exceeds what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from privrl_bench.algorithms.ope.linear_evaluation import OutputConfig, OutputPerturbation
-from privrl_bench.errors import require
+from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
+from privrl_bench.algorithms.ope.ope_settings import DpLslConfig
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsl, spectral
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.smooth import smoothness
-
-
-@dataclass
-class DpLslConfig(OutputConfig):
-    """Settings of DP-LSL."""
-
-    name: str = "dp_lsl"
-    ridge: float = 100.0  # lambda = |Phi|^2 max weight + ridge n^power
-    power: float = 0.4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.ridge", self.ridge > 0, "> 0", self.ridge)
-        require("algo.power", 0 <= self.power <= 1, "in [0, 1]", self.power)
 
 
 class DpLsl(OutputPerturbation):
@@ -40,7 +24,7 @@ class DpLsl(OutputPerturbation):
     config: DpLslConfig
 
     def answer(self, seen: Visits) -> Smooth:
-        """theta [..., d] without noise, and its smooth bound."""
+        """Theta [..., d] without noise, and its smooth bound."""
         config, people = self.config, self._setup.people
         beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
         offset = spectral(self._phi) ** 2 * float(self._weights.max())
@@ -54,4 +38,4 @@ class DpLsl(OutputPerturbation):
         return (Block("theta", self.features.size, float(self.answer(Visits(none, none)).bound)),)
 
 
-ALGORITHM, CONFIG = DpLsl, DpLslConfig
+ALGORITHM = DpLsl

@@ -12,28 +12,19 @@ Source: Balle, Gomrokchi and Precup 2016, with its bound R_max / (1 - gamma) on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from privrl_bench.algorithms.ope.linear_evaluation import OutputConfig, OutputPerturbation
+from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsw
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.smooth import smoothness
-
-
-@dataclass
-class DpLswConfig(OutputConfig):
-    """Settings of DP-LSW."""
-
-    name: str = "dp_lsw"
 
 
 class DpLsw(OutputPerturbation):
     """See the module's text."""
 
     def answer(self, seen: Visits) -> Smooth:
-        """theta [..., d] without noise, and its smooth bound."""
+        """Theta [..., d] without noise, and its smooth bound."""
         beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
         width = self.config.return_high - self.config.return_low
         return dp_lsw(seen, self._phi, self._weights, beta, width)
@@ -45,4 +36,4 @@ class DpLsw(OutputPerturbation):
         return (Block("theta", self.features.size, float(least)),)
 
 
-ALGORITHM, CONFIG = DpLsw, DpLswConfig
+ALGORITHM = DpLsw

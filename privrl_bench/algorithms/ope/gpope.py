@@ -15,49 +15,15 @@ Source: Xie, Thomas and Miklau 2019, algorithm 1.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.ope.linear_evaluation import (
-    WEIGHTINGS,
-    EvaluationAlgorithm,
-    EvaluationConfig,
-    shares,
-    taken,
-)
-from privrl_bench.errors import require, require_choice
+from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, shares, taken
+from privrl_bench.algorithms.ope.ope_settings import GpopeConfig
 from privrl_bench.functional.policy_evaluation import primal_dual_terms
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
-
-
-@dataclass
-class GpopeConfig(EvaluationConfig):
-    """Settings of GPOPE."""
-
-    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
-
-    name: str = "gpope"
-    weighting: str = "trajectory"  # a person's steps count 1 / her number of them | step: 1 / T
-    lr: float = 1.0  # beta of theta
-    dual_lr: float | None = None  # beta of w; unset: the same
-    step: str = "constant"  # constant | diminishing: beta / (1 + k / halving)
-    halving: float = 1000.0  # rounds until a diminishing step is half
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("algo.weighting", self.weighting, WEIGHTINGS)
-        require_choice("algo.step", self.step, ("constant", "diminishing"))
-        for key in ("lr", "halving"):
-            value = getattr(self, key)
-            require(f"algo.{key}", math.isfinite(value) and value > 0, "> 0", value)
-        ok = self.dual_lr is None or (math.isfinite(self.dual_lr) and self.dual_lr > 0)
-        require("algo.dual_lr", ok, "null or > 0", self.dual_lr)
 
 
 class Gpope(EvaluationAlgorithm):
@@ -108,4 +74,4 @@ class Gpope(EvaluationAlgorithm):
         return State(state.round + 1, {"theta": theta, "w": w})
 
 
-ALGORITHM, CONFIG = Gpope, GpopeConfig
+ALGORITHM = Gpope

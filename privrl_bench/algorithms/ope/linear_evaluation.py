@@ -6,20 +6,17 @@ The released thing is theta, `actor` in the files of a run: weights of a value, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.algorithms.ope.ope_settings import EvaluationConfig, OutputConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.policy_evaluation import Smooth, Steps, Visits, first_visits
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.models.linear_values import (
-    KINDS,
     ActingPolicy,
     Cells,
     behavior_probs_of,
@@ -29,33 +26,6 @@ from privrl_bench.models.linear_values import (
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, UserBatch
-
-WEIGHTINGS = ("trajectory", "step")
-
-
-@dataclass
-class EvaluationConfig(AlgoConfig):
-    """Settings of everything that evaluates a policy."""
-
-    local: ClassVar[bool] = False
-    evaluates: ClassVar[bool] = True
-
-    target: str | None = None  # the policy that is evaluated (nets/known.py); unset: data.policy
-    features: str = "tabular"  # tabular: one-hot states | linear | fourier
-    order: int = 5  # of the Fourier basis
-    reference: int = (
-        2000  # public trajectories that errors are measured with, where no table is known
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("algo.features", self.features, KINDS)
-        require("algo.order", self.order >= 1, "a whole number >= 1", self.order)
-        require("algo.reference", self.reference >= 1, "a whole number >= 1", self.reference)
-
-    def round_steps(self, users: int, steps: int) -> int:
-        """See `AlgoConfig.round_steps`: of one trajectory."""
-        return steps
 
 
 class EvaluationAlgorithm(Algorithm):
@@ -232,32 +202,6 @@ class PooledSums(EvaluationAlgorithm):
 # --- output perturbation
 
 
-@dataclass
-class OutputConfig(EvaluationConfig):
-    """Settings of DP-LSW and DP-LSL."""
-
-    mechanisms: ClassVar[tuple[str, ...]] = ("smooth",)
-    full_batch: ClassVar[bool] = True
-
-    return_low: float = 0.0  # public bounds of a discounted return, which is cut at them
-    return_high: float = 100.0
-    weights: list[float] | None = None  # public weight of every state; unset: 1 each
-    grid: int = 20  # cells a side that make states of real observations
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.return_low <= 0.0 <= self.return_high and self.return_low < self.return_high
-        bounds = [self.return_low, self.return_high]
-        require("algo.return_low", ok, "<= 0 <= algo.return_high, not both 0", bounds)
-        ok = self.weights is None or (min(self.weights) >= 0 and max(self.weights) > 0)
-        require("algo.weights", ok, "null or a list of numbers >= 0, not all 0", self.weights)
-        require("algo.grid", self.grid >= 1, "a whole number >= 1", self.grid)
-        if self.target is not None:
-            raise ConfigError(
-                "algo.target", f"algo={self.name} evaluates the policy that acted, and no other"
-            )
-
-
 class OutputPerturbation(EvaluationAlgorithm):
     """First visits of everybody, and an exact answer with its smooth bound; see `privacy/smooth.py`."""
 
@@ -297,7 +241,7 @@ class OutputPerturbation(EvaluationAlgorithm):
         return Visits(total, visits)
 
     def answer(self, seen: Visits) -> Smooth:
-        """theta [..., d] without noise, and its smooth bound."""
+        """Theta [..., d] without noise, and its smooth bound."""
         raise TypeError("OutputPerturbation is a frame; use DpLsw or DpLsl")
 
     def local_of_all(

@@ -5,36 +5,14 @@ Source: Mahmood, van Hasselt and Sutton 2014.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.ope.linear_evaluation import EvaluationConfig, PooledSums, shares
-from privrl_bench.errors import require
+from privrl_bench.algorithms.ope.linear_evaluation import PooledSums, shares
+from privrl_bench.algorithms.ope.ope_settings import WisLstdConfig
 from privrl_bench.functional.policy_evaluation import solve, wis_lstd
 from privrl_bench.types import UserBatch
-
-
-@dataclass
-class WisLstdConfig(EvaluationConfig):
-    """Settings of WIS-LSTD."""
-
-    private: ClassVar[bool] = False
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    takes_episodes: ClassVar[bool] = True
-    full_batch: ClassVar[bool] = True
-
-    name: str = "wis_lstd"
-    trace: float = 0.0  # lambda
-    start: float = 1e-6  # A begins at start * I / n
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.trace", 0 <= self.trace <= 1, "in [0, 1]", self.trace)
-        require("algo.start", self.start >= 0, ">= 0", self.start)
 
 
 class WisLstd(PooledSums):
@@ -56,4 +34,4 @@ class WisLstd(PooledSums):
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)
 
 
-ALGORITHM, CONFIG = WisLstd, WisLstdConfig
+ALGORITHM = WisLstd

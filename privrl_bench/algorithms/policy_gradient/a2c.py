@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.policy_gradient.pooled import PooledActorCritic
-from privrl_bench.config.schema import A2cConfig
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.functional.losses import value_loss
 from privrl_bench.functional.optim import limit_norm, rmsprop_step
@@ -52,4 +51,4 @@ class A2c(PooledActorCritic):
         return new
 
 
-ALGORITHM, CONFIG = A2c, A2cConfig
+ALGORITHM = A2c

@@ -16,7 +16,7 @@ from privrl_bench.algorithms.policy_gradient.local_training import (
     LocalTrainer,
     ValueObjective,
 )
-from privrl_bench.config.schema import DppgConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.ridge import ridge_regressions

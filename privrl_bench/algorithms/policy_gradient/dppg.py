@@ -26,7 +26,7 @@ from privrl_bench.algorithms.policy_gradient.local_training import (
     PolicyObjective,
 )
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
-from privrl_bench.config.schema import DppgConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.functional.discounted_returns import gae, normalize
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
@@ -164,4 +164,4 @@ def _diagnostics(
     return found
 
 
-ALGORITHM, CONFIG = Dppg, DppgConfig
+ALGORITHM = Dppg

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed
-from privrl_bench.config.schema import A2cConfig, PpoConfig
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.mlp import Mlp

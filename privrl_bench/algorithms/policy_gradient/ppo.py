@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.policy_gradient.pooled import PooledActorCritic
-from privrl_bench.config.schema import PpoConfig
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.functional.losses import value_slope
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
@@ -78,4 +77,4 @@ class Ppo(PooledActorCritic):
         return [actor, critic]
 
 
-ALGORITHM, CONFIG = Ppo, PpoConfig
+ALGORITHM = Ppo

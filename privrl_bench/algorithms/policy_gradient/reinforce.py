@@ -17,16 +17,12 @@ Source: Doulazmi and Odonnat, DP-SGD REINFORCE on CartPole, and their code (+pap
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, per_user
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae, standardize
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -35,30 +31,6 @@ from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
 
 _PIECE = 32  # steps whose gradient is taken at once: they stay in the cache
-
-
-@dataclass
-class ReinforceConfig(AlgoConfig):
-    """Settings of REINFORCE."""
-
-    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian", "none")
-    whole_episodes: ClassVar[bool] = True
-
-    name: str = "reinforce"
-    hidden: list[int] = field(default_factory=lambda: [128])  # ReLU layers
-    dropout: float = 0.5  # chance that a hidden unit is dropped while users act
-    lr: float = 0.01  # Adam, at the server
-    signal: str = "to_go"  # to_go: return from here on, normalised | total: the episode's return
-    clipping: str = "joint"  # joint: the whole row | tensor: every weight and bias by itself
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = all(h >= 1 for h in self.hidden)
-        require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", self.hidden)
-        require("algo.dropout", 0 <= self.dropout < 1, "in [0, 1)", self.dropout)
-        require("algo.lr", math.isfinite(self.lr) and self.lr > 0, "> 0", self.lr)
-        require_choice("algo.signal", self.signal, ("to_go", "total"))
-        require_choice("algo.clipping", self.clipping, ("joint", "tensor"))
 
 
 class Reinforce(Algorithm):
@@ -145,4 +117,4 @@ def _piece(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_zeros(len(x), missing, *x.shape[2:])], dim=1) if missing else x
 
 
-ALGORITHM, CONFIG = Reinforce, ReinforceConfig
+ALGORITHM = Reinforce

@@ -8,28 +8,12 @@ Source: Lillicrap et al. 2016.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.value.actor_critic import DdpgLearner
-from privrl_bench.algorithms.value.replay import Replay, ReplayConfig, bounded_box
-from privrl_bench.errors import require
+from privrl_bench.algorithms.value.actor_critic import DdpgLearner, Rates
+from privrl_bench.algorithms.value.replay import Replay, bounded_box
+from privrl_bench.algorithms.value.value_settings import DdpgConfig
 from privrl_bench.models.bounded import DeterministicPolicy
 from privrl_bench.models.mlp import Mlp
-
-
-@dataclass
-class DdpgConfig(ReplayConfig):
-    """Settings of DDPG."""
-
-    name: str = "ddpg"
-    exploration: float = 0.1  # std of the noise on actions, the box being [-1, 1]
-    decay: float = 1e-2  # L2 penalty of the critic
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.exploration", self.exploration >= 0, ">= 0", self.exploration)
-        require("algo.decay", self.decay >= 0, ">= 0", self.decay)
 
 
 class Ddpg(Replay):
@@ -47,7 +31,7 @@ class Ddpg(Replay):
         spec, hidden = bounded_box(setup.spec, config.name), tuple(config.hidden)
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         policy = DeterministicPolicy(spec, hidden, config.exploration)
-        super().__init__(config, setup, DdpgLearner(policy, critic, config.rates(), config.decay))
+        super().__init__(config, setup, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay))
 
 
-ALGORITHM, CONFIG = Ddpg, DdpgConfig
+ALGORITHM = Ddpg

@@ -29,67 +29,19 @@ no bound for a user, whose later steps all depend on the first.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, check_q, chosen
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import require
+from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, chosen
+from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, UserBatch
-
-
-@dataclass
-class DqnConfig(AlgoConfig):
-    """Settings of DQN for people."""
-
-    keeps: ClassVar[bool] = True
-    local: ClassVar[bool] = False  # devices know users who come once
-
-    name: str = "dqn"
-    hidden: list[int] = field(default_factory=lambda: [128, 128])  # ReLU layers
-    lr: float = 1e-4  # of AdamW, at the server
-    decay: float = 0.01  # weight decay
-    tau: float = 0.005  # share of the new Q in the target at every release
-    batch: int | None = 32  # of her own steps, for one row; unset: all of them
-    new_users: int = 1  # who come in an acting round
-    act_every: int = 1  # rounds for one acting round
-    exploration_start: float = 0.9  # chance of a random action at the start
-    exploration_end: float = 0.05  # and in the end
-    exploration_rounds: float = 50.0  # acting rounds in which what is between falls to 1/e
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_q(self)
-        ok = self.batch is None or self.batch >= 1
-        require("algo.batch", ok, "null or a whole number >= 1", self.batch)
-        for key in ("new_users", "act_every"):
-            require(
-                f"algo.{key}", getattr(self, key) >= 1, "a whole number >= 1", getattr(self, key)
-            )
-        decay = self.exploration_rounds
-        require("algo.exploration_rounds", decay > 0, "> 0", decay)
-
-    def round_steps(self, users: int, steps: int) -> int:
-        """See `AlgoConfig.round_steps`: those of the people who come; what is kept is no new step."""
-        return math.ceil(self.new_users * steps / self.act_every)
-
-    def people(self, rounds: int) -> int:
-        """See `AlgoConfig.people`."""
-        return self.new_users * math.ceil(rounds / self.act_every)
-
-    def arrivals(self, round_index: int) -> range:
-        """See `AlgoConfig.arrivals`."""
-        turn, rest = divmod(round_index, self.act_every)
-        return range(0) if rest else range(turn * self.new_users, (turn + 1) * self.new_users)
 
 
 class Dqn(Algorithm):
@@ -191,4 +143,4 @@ class Dqn(Algorithm):
         return State(state.round + 1, self._explore(tensors, state.round + 1))
 
 
-ALGORITHM, CONFIG = Dqn, DqnConfig
+ALGORITHM = Dqn

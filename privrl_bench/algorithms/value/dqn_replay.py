@@ -23,8 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,9 +31,10 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, check_q, chosen
-from privrl_bench.algorithms.value.replay import Replay, ReplayConfig
-from privrl_bench.errors import ConfigError, require
+from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, chosen
+from privrl_bench.algorithms.value.replay import Replay
+from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels import q_training
 from privrl_bench.kernels.machine import uses_kernels
@@ -43,30 +42,6 @@ from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
 from privrl_bench.types import State
-
-
-@dataclass
-class DqnReplayConfig(ReplayConfig):
-    """Settings of DQN with a memory."""
-
-    mechanisms: ClassVar[tuple[str, ...]] = ("none", "per_transition")
-    takes_episodes: ClassVar[bool] = True
-
-    name: str = "dqn_replay"
-    hidden: list[int] = field(default_factory=lambda: [128, 128])  # ReLU layers
-    lr: float = 1e-4  # of AdamW
-    decay: float = 0.01  # weight decay
-    batch: int = 128
-    memory: int = 10_000
-    exploration_start: float = 0.9  # chance of a random action at the start
-    exploration_end: float = 0.05  # and in the end
-    exploration_steps: float = 1000.0  # environment steps in which what is between falls to 1/e
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_q(self)
-        steps = self.exploration_steps
-        require("algo.exploration_steps", steps > 0, "> 0", steps)
 
 
 class DqnReplay(Replay):
@@ -241,4 +216,4 @@ def _spans(counts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
         first = last
 
 
-ALGORITHM, CONFIG = DqnReplay, DqnReplayConfig
+ALGORITHM = DqnReplay

@@ -8,15 +8,13 @@ Source: Mnih et al. 2015, algorithm 1; the settings are those of the code of Dou
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.optim import AmsGrad, amsgrad_step
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
@@ -55,22 +53,6 @@ def chosen(spec: EnvSpec, name: str) -> EnvSpec:
             "env", f"algo={name} needs a choice of actions, which {spec.name} has not"
         )
     return spec
-
-
-def check_q(config: AlgoConfig) -> None:
-    """Check the ranges of the settings that both DQN algorithms have.
-
-    Raises:
-        ConfigError: a setting is out of range.
-    """
-    found = vars(config)
-    ok = all(h >= 1 for h in found["hidden"])
-    require("algo.hidden", ok, "a list of layer widths >= 1 (empty: linear)", found["hidden"])
-    require("algo.lr", math.isfinite(found["lr"]) and found["lr"] > 0, "> 0", found["lr"])
-    require("algo.decay", 0 <= found["decay"] < math.inf, ">= 0", found["decay"])
-    require("algo.tau", 0 < found["tau"] <= 1, "in (0, 1]", found["tau"])
-    for key in ("exploration_start", "exploration_end"):
-        require(f"algo.{key}", 0 <= found[key] <= 1, "in [0, 1]", found[key])
 
 
 class QLearner:

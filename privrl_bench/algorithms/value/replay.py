@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
-from privrl_bench.algorithms.value.actor_critic import Batch, Rates
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require
+from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.algorithms.value.value_settings import ReplayConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import EnvSpec, State, UserBatch
-
-
-@dataclass
-class ReplayConfig(AlgoConfig):
-    """Settings of an off-policy learner and its memory."""
-
-    private: ClassVar[bool] = False
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-
-    hidden: list[int] = field(default_factory=lambda: [256, 256])  # ReLU layers of actor and critic
-    lr: float = 3e-4
-    tau: float = 0.005  # share of the new critic in the target at every step
-    batch: int = 256  # transitions in one gradient step
-    memory: int = 100_000  # newest transitions that are kept
-    updates: float = 1.0  # gradient steps for one environment step
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = bool(self.hidden) and all(h >= 1 for h in self.hidden)
-        require("algo.hidden", ok, "a list of layer widths >= 1", self.hidden)
-        require("algo.lr", self.lr > 0, "> 0", self.lr)
-        require("algo.tau", 0 < self.tau <= 1, "in (0, 1]", self.tau)
-        require("algo.batch", self.batch >= 1, "a whole number >= 1", self.batch)
-        require(
-            "algo.memory", self.memory >= self.batch, f">= algo.batch={self.batch}", self.memory
-        )
-        require("algo.updates", self.updates > 0, "> 0", self.updates)
-
-    def rates(self) -> Rates:
-        """For a learner."""
-        return Rates(self.lr, self.tau)
 
 
 def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:

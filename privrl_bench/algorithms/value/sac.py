@@ -7,21 +7,12 @@ Source: Haarnoja et al. 2018 (arXiv 1812.05905).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.value.actor_critic import SacLearner
-from privrl_bench.algorithms.value.replay import Replay, ReplayConfig, bounded_box
+from privrl_bench.algorithms.value.actor_critic import Rates, SacLearner
+from privrl_bench.algorithms.value.replay import Replay, bounded_box
+from privrl_bench.algorithms.value.value_settings import SacConfig
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
-
-
-@dataclass
-class SacConfig(ReplayConfig):
-    """Settings of SAC."""
-
-    name: str = "sac"
-    target_entropy: float | None = None  # nats; unset: minus the number of action coordinates
 
 
 class Sac(Replay):
@@ -41,7 +32,7 @@ class Sac(Replay):
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         entropy = -float(spec.actions) if goal is None else goal
         policy = SquashedPolicy(spec, hidden)
-        super().__init__(config, setup, SacLearner(policy, critic, config.rates(), entropy))
+        super().__init__(config, setup, SacLearner(policy, critic, Rates(config.lr, config.tau), entropy))
 
 
-ALGORITHM, CONFIG = Sac, SacConfig
+ALGORITHM = Sac

@@ -17,35 +17,17 @@ Source: Azar et al. 2017; for joint DP Chowdhury and Zhou 2022 and their public 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError, require
+from privrl_bench.algorithms.value.value_settings import UcbViConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
-
-
-@dataclass
-class UcbViConfig(AlgoConfig):
-    """Settings of UCB-VI."""
-
-    mechanisms: ClassVar[tuple[str, ...]] = ("tree", "fresh_noise_per_round", "none")
-    whole_episodes: ClassVar[bool] = True
-    local: ClassVar[bool] = False
-
-    name: str = "ucbvi"
-    log_term: float = 2.0 * math.log(3.0)  # of the bonuses
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("algo.log_term", self.log_term > 0, "> 0", self.log_term)
 
 
 class UcbVi(Algorithm):
@@ -153,4 +135,4 @@ class UcbVi(Algorithm):
         return table.flatten(1)
 
 
-ALGORITHM, CONFIG = UcbVi, UcbViConfig
+ALGORITHM = UcbVi

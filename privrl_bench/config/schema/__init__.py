@@ -1,23 +1,12 @@
-"""The typed configuration of a run: plain dataclasses with range checks.
+"""The typed configuration of a run: plain dataclasses with declared ranges.
 
-No Hydra and no torch here, so that `RunConfig(...)` can be built from Python, and so that a typing
-error is reported before anything heavy is imported. Values live in `conf/`; `config/compose.py` registers
-these classes with Hydra. Checks run in `__post_init__` and name the key.
+Neither Hydra nor torch is imported here, so that `RunConfig(...)` can be built from Python, and so that a
+typing error is reported before anything heavy is imported. Values live in `conf/`; `config/compose.py`
+registers these classes with Hydra. `config/algorithm_registry.py` says where the settings of algorithms are.
 """
 
-from privrl_bench.config.schema.algorithm import (
-    ALGO_CONFIGS,
-    ALGO_MODULES,
-    FAMILIES,
-    TEXT_VERSIONS,
-    A2cConfig,
-    AlgoConfig,
-    DppgConfig,
-    NetConfig,
-    PpoConfig,
-    algo_module,
-)
-from privrl_bench.config.schema.env import MADE, SCALINGS, USERS, EnvConfig, TextConfig
+from privrl_bench.config.schema.algorithm import AlgoConfig
+from privrl_bench.config.schema.env import MADE, EnvConfig, TextConfig
 from privrl_bench.config.schema.privacy import MECHANISMS, SAMPLINGS, PrivacyConfig
 from privrl_bench.config.schema.run import (
     DataConfig,
@@ -28,27 +17,16 @@ from privrl_bench.config.schema.run import (
 )
 
 __all__ = [
-    "ALGO_CONFIGS",
-    "ALGO_MODULES",
-    "FAMILIES",
     "MADE",
     "MECHANISMS",
     "SAMPLINGS",
-    "SCALINGS",
-    "TEXT_VERSIONS",
-    "USERS",
-    "A2cConfig",
     "AlgoConfig",
     "DataConfig",
-    "DppgConfig",
     "EnvConfig",
     "EvalConfig",
     "HardwareConfig",
     "LogConfig",
-    "NetConfig",
-    "PpoConfig",
     "PrivacyConfig",
     "RunConfig",
     "TextConfig",
-    "algo_module",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from privrl_bench.config.limits import check_finite
+from privrl_bench.config.ranges import Section, integer
 from privrl_bench.errors import ConfigError, require, require_choice
 
 MECHANISMS = (
@@ -21,8 +22,10 @@ SAMPLINGS = ("fixed", "poisson", "uniform_single_user", "full_batch")
 
 
 @dataclass
-class PrivacyConfig:
+class PrivacyConfig(Section):
     """The mechanism, its noise and its accounting. The gate is built from this alone."""
+
+    prefix: ClassVar[str] = "privacy."
 
     # gaussian | tree: sums over rounds | fresh_noise_per_round, per_transition: leak | local: on devices
     # | smooth: one release, noise by smooth sensitivity | none
@@ -31,12 +34,13 @@ class PrivacyConfig:
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
     delta: float = 1e-5
     epsilon: float | None = None  # budget: rounds end before it would be exceeded; unset: none
-    users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
-    # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from exactly
-    # `population`; everybody: all of exactly `population`, in one release
+    # U; for Poisson sampling the expected number, q * population
+    users_per_round: int = integer(8, most=10**7)
+    # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
+    # exactly `population`; full_batch: all of exactly `population`, in one release
     sampling: str = "fixed"
     # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
-    population: int | None = None
+    population: int | None = integer(None, most=10**10)
     # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
     # any_trajectory_pair: trajectories (local)
     adjacency: str = "zero_out"
@@ -45,7 +49,7 @@ class PrivacyConfig:
     rewards: str = "public"  # local: public: told exactly | noised
 
     def __post_init__(self) -> None:
-        check_finite("privacy.", self)
+        super().__post_init__()
         require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
         if self.mechanism == "per_transition" and self.adjacency != "replace_one":
             raise ConfigError(
@@ -79,7 +83,6 @@ class PrivacyConfig:
                 "privacy.epsilon", f"nothing is bounded with privacy.mechanism={self.mechanism}"
             )
         users = self.users_per_round
-        require("privacy.users_per_round", users >= 1, "a whole number >= 1", users)
         if self.sampling == "poisson":
             if self.population is not None and self.population < users:
                 raise ConfigError(
@@ -141,8 +144,6 @@ class PrivacyConfig:
                 f"{self.sampling} sampling knows how many people there are: replace_one, got "
                 f"{self.adjacency!r}",
             )
-        people = self.population
-        require("privacy.population", people is None or people >= 1, "a number >= 1", people)
         if self.users_per_round != 1:
             raise ConfigError(
                 "privacy.users_per_round",

@@ -1,115 +1,100 @@
-"""One run: the sections of its configuration, and what must hold between them."""
+"""One run: the sections of its configuration."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from privrl_bench.config.limits import check_finite
+from privrl_bench.config.checks import check_run
+from privrl_bench.config.ranges import (
+    Section,
+    choice,
+    integer,
+    random_seed,
+    ranged,
+    text,
+)
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import PrivacyConfig
-from privrl_bench.errors import ConfigError, require, require_choice
 
 
 @dataclass
-class DataConfig:
-    """A fixed dataset of trajectories, for algorithms that learn from one instead of from live users."""
+class DataConfig(Section):
+    """A dataset of trajectories, for algorithms that do not learn from live users."""
+
+    prefix: ClassVar[str] = "data."
 
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
-    public: float = 0.01  # share of its users who are public: scaling, early stopping, start states
-    users: int | None = None  # take only so many of its users; unset: all
+    # share of its users that is public: scaling, early stopping, start states
+    public: float = ranged(0.01, "between 0 and 1", lambda x: 0 < x < 1)
+    users: int | None = integer(None, least=2)  # use only this many of its users; null: all
     # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
     # user, and refused if values of other keys repeat | a key | null: each episode is a user
-    user_key: str | None = "auto"
-    # For algorithms that evaluate one: the policy that acted (nets/known.py); without data.id it plays anew
+    user_key: str | None = ranged("auto", "auto or a key", bool)
+    # For algorithms that evaluate a policy: the policy that acted (models/fixed_policies.py); without data.id
+    # new trajectories are simulated with it
     policy: str | None = None
 
-    def __post_init__(self) -> None:
-        check_finite("data.", self)
-        require("data.public", 0 < self.public < 1, "between 0 and 1", self.public)
-        ok = self.users is None or self.users >= 2
-        require("data.users", ok, "null or a whole number >= 2", self.users)
-        require("data.user_key", self.user_key != "", "auto, a key or null", "nothing")
-
 
 @dataclass
-class HardwareConfig:
+class HardwareConfig(Section):
     """Where the run computes."""
 
-    device: str = "cpu"  # cpu | cuda
-    threads: int = 1  # torch threads; small networks run fastest on one
-    env_workers: int = 0  # processes that step environments; 0 steps them in this one
-    eval_process: bool | None = None  # evaluate in a process of its own; unset: when it pays
-    max_replicas: int = 8  # jobs of a sweep that are trained together at most
-    processes: int | None = (
-        None  # that train a sweep's groups side by side; unset: one for each core
-    )
+    prefix: ClassVar[str] = "hardware."
 
-    def __post_init__(self) -> None:
-        check_finite("hardware.", self)
-        require_choice("hardware.device", self.device, ("cpu", "cuda"))
-        require("hardware.threads", self.threads >= 1, "a whole number >= 1", self.threads)
-        require("hardware.env_workers", self.env_workers >= 0, ">= 0", self.env_workers)
-        for key in ("max_replicas", "processes"):
-            value = getattr(self, key)
-            ok = value is None or value >= 1
-            require(f"hardware.{key}", ok, "a whole number >= 1", value)
+    device: str = choice("cpu", ("cpu", "cuda"))
+    threads: int = integer(1)  # torch threads; small networks run fastest on one
+    env_workers: int = integer(0, least=0)  # processes that step environments; 0: this one does
+    eval_process: bool | None = None  # evaluate in a separate process; null: when it pays
+    max_replicas: int = integer(8, most=10**6)  # maximum number of a sweep's jobs trained together
+    # processes that train the groups of a sweep in parallel; null: one for each core
+    processes: int | None = integer(None)
+
+
+def _project(name: str) -> bool:
+    return 1 <= len(name) <= 128 and not set(name) & set("/\\#?%:")
 
 
 @dataclass
-class LogConfig:
-    """What is recorded besides the run folder's files, which are always written."""
+class LogConfig(Section):
+    """What is recorded besides the files of the run folder, which are always written."""
 
-    wandb: str = "offline"  # none | offline (no account, no network) | online
-    project: str = "privrl_bench"
-    entity: str | None = None
-    group: str | None = None  # unset: algorithm, environment and everything but the seed
-    tags: list[str] = field(default_factory=list)
-    lines: int = 200  # about how many training lines metrics.jsonl gets
+    prefix: ClassVar[str] = "log."
+
+    wandb: str = choice("offline", ("none", "offline", "online"))  # offline: no account, no network
+    project: str = ranged("privrl_bench", "1 to 128 characters without / \\ # ? % :", _project)
+    entity: str | None = text(None, 128)
+    group: str | None = text(None, 128)  # null: algorithm, environment and everything but the seed
+    tags: list[str] = ranged(
+        [], "a list of texts of 1 to 64 characters", lambda x: all(1 <= len(t) <= 64 for t in x)
+    )
+    lines: int = integer(200, most=10**7)  # approximate number of training lines in metrics.jsonl
     progress: bool = True
-    plot: bool = True  # writes curve.png into the run folder at the end
-
-    def __post_init__(self) -> None:
-        check_finite("log.", self)
-        require_choice("log.wandb", self.wandb, ("none", "offline", "online"))
-        require("log.lines", self.lines >= 1, "a whole number >= 1", self.lines)
-        ok = 1 <= len(self.project) <= 128 and not set(self.project) & set("/\\#?%:")
-        rule = "1 to 128 characters without / \\ # ? % :"
-        require("log.project", ok, rule, repr(self.project))
-        for key in ("entity", "group"):
-            value = getattr(self, key)
-            ok = value is None or 1 <= len(value) <= 128
-            require(f"log.{key}", ok, "null or 1 to 128 characters", repr(value))
-        ok = all(1 <= len(tag) <= 64 for tag in self.tags)
-        require("log.tags", ok, "a list of texts of 1 to 64 characters", self.tags)
+    plot: bool = True  # write curve.png into the run folder at the end
 
 
 @dataclass
-class EvalConfig:
-    """Evaluation of the released policy, on its own random stream."""
+class EvalConfig(Section):
+    """Evaluation of the released policy, with its own random stream."""
 
-    episodes: int = 10  # whole episodes in one evaluation
-    every: int = 50_000  # environment steps between evaluations; 0: only the final one
-    policy: str = "stochastic"  # stochastic, as the papers report | greedy
-    solved: float | None = (
-        None  # a run is over when `window` evaluations have this mean; unset: never
-    )
-    window: int = 25  # evaluations in a row
+    prefix: ClassVar[str] = "eval."
 
-    def __post_init__(self) -> None:
-        check_finite("eval.", self)
-        require("eval.episodes", self.episodes >= 1, "a whole number >= 1", self.episodes)
-        require("eval.every", self.every >= 0, ">= 0 (0: only the final one)", self.every)
-        require_choice("eval.policy", self.policy, ("stochastic", "greedy"))
-        ok = self.solved is None or math.isfinite(self.solved)
-        require("eval.solved", ok, "null or a finite return", self.solved)
-        require("eval.window", self.window >= 1, "a whole number >= 1", self.window)
+    # Episodes of one evaluation, simulated side by side. At the maximum the standard error of the mean is
+    # 0.3 % of a return's standard deviation.
+    episodes: int = integer(10, most=10**5)
+    # environment steps between evaluations; 0: only the final one
+    every: int = integer(50_000, least=0)
+    # stochastic, as the papers report | greedy
+    policy: str = choice("stochastic", ("stochastic", "greedy"))
+    # the run ends when `window` evaluations have this mean; null: never
+    solved: float | None = None
+    window: int = integer(25, most=10**6)  # consecutive evaluations
 
 
 @dataclass
-class RunConfig:
-    """One run. Everything that changes a number is in here."""
+class RunConfig(Section):
+    """One run. Everything that changes a result is in here."""
 
     algo: AlgoConfig = field(default_factory=AlgoConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -118,196 +103,20 @@ class RunConfig:
     log: LogConfig = field(default_factory=LogConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     data: DataConfig = field(default_factory=DataConfig)
-    total_steps: int = 1_000_000  # environment steps, counted from the public U and T
-    rounds: int | None = None  # releases; unset: total_steps / (U * T)
-    seed: int = 0
-    hyperparameter_source: str = (
-        ""  # the file of conf/ that was tuned, and on what; printed with the plan
-    )
+    total_steps: int = integer(1_000_000)  # environment steps, counted from the public U and T
+    rounds: int | None = integer(None, most=10**9)  # releases; null: total_steps / (U * T)
+    seed: int = random_seed()
+    # the file of conf/ that was tuned, and on what; printed with the plan
+    hyperparameter_source: str = ""
     plan_only: bool = False  # print and write the plan, train nothing
-    resume: str = "auto"  # auto: go on where the folder stands | restart: move it aside first
+    # auto: continue from the run folder | restart: move it aside first
+    resume: str = choice("auto", ("auto", "restart"))
 
     def __post_init__(self) -> None:
-        check_finite("", self)
-        require("total_steps", self.total_steps >= 1, "a whole number >= 1", self.total_steps)
-        ok = self.rounds is None or self.rounds >= 1
-        require("rounds", ok, "null or a whole number >= 1", self.rounds)
-        require("seed", 0 <= self.seed < 2**32, "between 0 and 2^32 - 1", self.seed)
-        require_choice("resume", self.resume, ("auto", "restart"))
-        self.cross_check()
+        super().__post_init__()
+        check_run(self)
 
-    def cross_check(self) -> None:
-        """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
-        self._check_texts()
-        pooled = not self.algo.private
-        local = self.privacy.mechanism == "local"
-        mechanisms = ("local",) if local else self.algo.mechanisms
-        if local and (self.algo.offline or not self.algo.local):
-            why = (
-                "learns from a dataset" if self.algo.offline else "needs the gate's clip and noise"
-            )
-            raise ConfigError(
-                "privacy", f"local is noise on live users' devices, but algo={self.algo.name} {why}"
-            )
-        if mechanisms == ("none",) and self.privacy.mechanism != "none":
-            raise ConfigError(
-                "privacy",
-                f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
-                "use privacy=none, privacy=local (noise on what users tell), or algo=dppg for a private run",
-            )
-        if mechanisms == ("gaussian",) and self.privacy.mechanism == "none":
-            raise ConfigError(
-                "privacy",
-                f"algo={self.algo.name} is private by construction; for a run without noise use privacy.z=0, "
-                "for a non-private baseline algo=ppo or algo=a2c",
-            )
-        if self.privacy.mechanism not in mechanisms:
-            raise ConfigError(
-                "privacy.mechanism",
-                f"algo={self.algo.name} takes {', '.join(mechanisms)}, got {self.privacy.mechanism!r}",
-            )
-        if self.algo.whole_episodes and self.env.user != "episode":
-            raise ConfigError(
-                "env.user",
-                f"algo={self.algo.name} needs whole episodes: episode, got {self.env.user!r}",
-            )
-        self._check_evaluation()
-        self._check_data()
-        if self.privacy.mechanism == "none" and self.privacy.z != 0:
-            raise ConfigError(
-                "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
-            )
-        for key in ("obs_scaling", "reward_scaling"):
-            if not self.algo.learns_scaling and getattr(self.env, key) == "private":
-                raise ConfigError(
-                    f"env.{key}",
-                    f"private is a block of a private release, which algo={self.algo.name} does not "
-                    "make; use public, running or none",
-                )
-        if self.algo.keeps and self.privacy.sampling != "poisson":
-            raise ConfigError(
-                "privacy.sampling",
-                f"algo={self.algo.name} draws who joins a round: use privacy=poisson",
-            )
-        if pooled and self.env.user == "episode" and not self.algo.takes_episodes:
-            raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
-        if self.privacy.sampling == "poisson" and self.env.user == "segment":
-            raise ConfigError(
-                "env.user",
-                "with privacy.sampling=poisson people come and go, so a user must start from a "
-                "reset: use fresh or episode, got 'segment'",
-            )
-
-    def _check_evaluation(self) -> None:
-        """What algorithms that evaluate a policy need, and nobody else has. Raises `ConfigError`."""
-        algo, privacy = self.algo, self.privacy
-        needed = ("full_batch",) if algo.full_batch else ("uniform_single_user",)
-        if not algo.evaluates:
-            if privacy.sampling in ("uniform_single_user", "full_batch"):
-                raise ConfigError(
-                    "privacy.sampling",
-                    f"{privacy.sampling} is for algorithms that evaluate a policy, as algo=gpope",
-                )
-            return
-        if privacy.sampling not in needed:
-            raise ConfigError(
-                "privacy.sampling",
-                f"algo={algo.name} takes {', '.join(needed)}, got {privacy.sampling!r}",
-            )
-        if self.data.policy is None:
-            raise ConfigError(
-                "data.policy",
-                f"algo={algo.name} evaluates from what a known policy did: say which, e.g. "
-                "data.policy=uniform (also of a dataset: errors are measured under it)",
-            )
-        if self.data.id is None and privacy.population is None:
-            raise ConfigError(
-                "privacy.population",
-                "say how many people play data.policy, e.g. privacy.population=1000",
-            )
-        if {self.env.obs_scaling, self.env.reward_scaling} - {"none", "public"}:
-            raise ConfigError("env.obs_scaling", "to evaluate a policy use none or public")
-        if self.env.obs_scaling != "none":
-            raise ConfigError(
-                "env.obs_scaling",
-                f"algo={algo.name} makes features of observations as they are: none, got "
-                f"{self.env.obs_scaling!r}",
-            )
-        if self.env.user != "episode":
-            raise ConfigError(
-                "env.user", f"algo={algo.name} needs whole episodes: episode, got {self.env.user!r}"
-            )
-        if algo.full_batch and self.rounds not in (None, 1):
-            raise ConfigError("rounds", f"algo={algo.name} has one release, got {self.rounds}")
-
-    def _check_texts(self) -> None:
-        """An algorithm for texts where there are texts, and no setting without meaning. Raises ConfigError."""
-        texts = self.env.kind == "text"
-        if texts and not self.algo.texts:
-            raise ConfigError(
-                "env",
-                f"{self.env.name} is prompts and answers, from which algo={self.algo.name} does not "
-                "learn; use algo=dppg or algo=ppo",
-            )
-        if self.algo.texts and not texts:
-            raise ConfigError(
-                "env", f"{self.env.label} has no prompts, which algo={self.algo.name} answers"
-            )
-        if not texts:
-            return
-        if self.privacy.mechanism == "local":
-            raise ConfigError("privacy", "local noises numbers, and a text has none")
-        env, plain = self.env, EnvConfig(id="any")
-        keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
-        for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
-            value = getattr(env, key)
-            require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
-        if self.privacy.sampling != "fixed":
-            raise ConfigError(
-                "privacy.sampling",
-                f"every prompt is used once, in cohorts: fixed, got {self.privacy.sampling!r}",
-            )
-        require_choice("eval.policy", self.eval.policy, ("stochastic",))
-        aside, workers = self.hardware.eval_process, self.hardware.env_workers
-        require("hardware.eval_process", not aside, "null or false for texts", aside)
-        require("hardware.env_workers", workers == 0, "0 for texts", workers)
-
-    def _check_data(self) -> None:
-        """A dataset where one is needed, and nowhere else. Raises `ConfigError`."""
-        offline, privacy = self.algo.offline, self.privacy
-        if offline and self.data.id is None:
-            raise ConfigError(
-                "data.id",
-                f"algo={self.algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
-                "privrl-collect makes one",
-            )
-        if not (offline or self.algo.evaluates) and self.data.id is not None:
-            raise ConfigError(
-                "data.id", f"algo={self.algo.name} learns from live users and takes no dataset"
-            )
-        if not self.algo.evaluates and self.data.policy is not None:
-            raise ConfigError("data.policy", f"algo={self.algo.name} learns its own policy")
-        if self.env.obs_scaling == "split" and not offline:
-            raise ConfigError(
-                "env.obs_scaling",
-                "split is the public part of a dataset; without data.id use public, private, running "
-                "or none",
-            )
-        if offline and {"private", "running"} & {self.env.obs_scaling, self.env.reward_scaling}:
-            raise ConfigError(
-                "env.obs_scaling", "for a dataset use split, public or none; reward_scaling: public"
-            )
-        poisson = privacy.sampling == "poisson"
-        if offline and privacy.mechanism != "none" and not poisson:
-            raise ConfigError(
-                "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
-            )
-        bounded = privacy.sampling == "fixed" and privacy.population is not None
-        if bounded and (offline or self.env.user == "segment"):
-            why = (
-                f"algo={self.algo.name} takes from a dataset" if offline else "env.user=segment has"
-            )
-            raise ConfigError(
-                "privacy.population",
-                f"bounds the users of fixed cohorts, each used once, and {why} others",
-            )
+    @property
+    def collector(self) -> str:
+        """How the users of a round are obtained: one of `AlgoConfig.collectors`."""
+        return "dataset" if self.data.id is not None else self.algo.collectors[0]

@@ -1,0 +1,106 @@
+"""Settings of the policy-gradient algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privrl_bench.config.ranges import (
+    choice,
+    integer,
+    nonnegative,
+    positive,
+    widths,
+    within,
+)
+from privrl_bench.config.schema import AlgoConfig
+
+
+@dataclass
+class NetConfig(AlgoConfig):
+    """Settings of the algorithms with a network and generalised advantage estimation."""
+
+    hidden: list[int] = widths([64, 64], empty=True)  # tanh layers
+    gae_lambda: float = within(0.95, "[0, 1]")
+    lr: float = positive(3e-4)
+    anneal_lr: bool = True  # linearly to 0 over the run
+    entropy_coef: float = nonnegative(0.0)
+    normalize_advantage: bool = True
+
+
+@dataclass
+class DppgConfig(NetConfig):
+    """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
+
+    learns_scaling: ClassVar[bool] = True
+
+    name: str = "dppg"
+    epochs: int = integer(8, most=10**6)  # E, local passes over one user's data
+    minibatches: int = integer(2)  # local steps in one pass
+    # advantages are normalised over one user's data | over each of their minibatches
+    advantage_scope: str = choice("user", ("user", "minibatch"))
+    # PPO clipping of the probability ratio; null: none, as in the paper
+    ratio_clip: float | None = positive(None)
+    # Adam's moments: reset for every user | seeded from the last release (the paper's)
+    local_adam: str = choice("reset", ("reset", "seeded"))
+    # private: a second block | shared: the paper's, leaks | none
+    critic: str = choice("private", ("shared", "private", "none"))
+    critic_clip: float = positive(0.5)  # L2 bound of one user's critic change, parameter units
+    # private critic: number of random Fourier features
+    critic_features: int = integer(64, most=10**6)
+    critic_frequency: float = positive(1.0)  # private critic: std of the feature frequencies
+    critic_ridge: float = positive(0.01)  # private critic: ridge penalty of the local regression
+    critic_noise_ratio: float = positive(3.0)  # private critic: its noise multiplier / the actor's
+    anneal_lr: bool = False
+    anneal_server: bool = True  # step of the released change: linearly from 1 to 0 | constant 1
+    moments_clip: float = positive(3.0)  # private scaling: L2 bound of one user's moment update
+    moments_noise_ratio: float = positive(
+        3.0
+    )  # private scaling: its noise multiplier / the actor's
+
+
+@dataclass
+class PpoConfig(NetConfig):
+    """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
+    pools_users: ClassVar[bool] = True
+
+    name: str = "ppo"
+    epochs: int = integer(10, most=10**6)
+    minibatches: int = integer(32)
+    ratio_clip: float = positive(0.2)
+    value_coef: float = positive(0.5)
+    clip_value_loss: bool = True
+    max_grad_norm: float = positive(0.5)
+
+
+@dataclass
+class A2cConfig(NetConfig):
+    """Pooled synchronous advantage actor-critic (Mnih et al. 2016); not private."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
+    pools_users: ClassVar[bool] = True
+
+    name: str = "a2c"
+    value_coef: float = positive(0.5)
+    max_grad_norm: float = positive(0.5)
+
+
+@dataclass
+class ReinforceConfig(AlgoConfig):
+    """Settings of REINFORCE."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian", "none")
+    units: ClassVar[tuple[str, ...]] = ("episode",)
+
+    name: str = "reinforce"
+    hidden: list[int] = widths([128], empty=True)  # ReLU layers
+    dropout: float = within(0.5, "[0, 1)")  # probability that a hidden unit is dropped while acting
+    lr: float = positive(0.01)  # Adam, at the server
+    # to_go: return from this step on, normalised | total: the return of the episode
+    signal: str = choice("to_go", ("to_go", "total"))
+    # joint: the whole row | tensor: every weight and bias separately
+    clipping: str = choice("joint", ("joint", "tensor"))

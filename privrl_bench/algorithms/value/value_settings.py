@@ -1,0 +1,121 @@
+"""Settings of the algorithms that learn a value function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privrl_bench.config.ranges import (
+    integer,
+    nonnegative,
+    positive,
+    widths,
+    within,
+)
+from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.errors import require
+
+
+@dataclass
+class DqnConfig(AlgoConfig):
+    """Settings of DQN with returning users."""
+
+    samplings: ClassVar[tuple[str, ...]] = ("poisson",)
+    collectors: ClassVar[tuple[str, ...]] = ("returning_users",)
+    takes_noised_observations: ClassVar[bool] = False  # local noise is for users used once
+
+    name: str = "dqn"
+    hidden: list[int] = widths([128, 128], empty=True)  # ReLU layers
+    lr: float = positive(1e-4)  # of AdamW, at the server
+    decay: float = nonnegative(0.01)  # weight decay
+    tau: float = within(0.005, "(0, 1]")  # share of the new Q in the target at every release
+    batch: int | None = integer(32)  # steps of the user in one row; null: all of them
+    new_users: int = integer(1)  # users that come in an acting round
+    act_every: int = integer(1)  # rounds from one acting round to the next
+    exploration_start: float = within(0.9, "[0, 1]")  # probability of a random action, at first
+    exploration_end: float = within(0.05, "[0, 1]")  # and its limit
+    # acting rounds in which the difference of the two decays by 1/e
+    exploration_rounds: float = positive(50.0)
+
+    def round_steps(self, users: int, steps: int) -> int:
+        """See `AlgoConfig.round_steps`: the steps of the users that come; stored steps are not new."""
+        return math.ceil(self.new_users * steps / self.act_every)
+
+    def people(self, rounds: int) -> int:
+        """See `AlgoConfig.people`."""
+        return self.new_users * math.ceil(rounds / self.act_every)
+
+    def arrivals(self, round_index: int) -> range:
+        """See `AlgoConfig.arrivals`."""
+        turn, rest = divmod(round_index, self.act_every)
+        return range(0) if rest else range(turn * self.new_users, (turn + 1) * self.new_users)
+
+
+@dataclass
+class ReplayConfig(AlgoConfig):
+    """Settings of an off-policy learner with a replay memory."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
+    pools_users: ClassVar[bool] = True
+
+    hidden: list[int] = widths([256, 256])  # ReLU layers of actor and critic
+    lr: float = positive(3e-4)
+    tau: float = within(0.005, "(0, 1]")  # share of the new critic in the target at every step
+    batch: int = integer(256)  # transitions in one gradient step
+    memory: int = integer(100_000, most=10**9)  # newest transitions that are stored
+    updates: float = positive(1.0)  # gradient steps for one environment step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.memory >= self.batch
+        require("algo.memory", ok, f">= algo.batch={self.batch}", self.memory)
+
+
+@dataclass
+class DqnReplayConfig(ReplayConfig):
+    """Settings of DQN with a replay memory."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("none", "per_transition")
+    units: ClassVar[tuple[str, ...]] = AlgoConfig.units
+
+    name: str = "dqn_replay"
+    hidden: list[int] = widths([128, 128])  # ReLU layers
+    lr: float = positive(1e-4)  # of AdamW
+    decay: float = nonnegative(0.01)  # weight decay
+    batch: int = integer(128)
+    memory: int = integer(10_000, most=10**9)
+    exploration_start: float = within(0.9, "[0, 1]")  # probability of a random action, at first
+    exploration_end: float = within(0.05, "[0, 1]")  # and its limit
+    # environment steps in which the difference of the two decays by 1/e
+    exploration_steps: float = positive(1000.0)
+
+
+@dataclass
+class DdpgConfig(ReplayConfig):
+    """Settings of DDPG."""
+
+    name: str = "ddpg"
+    exploration: float = nonnegative(0.1)  # std of the noise on actions in the box [-1, 1]
+    decay: float = nonnegative(1e-2)  # L2 penalty of the critic
+
+
+@dataclass
+class SacConfig(ReplayConfig):
+    """Settings of SAC."""
+
+    name: str = "sac"
+    target_entropy: float | None = None  # nats; null: minus the number of action coordinates
+
+
+@dataclass
+class UcbViConfig(AlgoConfig):
+    """Settings of UCB-VI."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("tree", "fresh_noise_per_round", "none")
+    units: ClassVar[tuple[str, ...]] = ("episode",)
+    takes_noised_observations: ClassVar[bool] = False
+
+    name: str = "ucbvi"
+    log_term: float = positive(2.0 * math.log(3.0))  # of the bonuses

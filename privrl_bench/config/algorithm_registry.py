@@ -1,0 +1,94 @@
+"""Where each algorithm and its settings are. Imports neither torch nor an algorithm."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.errors import ConfigError
+
+# Family (a folder of privrl_bench/algorithms) -> algorithms, each with the class of its settings. The module is
+# <family>/<name>.py, which has ALGORITHM; the settings are in <family>/<family>_settings.py.
+FAMILIES = {
+    "policy_gradient": {
+        "dppg": "DppgConfig",
+        "ppo": "PpoConfig",
+        "a2c": "A2cConfig",
+        "reinforce": "ReinforceConfig",
+    },
+    "value": {
+        "dqn": "DqnConfig",
+        "dqn_replay": "DqnReplayConfig",
+        "ddpg": "DdpgConfig",
+        "sac": "SacConfig",
+        "ucbvi": "UcbViConfig",
+    },
+    "model_based": {"primorl": "PrimorlConfig", "mopo": "MopoConfig"},
+    "loglinear": {"dppg_l2": "DppgL2Config", "dppg_kl": "DppgKlConfig"},
+    "ope": {
+        "gpope": "GpopeConfig",
+        "dp_lsw": "DpLswConfig",
+        "dp_lsl": "DpLslConfig",
+        "lstd": "LstdConfig",
+        "wis_lstd": "WisLstdConfig",
+    },
+    "language": {"dppg_text": "DppgTextConfig", "ppo_text": "PpoTextConfig"},
+}
+
+# algo=<name> -> the algorithm that it stands for where env.kind=text
+TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
+
+
+class Location(NamedTuple):
+    """Where an algorithm is."""
+
+    module: str  # has ALGORITHM
+    settings: str  # a module
+    config: str = "CONFIG"  # the class in it
+
+
+ALGORITHMS: dict[str, Location] = {
+    name: Location(f"{package}.{name}", f"{package}.{family}_settings", config)
+    for family, algorithms in FAMILIES.items()
+    for package in (f"privrl_bench.algorithms.{family}",)
+    for name, config in algorithms.items()
+}
+OURS = frozenset(ALGORITHMS)
+
+
+def register_algorithm(name: str, module: str, settings: str | None = None) -> None:
+    """Add an algorithm of another package: `algo=<name>`.
+
+    Its YAML file is `algo/<name>.yaml` in a folder on Hydra's search path (`--config-dir`).
+
+    Args:
+        name: equal to the default of its settings' field `name`.
+        module: has `ALGORITHM`, a subclass of `algorithms.base.Algorithm`.
+        settings: the module that has `CONFIG`, a subclass of `AlgoConfig`; None: `module`. If it does not
+            import torch, a typing error is reported without importing torch.
+
+    Raises:
+        ValueError: the package itself has an algorithm of this name.
+    """
+    if name in OURS:
+        raise ValueError(f"algo={name} is an algorithm of privrl_bench")
+    ALGORITHMS[name] = Location(module, settings or module)
+
+
+def algo_schema(name: str) -> type[AlgoConfig]:
+    """The class of an algorithm's settings.
+
+    Args:
+        name: of a registered algorithm.
+
+    Raises:
+        ConfigError: its module cannot be imported, or does not have the class.
+    """
+    where = ALGORITHMS[name]
+    try:
+        found: type[AlgoConfig] = getattr(importlib.import_module(where.settings), where.config)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError("algo", f"{where.settings} has no {where.config}: {why}") from error
+    return found

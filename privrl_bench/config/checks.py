@@ -1,0 +1,314 @@
+"""Rules between the sections of a run. Ranges of single settings are declared beside them: `ranges.py`.
+
+`RULES` hold for every run. `RULES_FOR_GIVEN_KEYS` hold for what the command line gives: a value of a YAML file
+may be without effect in some run, but one that the user gives must have an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from privrl_bench.config.schema.env import EnvConfig
+from privrl_bench.errors import ConfigError, require, require_choice
+
+if TYPE_CHECKING:
+    from privrl_bench.config.schema.run import RunConfig
+
+# AlgoConfig.collectors -> values of privacy.sampling that it can carry out
+SAMPLINGS_OF = {
+    "simulated": ("fixed", "poisson"),
+    "returning_users": ("poisson",),
+    "dataset": ("fixed", "poisson", "uniform_single_user", "full_batch"),
+    "behavior": ("uniform_single_user", "full_batch"),
+    "prompts": ("fixed",),
+}
+
+
+def check_run(run: RunConfig) -> None:
+    """Refuse combinations of settings that have no meaning or no analysis. Raises `ConfigError`."""
+    for rule in RULES:
+        rule(run)
+
+
+def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
+    """Refuse a given key that has no effect, and two that contradict each other. Raises `ConfigError`.
+
+    Args:
+        run: the checked configuration.
+        keys: the keys and groups that the command line gives.
+    """
+    for rule in RULES_FOR_GIVEN_KEYS:
+        rule(run, keys)
+
+
+def _refuse(when: bool, key: str, problem: str) -> None:
+    if when:
+        raise ConfigError(key, problem)
+
+
+def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> None:
+    takes = f"algo={run.algo.name} takes {', '.join(allowed)}, got {value!r}"
+    _refuse(value not in allowed, key, takes)
+
+
+# --- rules of every run
+
+
+def _prompts(run: RunConfig) -> None:
+    """Prompts and an algorithm that answers them go together."""
+    texts, answers = run.env.kind == "text", "prompts" in run.algo.collectors
+    _refuse(
+        texts and not answers,
+        "env",
+        f"{run.env.name} is prompts and answers, from which algo={run.algo.name} does not learn; "
+        "use algo=dppg or algo=ppo",
+    )
+    _refuse(
+        answers and not texts,
+        "env",
+        f"{run.env.label} has no prompts, which algo={run.algo.name} answers",
+    )
+
+
+def _text_settings(run: RunConfig) -> None:
+    """Settings that have no meaning for texts stay at their defaults."""
+    if run.env.kind != "text":
+        return
+    if run.privacy.mechanism == "local":
+        raise ConfigError("privacy", "local adds noise to numbers, and a text has none")
+    plain = EnvConfig(id="any")
+    keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
+    for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
+        value = getattr(run.env, key)
+        require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
+    require_choice("eval.policy", run.eval.policy, ("stochastic",))
+    aside, workers = run.hardware.eval_process, run.hardware.env_workers
+    require("hardware.eval_process", not aside, "null or false for texts", aside)
+    require("hardware.env_workers", workers == 0, "0 for texts", workers)
+
+
+def _mechanism(run: RunConfig) -> None:
+    """The algorithm can be used with the mechanism."""
+    algo, mechanism = run.algo, run.privacy.mechanism
+    if mechanism == "local":
+        offline = run.collector == "dataset"
+        why = "learns from a dataset" if offline else "needs the gate's clip and noise"
+        _refuse(
+            offline or not algo.takes_noised_observations,
+            "privacy",
+            f"local is noise on live users' devices, but algo={algo.name} {why}",
+        )
+        return
+    _refuse(
+        algo.mechanisms == ("none",) and mechanism != "none",
+        "privacy",
+        f"algo={algo.name} trains on the pooled data of all users and cannot be private; use "
+        "privacy=none, privacy=local (noise on users' observations), or algo=dppg for a private run",
+    )
+    _refuse(
+        algo.mechanisms == ("gaussian",) and mechanism == "none",
+        "privacy",
+        f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
+        "for a non-private baseline algo=ppo or algo=a2c",
+    )
+    _takes(run, "privacy.mechanism", mechanism, algo.mechanisms)
+
+
+def _noise(run: RunConfig) -> None:
+    """Without a mechanism there is no noise."""
+    if run.privacy.mechanism == "none" and run.privacy.z != 0:
+        raise ConfigError(
+            "privacy.z", f"privacy=none adds no noise, so it must be 0, got {run.privacy.z:g}"
+        )
+
+
+def _sampling(run: RunConfig) -> None:
+    """The algorithm and its collector can be used with the sampling."""
+    privacy, allowed = run.privacy, SAMPLINGS_OF[run.collector]
+    _takes(
+        run,
+        "privacy.sampling",
+        privacy.sampling,
+        tuple(name for name in run.algo.samplings if name in allowed),
+    )
+    learns = run.collector == "dataset" and run.algo.evaluator != "mspbe"
+    if learns and privacy.mechanism != "none" and privacy.sampling != "poisson":
+        raise ConfigError(
+            "privacy.sampling", f"algo={run.algo.name} draws its users: use privacy=poisson"
+        )
+    _refuse(
+        privacy.sampling == "poisson" and run.env.user == "segment",
+        "env.user",
+        "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
+        "fresh or episode, got 'segment'",
+    )
+
+
+def _population(run: RunConfig) -> None:
+    """A bound on the users of fixed cohorts bounds live users that are used once."""
+    privacy, offline = run.privacy, run.collector == "dataset"
+    bounded = privacy.sampling == "fixed" and privacy.population is not None
+    why = f"algo={run.algo.name} takes from a dataset" if offline else "env.user=segment has"
+    _refuse(
+        bounded and (offline or run.env.user == "segment"),
+        "privacy.population",
+        f"bounds the users of fixed cohorts, each used once, and {why} others",
+    )
+
+
+def _unit(run: RunConfig) -> None:
+    """The algorithm can be used with the definition of a user."""
+    _takes(run, "env.user", run.env.user, run.algo.units)
+
+
+def _evaluated_policy(run: RunConfig) -> None:
+    """A policy that acted, and its users, where an algorithm evaluates one, and nowhere else."""
+    algo = run.algo
+    if "behavior" not in algo.collectors:
+        _refuse(
+            run.data.policy is not None, "data.policy", f"algo={algo.name} learns its own policy"
+        )
+        return
+    _refuse(
+        run.data.policy is None,
+        "data.policy",
+        f"algo={algo.name} evaluates from the trajectories of a known policy: give it, e.g. "
+        "data.policy=uniform (with a dataset, too: errors are measured under it)",
+    )
+    _refuse(
+        run.collector == "behavior" and run.privacy.population is None,
+        "privacy.population",
+        "give the number of users that act with data.policy, e.g. privacy.population=1000",
+    )
+    _refuse(
+        run.env.obs_scaling != "none",
+        "env.obs_scaling",
+        f"algo={algo.name} computes features of unscaled observations: none, got "
+        f"{run.env.obs_scaling!r}",
+    )
+    _refuse(
+        run.env.reward_scaling not in ("none", "public"),
+        "env.reward_scaling",
+        "to evaluate a policy use none or public",
+    )
+    _refuse(
+        algo.full_batch and run.rounds not in (None, 1),
+        "rounds",
+        f"algo={algo.name} has one release, got {run.rounds}",
+    )
+
+
+def _dataset(run: RunConfig) -> None:
+    """A dataset where one is needed, and nowhere else."""
+    algo = run.algo
+    _refuse(
+        run.collector == "dataset" and run.data.id is None,
+        "data.id",
+        f"algo={algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
+        "privrl-collect makes one",
+    )
+    _refuse(
+        run.data.id is not None and "dataset" not in algo.collectors,
+        "data.id",
+        f"algo={algo.name} learns from live users and takes no dataset",
+    )
+
+
+def _scaling(run: RunConfig) -> None:
+    """Scaling by users' data is in the release, or in the public part of a dataset."""
+    obs, reward = run.env.obs_scaling, run.env.reward_scaling
+    offline = run.collector == "dataset"
+    _refuse(
+        obs == "split" and not offline,
+        "env.obs_scaling",
+        "split is the public part of a dataset; without data.id use public, private, running or none",
+    )
+    _refuse(
+        offline and bool({"private", "running"} & {obs, reward}),
+        "env.obs_scaling",
+        "for a dataset use split, public or none; reward_scaling: public",
+    )
+    for key, value in (("obs_scaling", obs), ("reward_scaling", reward)):
+        _refuse(
+            value == "private" and not run.algo.learns_scaling,
+            f"env.{key}",
+            f"private is a block of a private release, which algo={run.algo.name} does not make; "
+            "use public, running or none",
+        )
+
+
+RULES = (
+    *(_prompts, _text_settings, _mechanism, _dataset, _unit, _sampling, _evaluated_policy),
+    *(_scaling, _population, _noise),
+)
+
+
+# --- rules of what the command line gives
+
+
+def _length(run: RunConfig, keys: Collection[str]) -> None:
+    """`rounds` and `total_steps` agree where both are given."""
+    if not {"rounds", "total_steps"} <= set(keys) or run.rounds is None:
+        return
+    steps = _user_steps(run)
+    if steps is None:
+        raise ConfigError(
+            "total_steps",
+            f"and rounds={run.rounds} both give the length of the run, and the steps of one round depend on "
+            "the environment; give one of them",
+        )
+    round_steps = run.algo.round_steps(run.privacy.users_per_round, steps)
+    _refuse(
+        run.total_steps // round_steps != run.rounds,
+        "total_steps",
+        f"contradicts rounds: {run.rounds} rounds of {round_steps} steps are "
+        f"{run.rounds * round_steps} steps, got {run.total_steps}; give one of them",
+    )
+
+
+def _user_steps(run: RunConfig) -> int | None:
+    """T where the configuration alone gives it; None where the environment or the data do."""
+    if run.env.kind == "text":
+        return run.env.text.new_tokens
+    if run.data.id is not None:
+        return None
+    if run.env.user == "episode" or run.env.user_steps is None:
+        return run.env.max_episode_steps
+    return run.env.user_steps
+
+
+def _given_env(run: RunConfig, keys: Collection[str]) -> None:
+    """Keys of the environment belong to its kind, and have an effect."""
+    env = run.env
+    _refuse(
+        "env.user_steps" in keys and env.user == "episode" and env.user_steps is not None,
+        "env.user_steps",
+        "has no effect with env.user=episode, where a user is one whole episode; use env.user=fresh, "
+        "or env.max_episode_steps to make episodes shorter",
+    )
+    for key in ("env.domain", "env.task"):
+        needs = f"is for dm_control, env={env.name} is not: use env=dmc"
+        _refuse(key in keys and env.kind != "dmc", key, needs)
+    needs = f"is a Gymnasium id, env={env.name} has none: use env=gym"
+    _refuse("env.id" in keys and env.kind != "gym", "env.id", needs)
+    for key in sorted(key for key in keys if key.startswith("env.text.")):
+        needs = f"is for texts, env={env.name} has none: use env=sentiment"
+        _refuse(env.kind != "text", key, needs)
+    for name in ("obs_mean", "obs_std"):
+        given = f"env.{name}" in keys and getattr(env, name) is not None
+        _refuse(
+            given and env.obs_scaling not in ("public", "private"),
+            f"env.{name}",
+            f"has no effect with env.obs_scaling={env.obs_scaling}; use public",
+        )
+
+
+def _given_data(run: RunConfig, keys: Collection[str]) -> None:
+    """A split needs a dataset."""
+    for key in ("data.public", "data.users"):
+        needs = "splits a dataset, and there is none: set data.id"
+        _refuse(key in keys and run.data.id is None, key, needs)
+
+
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data)

@@ -1,0 +1,47 @@
+"""The name of a run folder: the same for a job of a sweep and for the command run alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+LENGTH = 120  # characters
+# Not in a folder's last part: named elsewhere in the path, or without influence on the result.
+OUTSIDE = ("algo", "env", "seed", "plan_only", "resume")
+OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
+
+
+def leaf_name(given: Iterable[tuple[str, str]], seed: int) -> str:
+    """The last part of a run folder: settings that change the result, sorted, then the seed.
+
+    Equal for equal settings in any order. Characters that a file name cannot hold are replaced, and then a hash
+    keeps different settings apart.
+
+    Args:
+        given: keys and values of the command line; a later value replaces an earlier one.
+        seed: of the run.
+
+    >>> leaf_name([("privacy.z", "0.1"), ("log", "none"), ("algo", "dppg")], 3)
+    'privacy.z=0.1,seed=3'
+    """
+    given = list(given)
+    by_steps = any(key == "total_steps" for key, _ in given)
+    pairs = sorted(
+        (key, value)
+        for key, value in dict(given).items()
+        if key not in OUTSIDE and re.split(r"[./]", key)[0] not in OUTSIDE_SECTIONS
+        if not (by_steps and (key, value) == ("rounds", "null"))  # of `overrides.explicit_length`
+    )
+    safe = [(_safe(key), _safe(value)) for key, value in pairs]
+    name = ",".join(f"{key}={value}" for key, value in safe)
+    tail = f"seed={seed}"
+    if safe != pairs or len(name) + len(tail) + 1 > LENGTH:
+        digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
+        tail = f"sha_{digest},{tail}"
+        name = name[: LENGTH - len(tail) - 1].rstrip(",")
+    return f"{name},{tail}" if name else tail
+
+
+def _safe(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]", "-", text)
