@@ -29,7 +29,8 @@ from privrl_bench.config import compose as words_to_config
 from privrl_bench.config.overrides import check_repeated, explicit_keys, later_wins, plain_groups
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
-from privrl_bench.datasets.minari_io import check_id, local_ids, open_dataset, write_minari
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_write import check_id, write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.envs.tape import TapeSlots

@@ -151,7 +151,7 @@ BAD = {
     f"{EVALUATE} privacy.population=-3": "privacy.population: must be",
     "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",
     OFFLINE: "data.id: no dataset 'pendulum/ddpg-v0' here; this makes it: privrl-collect +collect=primorl",
-    "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must look like name-v0",
+    "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must have the form name-v0",
     "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
     "env=sentiment_small hardware.env_workers=2": "hardware.env_workers: must be 0 for texts",
     "-m env=sentiment_small,cartpole": "env: sweep texts (sentiment_small) apart",
@@ -176,7 +176,7 @@ BAD = {
     "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
     "privrl-collect env=chain policy=uniform together=nan": "together: must be a whole number",
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
-    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must look like name-v0 or group/name-v0, of "
+    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form name-v0 or group/name-v0, of "
     "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
     "privrl-text seed=1.5": "seed: must be a whole number",

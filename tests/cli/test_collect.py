@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from privrl_bench.cli import collect as command
 from privrl_bench.cli.collect import configs_of, main, parse
-from privrl_bench.datasets.minari_io import local_ids, open_dataset, write_minari
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError

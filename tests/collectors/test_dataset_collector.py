@@ -12,7 +12,8 @@ from privrl_bench.collectors.dataset import DatasetCollector, open_data, scaled_
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
-from privrl_bench.datasets.minari_io import open_dataset, write_minari
+from privrl_bench.datasets.minari_read import open_dataset
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.split import moments
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import env_spec

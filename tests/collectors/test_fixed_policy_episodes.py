@@ -18,7 +18,7 @@ from privrl_bench.cli.collect import main, parse_play
 from privrl_bench.collectors import fixed_policy_episodes as module
 from privrl_bench.collectors.fixed_policy_episodes import choose, play
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.datasets.minari_io import local_ids, open_dataset
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
 
 from privrl_bench.config.compose import compose
-from privrl_bench.datasets.minari_io import open_dataset, write_minari
+from privrl_bench.datasets.minari_read import open_dataset
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, describe_plan

@@ -23,8 +23,10 @@ from recorded import (
     with_chances,
 )
 
-from privrl_bench.datasets import minari_io
-from privrl_bench.datasets.minari_io import flatten_steps, local_ids, open_dataset, write_minari
+from privrl_bench.datasets import minari_read
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_spaces import flatten_steps
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -164,7 +166,7 @@ def test_an_id_is_taken_once(root):
 
 @pytest.mark.parametrize("bad", ["test", "a b-v0", "", "/test-v0"])
 def test_malformed_ids(bad):
-    with pytest.raises(ConfigError, match=r"^data.id: must look like name-v0"):
+    with pytest.raises(ConfigError, match=r"^data.id: must have the form name-v0"):
         write_minari(bad, some(), None, BOX, TORQUE, {})
 
 
@@ -387,7 +389,7 @@ def must_not_run(*_):
 def test_a_dataset_is_read_once(monkeypatch):
     folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"a": 1})
     first = open_dataset("test-v0")
-    monkeypatch.setattr(minari_io, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
     monkeypatch.setattr(h5py, "File", must_not_run)
     second = open_dataset("test-v0")
     np.testing.assert_array_equal(first.observations, second.observations)
@@ -420,20 +422,20 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     assert open_dataset("test-v0").episodes == 5
     assert caches(folder) == []
     assert len(caches(tmp_path / "cache" / "privrl_bench")) == 1
-    monkeypatch.setattr(minari_io, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
     assert open_dataset("test-v0").episodes == 5
 
 
 def test_two_that_open_at_once(monkeypatch):
     write_minari("test-v0", some(), None, BOX, TORQUE, {})
-    read = minari_io._episodes
+    read = minari_read._episodes
 
     def slow(dataset_id):
-        monkeypatch.setattr(minari_io, "_episodes", read)
+        monkeypatch.setattr(minari_read, "_episodes", read)
         open_dataset(dataset_id)
         yield from read(dataset_id)
 
-    monkeypatch.setattr(minari_io, "_episodes", slow)
+    monkeypatch.setattr(minari_read, "_episodes", slow)
     assert open_dataset("test-v0").episodes == 5
 
 
@@ -442,7 +444,7 @@ def test_importing_is_light():
     import sys
 
     code = (
-        "import sys, privrl_bench.datasets.minari_io, privrl_bench.datasets.split\n"
+        "import sys, privrl_bench.datasets.minari_read, privrl_bench.datasets.split\n"
         "print([m for m in ('minari', 'h5py', 'gymnasium', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
