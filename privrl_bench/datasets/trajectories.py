@@ -1,6 +1,6 @@
-"""Recorded episodes, their validation, and flat files of them that are read memory-mapped.
+"""Recorded episodes, their validation, and flat files that are read memory-mapped.
 
-Axes: K episodes, T steps of one episode, N steps of all, D observation numbers, A action coordinates.
+Axes: K episodes, T steps of one episode, N steps of all, D observation size, A action size.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ import numpy as np
 from privrl_bench.datasets.user_keys import Label, Labels
 from privrl_bench.errors import ConfigError
 
-_BLOCK = 1 << 20  # steps read at once
+_BLOCK = 1 << 20  # steps in memory at once
 
 
 class Episode(NamedTuple):
-    """One recorded episode. `user`: to whom it belongs; None: to a user of its own, or see `labels`.
+    """One recorded episode.
 
-    `observations` [T + 1, D] float32, `actions` [T, A] float32 or [T] int64 choices, `rewards` [T]
-    float32, `terminated` and `truncated` [T] bool, true at the last step only. `behavior_probs` [T] float32 in (0, 1]:
-    probability of each action under the policy that chose it; None: not known. `labels`: single values of
-    its metadata.
+    Attributes:
+        observations: [T + 1, D] float32.
+        actions: [T, A] float32, or [T] int64 for discrete actions.
+        rewards: [T] float32.
+        terminated: [T] bool, true at the last step at most.
+        truncated: [T] bool, true at the last step at most.
+        user: Its user; None: a user of its own, or named by `labels`.
+        behavior_probs: [T] float32 in (0, 1], probability of each action under the behaviour policy;
+            None: not known.
+        labels: Scalar values of its metadata.
     """
 
     observations: np.ndarray
@@ -42,21 +48,21 @@ class Episode(NamedTuple):
 
 @dataclass(eq=False)
 class Trajectories:
-    """K episodes one after the other; the large arrays may be memory-mapped files.
+    """K concatenated episodes; the large arrays may be memory-mapped files.
 
     Attributes:
-        observations: [N + K, D] float32; those of episode k begin at `starts[k] + k`.
+        observations: [N + K, D] float32; those of episode k start at `starts[k] + k`.
         actions: [N, A] float32 or [N] int64.
         rewards: [N] float32.
-        terminated: [N] bool; only the last step of an episode can be True.
+        terminated: [N] bool, true at the last step of an episode at most.
         starts: [K + 1] int64, first step of each episode, then N.
-        users: [K] int64, to which of the `user_count` users each episode belongs.
-        env_id: environment the episodes were recorded in, if known.
-        behavior_probs: [N] float32, probability of each action under the policy that chose it; None: not known.
-        card: what else is known about the data.
-        labels: of the episodes' metadata, each a list of length K.
-        user_key: the key of the metadata that names the users; None: each episode's is its own.
-        repeated: other keys whose values repeat over episodes.
+        users: [K] int64, user of each episode, below `user_count`.
+        env_id: Environment of the episodes, if known.
+        card: Further information about the data.
+        behavior_probs: [N] float32, probability of each action under the behaviour policy; None: not known.
+        labels: Of the episodes' metadata, each a list of length K.
+        user_key: Key of the metadata that names the users; None: each episode is a user.
+        repeated: Other keys whose values repeat over episodes.
     """
 
     observations: np.ndarray
@@ -84,7 +90,7 @@ class Trajectories:
 
     @property
     def lengths(self) -> np.ndarray:
-        """[K] steps of each episode."""
+        """Number of steps of each episode, [K]."""
         return np.diff(self.starts)
 
     @property
@@ -93,9 +99,10 @@ class Trajectories:
         return int(self.users.max()) + 1
 
     def episode(self, k: int) -> Episode:
-        """Copy of episode `k`; its user is the user's number. An episode that did not terminate was cut.
+        """Return a copy of episode `k`, truncated if it did not terminate; `user` is the user's number.
 
-        Raises: IndexError.
+        Raises:
+            IndexError: There is no episode `k`.
         """
         k = range(self.episodes)[k]
         first, last = int(self.starts[k]), int(self.starts[k + 1])
@@ -115,7 +122,7 @@ class Trajectories:
         )
 
     def returns(self) -> np.ndarray:
-        """[K] float64 sums of rewards."""
+        """Return the undiscounted returns, [K] float64."""
         found = np.empty(self.episodes)
         for block in blocks(self.lengths, _BLOCK):
             first, last = int(self.starts[block.start]), int(self.starts[block.stop])
@@ -125,7 +132,7 @@ class Trajectories:
 
 
 def blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
-    """Cut episodes of `lengths` [n] into runs of at most `most` steps, or of one episode.
+    """Group consecutive episodes of `lengths` [n] into blocks of at most `most` steps, or of one episode.
 
     >>> list(blocks(np.array([2, 2, 9, 1]), 4))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
@@ -148,9 +155,16 @@ def check_episode(
     obs_dim: int | None = None,
     action_shape: tuple[int, ...] | None = None,
 ) -> None:
-    """Check shapes and numbers; `obs_dim` D, `action_shape` (A,) or () for choices; None: any.
+    """Check shapes and values of an episode.
 
-    Raises: ConfigError on data.id that names the episode and the field.
+    Args:
+        episode: The episode.
+        number: Its number, for messages.
+        obs_dim: D; None: any.
+        action_shape: (A,), or () for discrete actions; None: any.
+
+    Raises:
+        ConfigError: On data.id, naming the episode and the field.
     """
     steps = len(episode.rewards)
     if steps == 0:
@@ -167,24 +181,26 @@ def check_episode(
     _check_actions(episode.actions, number, action_shape)
     for name in ("observations", "actions", "rewards"):
         if not np.isfinite(getattr(episode, name)).all():
-            raise _wrong(number, f"{name} hold NaN or infinite numbers")
+            raise _wrong(number, f"{name} have non-finite values")
     for name in ("terminated", "truncated"):
         if getattr(episode, name)[:-1].any():
             raise _wrong(number, f"is {name} before its last step")
-    _check_chances(episode.behavior_probs, number, steps)
+    _check_probs(episode.behavior_probs, number, steps)
 
 
-def _check_chances(behavior_probs: np.ndarray | None, number: int, steps: int) -> None:
+def _check_probs(behavior_probs: np.ndarray | None, number: int, steps: int) -> None:
     if behavior_probs is None:
         return
     if behavior_probs.shape != (steps,):
         raise _wrong(
-            number, f"chances are {list(behavior_probs.shape)}, but there are {steps} rewards"
+            number,
+            f"behavior_probs are {list(behavior_probs.shape)}, but there are {steps} rewards",
         )
     if not ((behavior_probs > 0) & (behavior_probs <= 1)).all():  # NaN is neither
         worst = behavior_probs[~((behavior_probs > 0) & (behavior_probs <= 1))][0]
         raise _wrong(
-            number, f"chances must be in (0, 1], the policy's own of its action; got {worst:g}"
+            number,
+            f"behavior_probs must be in (0, 1], of the chosen action; got {worst:g}",
         )
 
 
@@ -197,7 +213,7 @@ def _check_actions(actions: np.ndarray, number: int, action_shape: tuple[int, ..
     if len(shape) > 1 or not np.issubdtype(actions.dtype, kind):
         raise _wrong(
             number,
-            f"actions are {list(actions.shape)} {actions.dtype}, must be [T, A] real numbers or [T] choices",
+            f"actions are {list(actions.shape)} {actions.dtype}, must be [T, A] floats or [T] integers",
         )
 
 
@@ -217,7 +233,7 @@ class _Column:
         self._write_header()
 
     def _write_header(self) -> None:
-        # NumPy pads the header, so that one with more rows has the same size.
+        # NumPy pads the header, so its size does not depend on the number of rows.
         shape = (self.rows, *self.tail)
         content = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self.file, content)
@@ -238,11 +254,17 @@ def save_flat(
     env_id: str | None = None,
     card: dict[str, Any] | None = None,
 ) -> None:
-    """Check the episodes and write them to a new folder, which appears whole or not at all.
+    """Check episodes and write them to a new folder atomically, with one episode in memory at a time.
 
-    One episode is in memory at a time.
+    Args:
+        folder: The new folder.
+        episodes: At least one.
+        env_id: Environment of the episodes, if known.
+        card: JSON-serialisable information about the data.
 
-    Raises: FileExistsError; ConfigError on data.id for a bad episode or none, see `check_episode`.
+    Raises:
+        FileExistsError: The folder exists.
+        ConfigError: On data.id: an episode is invalid (see `check_episode`), or there are none.
     """
     if folder.exists():
         raise FileExistsError(folder)
@@ -266,7 +288,7 @@ def save_flat(
 def _write_columns(
     folder: Path, episodes: Iterable[Episode]
 ) -> tuple[np.ndarray, np.ndarray, Labels]:
-    """Write the large arrays; return `starts` [K + 1], `users` [K] and `labels`, of K values each."""
+    """Write the large arrays; return `starts` [K + 1], `users` [K] and `labels` of K values each."""
     starts, users = [0], []
     labels: Labels = {}
     names: dict[str, int] = {}
@@ -284,8 +306,8 @@ def _write_columns(
                     folder, obs_dim, action_shape, episode.behavior_probs is not None
                 )
             if (episode.behavior_probs is not None) != ("behavior_probs" in columns):
-                has = "has no chances" if "behavior_probs" in columns else "has chances"
-                raise _wrong(number, f"{has}, unlike those before it: all episodes or none")
+                has = "has no" if "behavior_probs" in columns else "has"
+                raise _wrong(number, f"{has} behavior_probs, unlike earlier ones: all or none")
             for name, column in columns.items():
                 column.add(getattr(episode, name))
             starts.append(starts[-1] + len(episode.rewards))
@@ -320,7 +342,7 @@ def _columns(
 
 
 def load_flat(folder: Path) -> Trajectories:
-    """Open what `save_flat` wrote: the large arrays memory-mapped, read-only."""
+    """Open the files of `save_flat`; the large arrays are memory-mapped, read-only."""
     known = json.loads((folder / "card.json").read_text())
 
     def column(name: str) -> np.ndarray:

@@ -133,7 +133,7 @@ BAD = {
     GYM + "MiniGrid-Empty-5x5-v0": "env.id: Gymnasium cannot make 'MiniGrid-Empty-5x5-v0': Env",
     GYM + "ALE/Pong-v5": "env.id: no environment 'ALE/Pong-v5' is registered; name the package",
     GYM + "Hopper-v3": "env.id: making Hopper-v3 raised ImportError",
-    GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': there is no such package",
+    GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': the package was not found",
     GYM + "FrozenLake-v1 +env.kwargs.map_name=9x9": "env.id: making FrozenLake-v1 with env.kwargs=",
     GYM
     + "FrozenLake-v1 env.kwargs={nosuch:9}": "env.kwargs: FrozenLake-v1 cannot be made with {'nosuch'",
@@ -276,7 +276,7 @@ OWN = {
     "unbounded": "env.action: stretch needs bounded actions",
     "make": "env.id: making own_pkg:Own-v0 with env.kwargs={'broken': 'make'} raised RuntimeError: no licen",
     "reset": "env.id: the first reset of own_pkg:Own-v0 raised ZeroDivisionError: no data",
-    "shape": "env.id: the first reset of own_pkg:Own-v0 gave an observation of shape (3,)",
+    "shape": "env.id: the first reset of own_pkg:Own-v0 returned an observation of shape (3,)",
 }
 
 

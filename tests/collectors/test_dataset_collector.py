@@ -212,7 +212,7 @@ def test_fewer_users_and_another_share(sets) -> None:
         (["privacy.population=53"], r"^privacy\.population: must be at least the 54 private"),
         (["privacy.users_per_round=55"], r"^privacy\.(users_per_round|population): "),
         (["data.users=1"], r"^data\.users: "),
-        (["data.users=61"], r"^data\.users: must be 1 to 60"),
+        (["data.users=61"], r"^data\.users: must be from 1 to 60"),
         (["data.public=1"], r"^data\.public: must be between 0 and 1"),
         (["data.public=0.99", "data.users=3"], r"^data\.public: .* leaves no private user"),
     ],

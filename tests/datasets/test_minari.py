@@ -20,7 +20,7 @@ from recorded import (
     episode,
     fields,
     some,
-    with_chances,
+    with_probs,
 )
 
 from privrl_bench.datasets import minari_read
@@ -84,8 +84,8 @@ def test_minari_reads_what_is_written():
         assert f"total_steps={2 + k}" in repr(one)
 
 
-def test_chances_are_in_the_infos_of_minari(root):
-    made = [with_chances(e) for e in some(5, discrete=True)]
+def test_probabilities_are_in_the_infos_of_minari(root):
+    made = [with_probs(e) for e in some(5, discrete=True)]
     write_minari("known-v0", iter(made), None, BOX, CHOICE, {})
     back = open_dataset("known-v0")
     for k, one in enumerate(made):
@@ -96,13 +96,13 @@ def test_chances_are_in_the_infos_of_minari(root):
         np.testing.assert_array_equal(kept[1:], made[k].behavior_probs)
 
 
-def test_wrong_chances_are_named(root):
+def test_invalid_probabilities_are_named(root):
     infos = {"behaviour_probabilities": np.ones(4, F4)}  # without the reset's
     by_minari(root, "test-v0", [fields(GOOD, infos=infos)])
-    with pytest.raises(ConfigError, match=r"episode 0: chances are \[3\], but there are 4 rewards"):
+    with pytest.raises(ConfigError, match=r"episode 0: behavior_probs are \[3\], but there are 4 rewards"):
         open_dataset("test-v0")
     bad = GOOD._replace(behavior_probs=np.zeros(4, F4))
-    with pytest.raises(ConfigError, match=r"episode 0: chances must be in \(0, 1\]"):
+    with pytest.raises(ConfigError, match=r"episode 0: behavior_probs must be in \(0, 1\]"):
         write_minari("zero-v0", [bad], None, BOX, TORQUE, {})
 
 
@@ -130,7 +130,7 @@ def test_numbers_are_cast():
     write_minari("test-v0", [wide], None, BOX, TORQUE, {})
     assert_same(open_dataset("test-v0").episode(0), made._replace(rewards=np.arange(3, dtype="f4")))
     wide.observations[0] = 1e300
-    with pytest.raises(ConfigError, match="episode 0: observations hold NaN or infinite"):
+    with pytest.raises(ConfigError, match="episode 0: observations have non-finite values"):
         write_minari("test-v1", [wide], None, BOX, TORQUE, {})
 
 
@@ -205,8 +205,8 @@ def test_a_dataset_that_is_not_there():
 GOOD = episode(4, 0)
 F4 = np.float32
 BAD = {
-    "episode 1: observations hold NaN": {"observations": np.full((5, 3), np.nan, F4)},
-    "episode 1: rewards hold NaN or inf": {"rewards": np.full(4, np.inf, F4)},
+    "episode 1: observations have non-finite values": {"observations": np.full((5, 3), np.nan, F4)},
+    "episode 1: rewards have non-finite values": {"rewards": np.full(4, np.inf, F4)},
     r"episode 1: observations are \[4, 3\], must be": {"observations": np.zeros((4, 3), F4)},
     r"episode 1: actions are \[3, 2\], but": {"actions": np.zeros((3, 2), F4)},
     r"episode 1: terminated are \[3\], but": {"terminations": np.zeros(3, bool)},
@@ -352,7 +352,7 @@ def test_missing_fields_where_minari_reads(root):
 @pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="needs pyarrow")
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
 def test_other_formats(root, data_format):
-    made = [with_chances(e) for e in some()]
+    made = [with_probs(e) for e in some()]
     kept = [{"behaviour_probabilities": np.concatenate([[1], e.behavior_probs])} for e in made]
     raw = [fields(e, infos=i) for e, i in zip(made, kept, strict=True)]
     by_minari(root, "test-v0", raw, data_format=data_format)

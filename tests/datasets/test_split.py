@@ -92,7 +92,7 @@ def test_shares_outside(share):
 
 @pytest.mark.parametrize("limit", [0, 6])
 def test_limits_outside(limit):
-    with pytest.raises(ConfigError, match=r"^data.users: must be 1 to 5"):
+    with pytest.raises(ConfigError, match=r"^data.users: must be from 1 to 5"):
         split_users(owned_by(np.arange(5)), 0.1, limit)
 
 

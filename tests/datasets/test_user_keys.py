@@ -93,7 +93,7 @@ def test_a_key_that_is_missing_is_named(sets):
             open_dataset("theirs-v0", key)
     with pytest.raises(ConfigError, match=r"did you mean patient\?"):
         open_dataset("theirs-v0", "patients")
-    with pytest.raises(ConfigError, match=r"'seed' is Minari's own and names no user"):
+    with pytest.raises(ConfigError, match=r"'seed' is Minari's own, not a user's"):
         open_dataset("theirs-v0", "seed")
     assert numbers("partly-v0", None) == numbers("partly_ours-v0", None) == OWN
 

@@ -159,7 +159,7 @@ def test_patients_differ_only_where_asked() -> None:
     [
         ({"start_spread": 1.0}, r"env.kwargs.start_spread: must be in \[0, 1\)"),
         ({"rate_spread": -0.1}, r"env.kwargs.rate_spread: must be in \[0, 1\)"),
-        ({"spread": 1}, "env.kwargs: HIV does not take spread"),
+        ({"spread": 1}, "env.kwargs: unknown for hiv: spread"),
     ],
 )
 def test_wrong_settings(kwargs, line) -> None:
