@@ -55,7 +55,9 @@ def split_users(trajectories: Trajectories, public_share: float, limit: int | No
     """
     there = trajectories.user_count
     if limit is not None and not 1 <= limit <= there:
-        raise ConfigError("data.users", f"must be from 1 to {there}, the number of users, got {limit}")
+        raise ConfigError(
+            "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
+        )
     if not 0 < public_share < 1:
         raise ConfigError("data.public", f"must be between 0 and 1, got {public_share}")
     chosen = _order(there)[:limit]

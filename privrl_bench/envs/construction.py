@@ -209,7 +209,7 @@ def _check_spaces(config: EnvConfig, env: Any) -> None:
 
 
 def _has_size(space: Any) -> bool:
-    """Whether elements are numeric with a fixed size. (Gymnasium also flattens texts.)"""
+    """Whether elements are numeric with a fixed size; Gymnasium also flattens texts."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):

@@ -179,7 +179,7 @@ BAD = {
     "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form name-v0 or group/name-v0, of "
     "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
-    "privrl-text seed=1.5": "seed: must be a whole number",
+    "privrl-text seed=1.5": "seed: must be an integer",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
 }
 

@@ -99,7 +99,9 @@ def test_probabilities_are_in_the_infos_of_minari(root):
 def test_invalid_probabilities_are_named(root):
     infos = {"behaviour_probabilities": np.ones(4, F4)}  # without the reset's
     by_minari(root, "test-v0", [fields(GOOD, infos=infos)])
-    with pytest.raises(ConfigError, match=r"episode 0: behavior_probs are \[3\], but there are 4 rewards"):
+    with pytest.raises(
+        ConfigError, match=r"episode 0: behavior_probs are \[3\], but there are 4 rewards"
+    ):
         open_dataset("test-v0")
     bad = GOOD._replace(behavior_probs=np.zeros(4, F4))
     with pytest.raises(ConfigError, match=r"episode 0: behavior_probs must be in \(0, 1\]"):

@@ -104,11 +104,15 @@ BAD = {
     "observations have non-finite values": GOOD._replace(observations=np.full((5, 3), np.nan, F4)),
     "actions have non-finite values": GOOD._replace(actions=np.full((4, 2), np.inf, F4)),
     "rewards have non-finite values": GOOD._replace(rewards=np.array([0, 0, -np.inf, 0], F4)),
-    r"behavior_probs are \[3\], but there are 4 rewards": GOOD._replace(behavior_probs=np.ones(3, F4)),
+    r"behavior_probs are \[3\], but there are 4 rewards": GOOD._replace(
+        behavior_probs=np.ones(3, F4)
+    ),
     r"behavior_probs must be in \(0, 1\], .* got 0$": GOOD._replace(
         behavior_probs=np.array([1, 0, 1, 1], F4)
     ),
-    r"behavior_probs must be in \(0, 1\], .* got 1.5": GOOD._replace(behavior_probs=np.full(4, 1.5, F4)),
+    r"behavior_probs must be in \(0, 1\], .* got 1.5": GOOD._replace(
+        behavior_probs=np.full(4, 1.5, F4)
+    ),
     r"behavior_probs must be in \(0, 1\], .* got nan": GOOD._replace(
         behavior_probs=np.full(4, np.nan, F4)
     ),

@@ -63,7 +63,7 @@ def test_the_registry_uses_the_arrays_where_they_are_the_task(name, kind) -> Non
     assert isinstance(make_slots(changed(config, task="balance_sparse"), 1), LoopSlots)
     rendered = changed(config, kwargs={"render_kwargs": {"width": 64}})
     assert isinstance(make_slots(rendered, 1), LoopSlots)
-    with pytest.raises(ConfigError, match=f"{name} has no 'rollout'"):
+    with pytest.raises(ConfigError, match=f"{name} does not support 'rollout'"):
         env_spec(changed(config, backend="rollout"))
 
 

@@ -177,7 +177,7 @@ def test_mujoco_rollout_is_exact_but_for_the_solvers_cold_start(
 
 
 def test_the_rollout_backend_is_refused_where_it_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match="cartpole has no 'rollout'"):
+    with pytest.raises(ConfigError, match="cartpole does not support 'rollout'"):
         env_spec(changed(shipped("cartpole"), backend="rollout"))
 
 

@@ -230,7 +230,7 @@ def test_wrong_reviews_are_one_line(tmp_path):
     (tmp_path / "a.csv").write_text("text\nhello\n")
     assert "must be a .txt file" in problem(prompts=str(tmp_path / "a.csv"))
     (tmp_path / "a.txt").write_text("")
-    assert "holds no reviews" in problem(prompts=str(tmp_path / "a.txt"))
+    assert "has no reviews" in problem(prompts=str(tmp_path / "a.txt"))
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"review": "not fine"}\n')
     assert "line 2: not an object with `text`" in problem(prompts=str(tmp_path / "a.jsonl"))
     assert problem(min_characters=10_000).startswith("env.text.min_characters: 0 reviews")
