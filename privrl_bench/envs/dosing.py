@@ -53,7 +53,7 @@ _FIXED = np.array([
 class Meal(NamedTuple):
     """A meal of Dosing-1: probability, earliest, latest and mean hour, amount and its deviation."""
 
-    chance: float
+    probability: float
     earliest: float
     latest: float
     hour: float
@@ -169,7 +169,7 @@ def random_day(rng: np.random.Generator) -> np.ndarray:
     base = rng.uniform(800.0, 1200.0)
     raw = np.full(GRID, float(int(base)))
     for meal in MEALS:
-        if rng.random() >= meal.chance:
+        if rng.random() >= meal.probability:
             continue
         low, high, mean = (6 * hour + 1 for hour in (meal.earliest, meal.latest, meal.hour))
         a, b = ndtr((low - mean) / _TIME_SPREAD), ndtr((high - mean) / _TIME_SPREAD)

@@ -243,7 +243,7 @@ def dp_lsl(
     phi: Tensor,
     weights: Tensor,
     ridge: float,
-    people: int,
+    users: int,
     beta: float,
     width: float,
 ) -> Smooth:
@@ -265,7 +265,7 @@ def dp_lsl(
         phi: [S, d] features of the states.
         weights: [S] rho >= 0, independent of the data.
         ridge: lambda > |Phi|^2 max rho.
-        people: m.
+        users: m.
         beta: Smoothness, as in `dp_lsw`.
         width: As in `dp_lsw`.
 
@@ -284,17 +284,17 @@ def dp_lsl(
     room = ridge - norm**2 * most
     if room <= 0:
         raise ValueError(f"ridge must exceed {norm**2 * most:g}, got {ridge:g}")
-    g = rho * seen.visits.double() / people
-    left = (g.unsqueeze(-1) * wide).mT @ wide + ridge / (2.0 * people) * torch.eye(wide.shape[1])
+    g = rho * seen.visits.double() / users
+    left = (g.unsqueeze(-1) * wide).mT @ wide + ridge / (2.0 * users) * torch.eye(wide.shape[1])
     theta = torch.linalg.solve(left, (g * seen.mean.double()) @ wide)
     c = norm * most / math.sqrt(2.0 * ridge)
     length = float(torch.linalg.vector_norm(rho))
 
     def spread(k: int) -> Tensor:
-        inside = (rho * (seen.visits.double() + k).clamp_max(float(people))).sum(-1)
+        inside = (rho * (seen.visits.double() + k).clamp_max(float(users))).sum(-1)
         return (c * inside.sqrt() + length) ** 2
 
-    psi = _largest(people, spread, beta)
+    psi = _largest(users, spread, beta)
     return Smooth(theta, 2.0 * width * norm / room * psi.sqrt())
 
 

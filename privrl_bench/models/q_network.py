@@ -32,11 +32,11 @@ class QPolicy:
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
-        unpacked, chance = self.net.unpack(params[:, :-1]), params[:, -1:]
+        unpacked, epsilon = self.net.unpack(params[:, :-1]), params[:, -1:]
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
             best = self.net.layers(unpacked, obs)[-1].argmax(-1)
-            return torch.where(noise[..., 0] < chance, self._any(noise), best)
+            return torch.where(noise[..., 0] < epsilon, self._any(noise), best)
 
         return sample
 
