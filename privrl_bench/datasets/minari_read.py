@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privrl_bench.datasets.flat_files import load_flat, save_flat
 from privrl_bench.datasets.minari_spaces import (
     as_stored,
     check_choices,
@@ -27,13 +28,7 @@ from privrl_bench.datasets.minari_spaces import (
     flatten_steps,
 )
 from privrl_bench.datasets.minari_write import METADATA_KEY, PROBS_KEY, check_id, datasets_root
-from privrl_bench.datasets.trajectories import (
-    Episode,
-    Trajectories,
-    check_episode,
-    load_flat,
-    save_flat,
-)
+from privrl_bench.datasets.trajectories import Episode, Trajectories, check_episode
 from privrl_bench.datasets.user_keys import AUTO, labels_of, users_of
 from privrl_bench.errors import ConfigError, suggest
 

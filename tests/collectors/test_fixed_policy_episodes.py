@@ -207,7 +207,10 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
         (["episodes=many"], "episodes: must be a whole number >= 1"),
         (["runs=3"], "runs: goes with training runs"),
         (["algo=ddpg"], "algo: goes with training runs"),
-        (["env=pendulum"], "policy: fixed policies need discrete actions; those of env=pendulum are continuous"),
+        (
+            ["env=pendulum"],
+            "policy: fixed policies need discrete actions; those of env=pendulum are continuous",
+        ),
         (["env=acrobot"], "policy: own.json is for MountainCar-v0, not for env=acrobot"),
         (["envv=x"], "envv: no such key"),
         (["episode"], "'episode' is not a word of the form key=value (did you mean episodes?)"),

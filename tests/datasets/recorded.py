@@ -1,4 +1,4 @@
-"""Invented episodes, and datasets that Minari's own classes write."""
+"""Generated episodes, and datasets written by Minari's own classes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def by_minari(
     action_space: gym.Space = TORQUE,
     data_format: str = "hdf5",
 ) -> Path:
-    """A dataset that nobody checked; returns its folder."""
+    """Write a dataset without checks; returns its folder."""
     import minari
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from recorded import assert_same, episode, some, with_probs
 
 from privrl_bench.datasets import trajectories as module
-from privrl_bench.datasets.trajectories import Episode, check_episode, load_flat, save_flat
+from privrl_bench.datasets.flat_files import load_flat, save_flat
+from privrl_bench.datasets.trajectories import Episode, check_episode
 from privrl_bench.errors import ConfigError
 
 PLAN = st.lists(

@@ -1,4 +1,4 @@
-"""Who the users of a Minari dataset are: which metadata key names them, and what is refused."""
+"""Users of a Minari dataset: the metadata key that names them, and errors."""
 
 import importlib.util
 
@@ -127,7 +127,7 @@ def test_labels_are_single_values():
 
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory):
-    """20 people with three episodes each, named as `patient`."""
+    """20 users with three episodes each, named by `patient`."""
     root = tmp_path_factory.mktemp("pendulum")
     obs, torque = spaces.Box(-10.0, 10.0, (3,)), spaces.Box(-2.0, 2.0, (1,))
     made = [episode(6, k) for k in range(60)]

@@ -64,7 +64,7 @@ def test_the_first_five_days() -> None:
 
 
 def test_five_days_equal_a_stiff_integrators() -> None:
-    """Also of patients with other rates, from states all over the place."""
+    """Also with other rates, and from a wide range of states."""
     rng = np.random.default_rng(0)
     low, high = np.array(HIV.obs_low), np.array(HIV.obs_high)
     logs = low + (high - low) * rng.uniform(0.2, 0.8, (8, 6))

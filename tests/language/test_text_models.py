@@ -1,4 +1,4 @@
-"""Models from folders as the hub has them, scores, the package's own models, and every way to miss one."""
+"""Models from folders in the hub's layout, scores, the package's own models, and errors."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_only_texts_are_opened():
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> TextConfig:
-    """Settings whose models are made in a second into an empty cache."""
+    """Settings of models that train in a second into an empty cache."""
     monkeypatch.setattr(make, "recipe_of", lambda config: replace(TINY, seed=config.seed))
     monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path))
     return replace(text_env(new_tokens=ANSWERS, reviews=60).text, size="smoke")
@@ -355,7 +355,7 @@ def test_text_settings_are_part_of_what_a_run_is():
     assert identity(run) == identity(elsewhere)
 
 
-def test_a_users_steps_are_the_tokens_of_her_answer(texts):
+def test_a_users_steps_are_the_tokens_of_their_answer(texts):
     few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.prompt_tokens=[1,4]")
     words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
     run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))

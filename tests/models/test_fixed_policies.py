@@ -1,4 +1,4 @@
-"""Known policies: chances by hand, and one line for what is wrong."""
+"""Fixed policies: hand-computed probabilities, and errors."""
 
 import json
 
