@@ -19,8 +19,8 @@ from torch import Tensor
 from privrl_bench.algorithms.language.fine_tuning import make_adapter
 from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.algorithms.language.local_fine_tuning import (
+    AnswerBatch,
     AnswerTrainer,
-    Lessons,
     LocalOptimizerConfig,
 )
 from privrl_bench.config.compose import compose
@@ -44,14 +44,14 @@ def model_of(shape: str, device: str) -> torch.nn.Module:
     return model.eval().requires_grad_(False).to(device)
 
 
-def lessons_of(trainer: AnswerTrainer, vector: Tensor, users: int, words: int) -> Lessons:
+def random_answers(trainer: AnswerTrainer, vector: Tensor, users: int, words: int) -> AnswerBatch:
     """Random answers of full length, with random advantages."""
     tokens = torch.randint(words, (users, WIDTH + STEPS), device=vector.device)
     seen = torch.ones_like(tokens, dtype=torch.bool)
     with torch.no_grad():
         old = trainer.logprobs(vector, tokens, seen, STEPS)
     advantages = torch.rand(users, STEPS, device=vector.device) - 0.5
-    return Lessons(tokens, seen, old, advantages)
+    return AnswerBatch(tokens, seen, old, advantages)
 
 
 def timed(what: Callable[[], Tensor], repeats: int, device: str) -> tuple[float, Tensor]:
@@ -83,19 +83,19 @@ def main() -> None:
     adapter = make_adapter(config, model)
     trainer = AnswerTrainer(model, adapter)
     vector = adapter.init(torch.Generator().manual_seed(1)).to(args.device)
-    lessons = lessons_of(trainer, vector, args.users, SHAPES[args.shape].get("vocab_size", 50257))
+    batch = random_answers(trainer, vector, args.users, SHAPES[args.shape].get("vocab_size", 50257))
     descent = LocalOptimizerConfig(
         config.epochs, config.lr, 1.0, config.optimizer, config.ratio_clip
     )
 
     def sequential() -> Tensor:
-        alone = (Lessons(*(x[u : u + 1] for x in lessons)) for u in range(args.users))
+        alone = (AnswerBatch(*(x[u : u + 1] for x in batch)) for u in range(args.users))
         return torch.cat([trainer(vector, one, descent) for one in alone])
 
     slow, expected = timed(sequential, args.repeats, args.device)
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    fast, found = timed(lambda: trainer(vector, lessons, descent), args.repeats, args.device)
+    fast, found = timed(lambda: trainer(vector, batch, descent), args.repeats, args.device)
     print(
         f"{args.shape}, {args.users} users, {adapter.trained} of {adapter.size} numbers trained, "
         f"{config.epochs} local steps, {args.device}: one by one {slow:.3f} s, at once {fast:.3f} s, "

@@ -25,7 +25,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
     import gymnasium as gym
 
-    from privrl_bench.datasets.minari_io import write_minari
+    from privrl_bench.datasets.minari_write import write_minari
     from privrl_bench.datasets.trajectories import Episode
 
     def played(steps: int, seed: int) -> Episode:

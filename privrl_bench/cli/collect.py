@@ -30,10 +30,11 @@ from privrl_bench.config.diagnostics import check_repeated
 from privrl_bench.config.overrides import explicit_keys, later_wins, plain_groups
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
-from privrl_bench.datasets.minari_io import check_id, local_ids, open_dataset, write_minari
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_write import check_id, write_minari
 from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.envs.recording import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
-from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.crash import guarded
@@ -220,7 +221,7 @@ class Part:
         finally:
             session.close()
 
-    def _resume(self, session: Trainer) -> TapeSlots:
+    def _resume(self, session: Trainer) -> RecordingSlots:
         path, begun = self.folder / "checkpoint.pt", None
         if path.exists():
             saved = torch.load(path, weights_only=True)
@@ -229,13 +230,13 @@ class Part:
         for shard in self.folder.glob("*.npz"):
             if int(shard.stem) > session.round:
                 shard.unlink()
-        tape = TapeSlots(session.rollout.slots, session.parts.spec)  # type: ignore[union-attr]
+        tape = RecordingSlots(session.rollout.slots, session.parts.spec)  # type: ignore[union-attr]
         if begun is not None:
             tape.set_state({name: x.numpy() for name, x in begun.items()})
         session.rollout.slots = tape  # type: ignore[union-attr]
         return tape
 
-    def _save(self, session: Trainer, tape: TapeSlots) -> None:
+    def _save(self, session: Trainer, tape: RecordingSlots) -> None:
         """Episodes first: a checkpoint never stands without what came before it."""
         episodes = tape.taken()
         if episodes:

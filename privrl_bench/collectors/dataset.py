@@ -15,7 +15,7 @@ from torch import Tensor
 
 from privrl_bench.config.presets import collect_command
 from privrl_bench.config.schema import DataConfig, EnvConfig
-from privrl_bench.datasets.minari_io import local_ids, open_dataset
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.datasets.split import Split, moments, split_users
 from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.envs.scaling import SignalScaler

@@ -10,7 +10,7 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
 With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
 policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
 
-An environment may declare real users (`envs/declared.py`). `meet` plays those it is given, by number: their
+An environment may declare real users (`envs/user_declaration.py`). `meet` plays those it is given, by number: their
 random numbers are functions of seed, number and round, whatever their slot and whoever else takes part.
 `collect` plays simulated users.
 
@@ -31,9 +31,9 @@ from privrl_bench.collectors.compiled_episodes import (
     player,
 )
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.places import Places
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.envs.user_slots import UserSlots
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.local import LocalNoise
@@ -145,7 +145,7 @@ class SimulatedCollector:
         self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments said
         # What leaves the devices, in the same units: everything but replay reads this one.
         self._shown = self._raw if device is None else np.zeros_like(self._raw)
-        self._places = Places(replicas, users, spec.users)
+        self._places = UserSlots(replicas, users, spec.users)
         self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
         self._elapsed = np.zeros((replicas, users), dtype=np.int64)
         self._return = np.zeros((replicas, users))

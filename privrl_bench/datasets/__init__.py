@@ -1,1 +1,1 @@
-"""Recorded trajectories: Minari datasets in and out, flat files in between, the public/private split."""
+"""Recorded trajectories: Minari datasets, flat memory-mapped files, the public/private split."""

@@ -1,4 +1,4 @@
-"""Recorded episodes in .npz files, as a collection that goes on writes them: whole or not at all."""
+"""Episodes in .npz files, written atomically while a collection is in progress."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _COLUMNS = ("observations", "actions", "rewards", "terminated", "truncated")
 
 
 def write_shard(path: Path, episodes: Sequence[Episode]) -> None:
-    """Write at least one episode; all have chances, or none."""
+    """Write at least one episode; all have behaviour probabilities, or none."""
     columns = {name: np.concatenate([getattr(e, name) for e in episodes]) for name in _COLUMNS}
     columns["lengths"] = np.array([len(e.rewards) for e in episodes])
     known = [e.behavior_probs for e in episodes if e.behavior_probs is not None]
     if known:
         columns["behavior_probs"] = np.concatenate(known)
-    half = path.with_suffix(".part")
-    with half.open("wb") as file:
+    partial = path.with_suffix(".part")
+    with partial.open("wb") as file:
         np.savez(file, **columns)  # type: ignore[arg-type]
-    half.replace(path)
+    partial.replace(path)
 
 
 def read_shard(path: Path) -> Iterator[Episode]:
-    """The episodes, in order."""
+    """Yield the episodes of a file in order."""
     with np.load(path) as content:
         columns = {name: content[name] for name in content.files}
     ends = np.cumsum(columns["lengths"])

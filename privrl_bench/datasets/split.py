@@ -1,4 +1,4 @@
-"""Which users are public: a fixed split that looks at nothing but how many users there are."""
+"""Split of users into public and private, a function of their number only."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import numpy as np
 from privrl_bench.datasets.trajectories import Trajectories, blocks
 from privrl_bench.errors import ConfigError
 
-_ORDER = 20_240_607  # any constant; another one would be another split
-_BLOCK = 1 << 14  # steps held at once as float64
-_SMALLEST = 1e-6  # deviation, relative to the root mean square
+_ORDER = 20_240_607  # an arbitrary constant; changing it changes the split
+_BLOCK = 1 << 14  # steps in memory at once as float64
+_SMALLEST = 1e-6  # standard deviation relative to the root mean square
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """All episodes of a user are on one side.
+    """A split in which all episodes of a user are in the same part.
 
     Attributes:
-        public: [any] int64 episode numbers of the public users, ascending.
-        public_users: number of public users.
-        private_starts, private_episodes: private user u has the episodes
+        public: int64 episode numbers of the public users, ascending.
+        public_users: Number of public users.
+        private_starts: [private users + 1] offsets into `private_episodes`.
+        private_episodes: Episode numbers of private user u are
             `private_episodes[private_starts[u] : private_starts[u + 1]]`, ascending.
     """
 
@@ -40,16 +41,23 @@ class Split:
 
 
 def split_users(trajectories: Trajectories, public_share: float, limit: int | None = None) -> Split:
-    """Take `limit` users in a fixed random order (None: all); the first share of these is public.
+    """Split the first `limit` users of a fixed random order.
 
-    The number of public users is `public_share`, read as a decimal number, times the users, rounded up.
+    Args:
+        trajectories: The dataset.
+        public_share: Share of public users. Their number is the share, read as a decimal number, times
+            the number of users, rounded up.
+        limit: Number of users; None: all.
 
-    Raises: ConfigError on data.public for a share outside (0, 1) or a side without users, on data.users
-    for more users than there are.
+    Raises:
+        ConfigError: On data.public: the share is outside (0, 1) or a part is empty. On data.users: the
+            dataset has fewer users.
     """
     there = trajectories.user_count
     if limit is not None and not 1 <= limit <= there:
-        raise ConfigError("data.users", f"must be 1 to {there}, the users there are, got {limit}")
+        raise ConfigError(
+            "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
+        )
     if not 0 < public_share < 1:
         raise ConfigError("data.public", f"must be between 0 and 1, got {public_share}")
     chosen = _order(there)[:limit]
@@ -73,9 +81,9 @@ def split_users(trajectories: Trajectories, public_share: float, limit: int | No
 
 
 def _order(users: int) -> np.ndarray:
-    """[users] permutation of the user numbers.
+    """Permutation of the user numbers.
 
-    NumPy promises the same raw numbers of PCG64 in all its versions, but not the same permutations.
+    NumPy guarantees the raw numbers of PCG64 across versions, but not its permutations.
     """
     return np.argsort(np.random.PCG64(_ORDER).random_raw(users), kind="stable")
 
@@ -83,12 +91,19 @@ def _order(users: int) -> np.ndarray:
 def moments(
     trajectories: Trajectories, episodes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Mean and deviation of the observations [D] and of the rewards of `episodes`, in float64.
+    """Compute mean and standard deviation of observations and rewards in float64.
 
-    All T + 1 observations of an episode count. A deviation is at least 1e-6 of the root mean square; where all
-    numbers are 0 it is 1.
+    A standard deviation is at least 1e-6 of the root mean square, and 1 if all values are 0.
 
-    Raises: ValueError for no episodes.
+    Args:
+        trajectories: The dataset.
+        episodes: Episode numbers; all T + 1 observations of an episode count.
+
+    Returns:
+        Mean [D] and standard deviation [D] of the observations, mean and standard deviation of the rewards.
+
+    Raises:
+        ValueError: There are no episodes.
     """
     if len(episodes) == 0:
         raise ValueError("no episodes")
@@ -104,7 +119,7 @@ def moments(
 def _rows(
     trajectories: Trajectories, episodes: np.ndarray, array: np.ndarray, extra: int
 ) -> Iterator[np.ndarray]:
-    """Blocks of the episodes' rows of `array`, which has `extra` rows more than steps per episode."""
+    """Yield blocks of the episodes' rows of `array`, which has `extra` more rows than steps per episode."""
     starts = trajectories.starts
     for block in blocks(trajectories.lengths[episodes], _BLOCK):
         parts = [
@@ -114,7 +129,7 @@ def _rows(
 
 
 def _mean_std(parts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and floored deviation over the rows of all parts, by the pairwise update of Chan et al."""
+    """Mean and floored standard deviation over the rows of all parts (pairwise update of Chan et al.)."""
     count = 0
     mean: np.ndarray = np.zeros(())
     squares: np.ndarray = np.zeros(())

@@ -1,16 +1,12 @@
-"""Recorded episodes, their validation, and flat files of them that are read memory-mapped.
+"""Recorded episodes and their validation.
 
-Axes: K episodes, T steps of one episode, N steps of all, D observation numbers, A action coordinates.
+Axes: K episodes, T steps of one episode, N steps of all, D observation size, A action size.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +14,22 @@ import numpy as np
 from privrl_bench.datasets.user_keys import Label, Labels
 from privrl_bench.errors import ConfigError
 
-_BLOCK = 1 << 20  # steps read at once
+_BLOCK = 1 << 20  # steps in memory at once
 
 
 class Episode(NamedTuple):
-    """One recorded episode. `user`: to whom it belongs; None: to a user of its own, or see `labels`.
+    """One recorded episode.
 
-    `observations` [T + 1, D] float32, `actions` [T, A] float32 or [T] int64 choices, `rewards` [T]
-    float32, `terminated` and `truncated` [T] bool, true at the last step only. `behavior_probs` [T] float32 in (0, 1]:
-    probability of each action under the policy that chose it; None: not known. `labels`: single values of
-    its metadata.
+    Attributes:
+        observations: [T + 1, D] float32.
+        actions: [T, A] float32, or [T] int64 for discrete actions.
+        rewards: [T] float32.
+        terminated: [T] bool, true at the last step at most.
+        truncated: [T] bool, true at the last step at most.
+        user: Its user; None: a user of its own, or named by `labels`.
+        behavior_probs: [T] float32 in (0, 1], probability of each action under the behaviour policy;
+            None: not known.
+        labels: Scalar values of its metadata.
     """
 
     observations: np.ndarray
@@ -42,21 +44,21 @@ class Episode(NamedTuple):
 
 @dataclass(eq=False)
 class Trajectories:
-    """K episodes one after the other; the large arrays may be memory-mapped files.
+    """K concatenated episodes; the large arrays may be memory-mapped files.
 
     Attributes:
-        observations: [N + K, D] float32; those of episode k begin at `starts[k] + k`.
+        observations: [N + K, D] float32; those of episode k start at `starts[k] + k`.
         actions: [N, A] float32 or [N] int64.
         rewards: [N] float32.
-        terminated: [N] bool; only the last step of an episode can be True.
+        terminated: [N] bool, true at the last step of an episode at most.
         starts: [K + 1] int64, first step of each episode, then N.
-        users: [K] int64, to which of the `user_count` users each episode belongs.
-        env_id: environment the episodes were recorded in, if known.
-        behavior_probs: [N] float32, probability of each action under the policy that chose it; None: not known.
-        card: what else is known about the data.
-        labels: of the episodes' metadata, each a list of length K.
-        user_key: the key of the metadata that names the users; None: each episode's is its own.
-        repeated: other keys whose values repeat over episodes.
+        users: [K] int64, user of each episode, below `user_count`.
+        env_id: Environment of the episodes, if known.
+        card: Further information about the data.
+        behavior_probs: [N] float32, probability of each action under the behaviour policy; None: not known.
+        labels: Of the episodes' metadata, each a list of length K.
+        user_key: Key of the metadata that names the users; None: each episode is a user.
+        repeated: Other keys whose values repeat over episodes.
     """
 
     observations: np.ndarray
@@ -84,7 +86,7 @@ class Trajectories:
 
     @property
     def lengths(self) -> np.ndarray:
-        """[K] steps of each episode."""
+        """Number of steps of each episode, [K]."""
         return np.diff(self.starts)
 
     @property
@@ -93,9 +95,10 @@ class Trajectories:
         return int(self.users.max()) + 1
 
     def episode(self, k: int) -> Episode:
-        """Copy of episode `k`; its user is the user's number. An episode that did not terminate was cut.
+        """Return a copy of episode `k`, truncated if it did not terminate; `user` is the user's number.
 
-        Raises: IndexError.
+        Raises:
+            IndexError: There is no episode `k`.
         """
         k = range(self.episodes)[k]
         first, last = int(self.starts[k]), int(self.starts[k + 1])
@@ -115,7 +118,7 @@ class Trajectories:
         )
 
     def returns(self) -> np.ndarray:
-        """[K] float64 sums of rewards."""
+        """Return the undiscounted returns, [K] float64."""
         found = np.empty(self.episodes)
         for block in blocks(self.lengths, _BLOCK):
             first, last = int(self.starts[block.start]), int(self.starts[block.stop])
@@ -125,7 +128,7 @@ class Trajectories:
 
 
 def blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
-    """Cut episodes of `lengths` [n] into runs of at most `most` steps, or of one episode.
+    """Group consecutive episodes of `lengths` [n] into blocks of at most `most` steps, or of one episode.
 
     >>> list(blocks(np.array([2, 2, 9, 1]), 4))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
@@ -139,52 +142,60 @@ def blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
         first = last
 
 
-# --- validation
-
-
 def check_episode(
     episode: Episode,
     number: int,
     obs_dim: int | None = None,
     action_shape: tuple[int, ...] | None = None,
 ) -> None:
-    """Check shapes and numbers; `obs_dim` D, `action_shape` (A,) or () for choices; None: any.
+    """Check shapes and values of an episode.
 
-    Raises: ConfigError on data.id that names the episode and the field.
+    Args:
+        episode: The episode.
+        number: Its number, for messages.
+        obs_dim: D; None: any.
+        action_shape: (A,), or () for discrete actions; None: any.
+
+    Raises:
+        ConfigError: On data.id, naming the episode and the field.
     """
     steps = len(episode.rewards)
     if steps == 0:
-        raise _wrong(number, "has no steps")
+        raise invalid_episode(number, "has no steps")
     for name in ("actions", "rewards", "terminated", "truncated"):
         shape = getattr(episode, name).shape
         if shape[:1] != (steps,) or (name != "actions" and len(shape) != 1):
-            raise _wrong(number, f"{name} are {list(shape)}, but there are {steps} rewards")
+            raise invalid_episode(
+                number, f"{name} are {list(shape)}, but there are {steps} rewards"
+            )
     shape = episode.observations.shape
     if len(shape) != 2 or shape[0] != steps + 1:
-        raise _wrong(number, f"observations are {list(shape)}, must be [{steps + 1}, D]")
+        raise invalid_episode(number, f"observations are {list(shape)}, must be [{steps + 1}, D]")
     if obs_dim is not None and shape[1] != obs_dim:
-        raise _wrong(number, f"observations have {shape[1]} numbers, must have {obs_dim}")
+        raise invalid_episode(number, f"observations have {shape[1]} numbers, must have {obs_dim}")
     _check_actions(episode.actions, number, action_shape)
     for name in ("observations", "actions", "rewards"):
         if not np.isfinite(getattr(episode, name)).all():
-            raise _wrong(number, f"{name} hold NaN or infinite numbers")
+            raise invalid_episode(number, f"{name} have non-finite values")
     for name in ("terminated", "truncated"):
         if getattr(episode, name)[:-1].any():
-            raise _wrong(number, f"is {name} before its last step")
-    _check_chances(episode.behavior_probs, number, steps)
+            raise invalid_episode(number, f"is {name} before its last step")
+    _check_probs(episode.behavior_probs, number, steps)
 
 
-def _check_chances(behavior_probs: np.ndarray | None, number: int, steps: int) -> None:
+def _check_probs(behavior_probs: np.ndarray | None, number: int, steps: int) -> None:
     if behavior_probs is None:
         return
     if behavior_probs.shape != (steps,):
-        raise _wrong(
-            number, f"chances are {list(behavior_probs.shape)}, but there are {steps} rewards"
+        raise invalid_episode(
+            number,
+            f"behavior_probs are {list(behavior_probs.shape)}, but there are {steps} rewards",
         )
     if not ((behavior_probs > 0) & (behavior_probs <= 1)).all():  # NaN is neither
         worst = behavior_probs[~((behavior_probs > 0) & (behavior_probs <= 1))][0]
-        raise _wrong(
-            number, f"chances must be in (0, 1], the policy's own of its action; got {worst:g}"
+        raise invalid_episode(
+            number,
+            f"behavior_probs must be in (0, 1], of the chosen action; got {worst:g}",
         )
 
 
@@ -192,151 +203,15 @@ def _check_actions(actions: np.ndarray, number: int, action_shape: tuple[int, ..
     shape = actions.shape[1:]
     if action_shape is not None and shape != action_shape:
         rule = f"[T, {action_shape[0]}]" if action_shape else "[T]"
-        raise _wrong(number, f"actions are {list(actions.shape)}, must be {rule}")
+        raise invalid_episode(number, f"actions are {list(actions.shape)}, must be {rule}")
     kind = np.integer if shape == () else np.floating
     if len(shape) > 1 or not np.issubdtype(actions.dtype, kind):
-        raise _wrong(
+        raise invalid_episode(
             number,
-            f"actions are {list(actions.shape)} {actions.dtype}, must be [T, A] real numbers or [T] choices",
+            f"actions are {list(actions.shape)} {actions.dtype}, must be [T, A] floats or [T] integers",
         )
 
 
-def _wrong(number: int, problem: str) -> ConfigError:
+def invalid_episode(number: int, problem: str) -> ConfigError:
+    """Return the error of episode `number`."""
     return ConfigError("data.id", f"episode {number}: {problem}")
-
-
-# --- flat files
-
-
-class _Column:
-    """A .npy file of rows [*tail] that grows as rows are added."""
-
-    def __init__(self, path: Path, dtype: str, tail: tuple[int, ...] = ()):
-        self.dtype, self.tail, self.rows = np.dtype(dtype), tail, 0
-        self.file = path.open("wb")
-        self._write_header()
-
-    def _write_header(self) -> None:
-        # NumPy pads the header, so that one with more rows has the same size.
-        shape = (self.rows, *self.tail)
-        content = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self.file, content)
-
-    def add(self, rows: np.ndarray) -> None:
-        self.file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
-        self.rows += len(rows)
-
-    def close(self) -> None:
-        self.file.seek(0)
-        self._write_header()
-        self.file.close()
-
-
-def save_flat(
-    folder: Path,
-    episodes: Iterable[Episode],
-    env_id: str | None = None,
-    card: dict[str, Any] | None = None,
-) -> None:
-    """Check the episodes and write them to a new folder, which appears whole or not at all.
-
-    One episode is in memory at a time.
-
-    Raises: FileExistsError; ConfigError on data.id for a bad episode or none, see `check_episode`.
-    """
-    if folder.exists():
-        raise FileExistsError(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        inside = Path(temporary) / "flat"
-        inside.mkdir()
-        starts, users, labels = _write_columns(inside, episodes)
-        np.save(inside / "starts.npy", starts)
-        np.save(inside / "users.npy", users)
-        (inside / "labels.json").write_text(json.dumps(labels))
-        (inside / "card.json").write_text(json.dumps({"env_id": env_id, "card": card or {}}))
-        try:
-            os.rename(inside, folder)
-        except OSError:
-            if folder.exists():  # another process was first
-                raise FileExistsError(folder) from None
-            raise
-
-
-def _write_columns(
-    folder: Path, episodes: Iterable[Episode]
-) -> tuple[np.ndarray, np.ndarray, Labels]:
-    """Write the large arrays; return `starts` [K + 1], `users` [K] and `labels`, of K values each."""
-    starts, users = [0], []
-    labels: Labels = {}
-    names: dict[str, int] = {}
-    count = 0
-    columns: dict[str, _Column] = {}
-    obs_dim: int | None = None
-    action_shape: tuple[int, ...] | None = None
-    try:
-        for number, episode in enumerate(episodes):
-            check_episode(episode, number, obs_dim, action_shape)
-            if not columns:
-                obs_dim = episode.observations.shape[1]
-                action_shape = episode.actions.shape[1:]
-                columns = _columns(
-                    folder, obs_dim, action_shape, episode.behavior_probs is not None
-                )
-            if (episode.behavior_probs is not None) != ("behavior_probs" in columns):
-                has = "has no chances" if "behavior_probs" in columns else "has chances"
-                raise _wrong(number, f"{has}, unlike those before it: all episodes or none")
-            for name, column in columns.items():
-                column.add(getattr(episode, name))
-            starts.append(starts[-1] + len(episode.rewards))
-            user = count if episode.user is None else names.setdefault(episode.user, count)
-            count = max(count, user + 1)
-            users.append(user)
-            for key, value in (episode.labels or {}).items():
-                column_of = labels.setdefault(key, [])
-                column_of += [None] * (number - len(column_of)) + [value]
-    finally:
-        for column in columns.values():
-            column.close()
-    if not users:
-        raise ConfigError("data.id", "there are no episodes")
-    for values in labels.values():
-        values += [None] * (len(users) - len(values))
-    return np.array(starts, dtype=np.int64), np.array(users, dtype=np.int64), labels
-
-
-def _columns(
-    folder: Path, obs_dim: int, action_shape: tuple[int, ...], behavior_probs: bool
-) -> dict[str, _Column]:
-    columns = {
-        "observations": _Column(folder / "observations.npy", "<f4", (obs_dim,)),
-        "actions": _Column(folder / "actions.npy", "<f4" if action_shape else "<i8", action_shape),
-        "rewards": _Column(folder / "rewards.npy", "<f4"),
-        "terminated": _Column(folder / "terminated.npy", "|b1"),
-    }
-    if behavior_probs:
-        columns["behavior_probs"] = _Column(folder / "behavior_probs.npy", "<f4")
-    return columns
-
-
-def load_flat(folder: Path) -> Trajectories:
-    """Open what `save_flat` wrote: the large arrays memory-mapped, read-only."""
-    known = json.loads((folder / "card.json").read_text())
-
-    def column(name: str) -> np.ndarray:
-        return np.load(folder / f"{name}.npy", mmap_mode="r")
-
-    return Trajectories(
-        observations=column("observations"),
-        actions=column("actions"),
-        rewards=column("rewards"),
-        terminated=column("terminated"),
-        starts=np.load(folder / "starts.npy"),
-        users=np.load(folder / "users.npy"),
-        env_id=known["env_id"],
-        card=known["card"],
-        labels=json.loads((folder / "labels.json").read_text()),
-        behavior_probs=column("behavior_probs")
-        if (folder / "behavior_probs.npy").exists()
-        else None,
-    )

@@ -1,4 +1,4 @@
-"""Which user each episode of a dataset belongs to, by a key of the episodes' metadata."""
+"""Users of a dataset's episodes, named by a key of the episodes' metadata."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from privrl_bench.errors import ConfigError, suggest
 
 OURS = "user"  # the key that `write_minari` and `privrl-collect` use
-AUTO = "auto"  # `OURS` where episodes have it; else each episode is a user
-MINARIS = ("id", "total_steps", "seed", "options")  # what Minari writes by itself
+AUTO = "auto"  # `OURS` if episodes have it; otherwise each episode is a user
+MINARIS = ("id", "total_steps", "seed", "options")  # Minari's own keys
 
 Label = str | int | float | bool | None
-Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode lacks it
+Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode has no value
 
 
 class Users(NamedTuple):
-    """Who the users of K episodes are.
+    """Users of K episodes.
 
     Attributes:
         numbers: [K] int64, from 0 in the order of their first episodes.
-        key: the metadata key that names them; None: each episode is a user.
-        repeated: other keys whose values repeat over episodes, as those of a user do.
+        key: Metadata key that names them; None: each episode is a user.
+        repeated: Other keys whose values repeat over episodes, and so may name users.
     """
 
     numbers: np.ndarray
@@ -33,7 +33,12 @@ class Users(NamedTuple):
 
 
 def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]:
-    """The single values in an episode's metadata, without Minari's own; `a/b` names key b in a dictionary a."""
+    """Return the scalar values in an episode's metadata, without Minari's own.
+
+    Args:
+        metadata: Of an episode, possibly nested.
+        prefix: Of the keys; key b of a nested dictionary a is `a/b`.
+    """
     found: dict[str, Label] = {}
     for name, value in metadata.items():
         if not prefix and str(name).split("/")[0] in MINARIS:
@@ -51,7 +56,7 @@ def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]
 
 
 def repeated_keys(labels: Labels) -> tuple[str, ...]:
-    """Keys whose values look like those of users: texts or integers, several of them, some in many episodes.
+    """Return keys that may name users: several text or integer values, some in several episodes.
 
     >>> repeated_keys({"patient": ["a", "b", "a"], "run": [1, 2, 3], "version": [2, 2, 2]})
     ('patient',)
@@ -67,16 +72,17 @@ def repeated_keys(labels: Labels) -> tuple[str, ...]:
 
 
 def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users:
-    """The users of a dataset's episodes.
+    """Determine the users of a dataset's episodes.
 
     Args:
-        labels: of the K = `episodes` episodes.
+        labels: Of the episodes.
+        episodes: K.
         key: `data.user_key`.
-        name: the dataset, for messages.
+        name: The dataset, for messages.
 
     Raises:
-        ConfigError on data.user_key: `key` is in none of the episodes, or only in some; with `auto`, no
-            episode has the key `user`, and values of other keys repeat as users' do.
+        ConfigError: On data.user_key: no episode, or only some, have `key`; with `auto`, no episode has the
+            key `user`, but other keys may name users.
     """
     repeated = repeated_keys(labels)
     if key is None or (key == AUTO and OURS not in labels):
@@ -85,13 +91,13 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
         return Users(np.arange(episodes, dtype=np.int64), None, repeated)
     key = OURS if key == AUTO else key
     if key not in labels:
-        what = "is Minari's own and names no user" if key in MINARIS else "is in no episode"
+        what = "is Minari's own, not a user's," if key in MINARIS else "is in no episode"
         hint = suggest(key, sorted(labels))
         if repeated:
             hint += f", whose keys {', '.join(map(repr, repeated[:4]))} repeat and may name users"
         raise ConfigError(
             "data.user_key",
-            f"{key!r} {what} of {name}{hint}; null: each episode is a user of its own",
+            f"{key!r} {what} of {name}{hint}; null: each episode is a user",
         )
     values = labels[key]
     there = sum(value is not None for value in values)
@@ -99,7 +105,7 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
         raise ConfigError(
             "data.user_key",
             f"{there} of the {episodes} episodes of {name} have the metadata key {key!r}; it must be in all or "
-            "none (null: each episode is a user of its own)",
+            "none (null: each episode is a user)",
         )
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(_name(value), len(numbers)) for value in values]
@@ -113,7 +119,7 @@ def _name(value: Label | None) -> str:
 
 
 def _unnamed(labels: Labels, repeated: tuple[str, ...], name: str) -> str:
-    """What to do about a dataset that may name its users by another key."""
+    """Message for a dataset that may name its users by another key."""
     first = labels[repeated[0]]
     values = {value for value in first if value is not None}
     there = sum(value is not None for value in first)
@@ -121,5 +127,5 @@ def _unnamed(labels: Labels, repeated: tuple[str, ...], name: str) -> str:
     return (
         f"no episode of {name} has the metadata key {OURS!r}, but {repeated[0]!r} has {len(values)} values in "
         f"{there} episodes{others} and may name users: set data.user_key={repeated[0]}, or "
-        "data.user_key=null if each episode is a user of its own"
+        "data.user_key=null if each episode is a user"
     )

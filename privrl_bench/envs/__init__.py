@@ -1,1 +1,1 @@
-"""Simulators: registry, slots, scaling."""
+"""Environments: construction, stepping in slots, scaling."""

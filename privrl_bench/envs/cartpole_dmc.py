@@ -1,10 +1,10 @@
-"""dm_control's cartpole (balance and swingup) for many slots at once, in NumPy.
+"""dm_control's cartpole (balance and swingup), vectorised over slots in NumPy.
 
-A cart on a rail with a pole on a hinge, in closed form: one Runge-Kutta step of 0.01 s as MuJoCo takes
-it, constants from the suite's own compiled model. The soft stops at the ends of the rail are not in the
-equations, so a step that reaches one is MuJoCo's. Its solver starts from the accelerations of the step
-before and stops at 1e-8, not at rounding, so they are part of the state. Equal to stepping dm_control to
-rounding (tested); what a slot does depends on its seed and actions alone, not on the other slots.
+A cart on a rail with a pole on a hinge, in closed form: one Runge-Kutta step of 0.01 s as in MuJoCo, with
+the constants of the suite's compiled model. The soft stops at the ends of the rail are not in the
+equations, so MuJoCo computes any step that reaches one. Its solver is warm-started with the accelerations
+of the previous step and converges to 1e-8 only, so the accelerations are part of the state. Equal to
+stepping dm_control up to rounding (tested). A slot depends on its own seed and actions only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
 from privrl_bench.envs.slots import Users, tame_mujoco
 
-NEAR = 1e-9  # a step that comes this close to a stop is MuJoCo's [m]; far above rounding
+NEAR = 1e-9  # [m] a step this close to a stop is computed by MuJoCo; far above rounding
 
 
 @cache
 def _suite() -> tuple[Any, Any]:
-    """The suite's compiled model, which nothing here changes, and its `rewards.tolerance`."""
+    """Return the suite's compiled model, which is not modified, and its `rewards.tolerance`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
+        warnings.simplefilter("ignore")  # about a missing display; nothing is rendered
         from dm_control.suite import cartpole
         from dm_control.utils import rewards
 
@@ -37,19 +37,19 @@ def _suite() -> tuple[Any, Any]:
 
 
 class DmcCartpoleSlots(ClassicSlots):
-    """Cart position, pole angle (0 is upright) and their rates [m, rad, m/s, rad/s]; a push in [-1, 1].
+    """Slots of the cartpole. The action is a force in [-1, 1].
 
-    State [6, n]: these and the two accelerations [m/s^2, rad/s^2] that MuJoCo's solver starts from.
-    Observations [n, 5] float64: position, cosine, sine, the two rates.
+    State [6, n]: cart position, pole angle (0 is upright), their velocities [m, rad, m/s, rad/s] and the
+    accelerations [m/s^2, rad/s^2] of MuJoCo's warm start. Observations [n, 5] float64: position, cosine
+    and sine of the angle, the two velocities.
     """
 
     size, max_episode_steps = 6, 1000
 
     def __init__(self, config: EnvConfig, count: int):
         super().__init__(config, count)
-        self._max_episode_steps = min(
-            self._max_episode_steps, self.max_episode_steps
-        )  # dm_control's own limit holds beside any other
+        # dm_control's own limit also applies.
+        self._max_episode_steps = min(self._max_episode_steps, self.max_episode_steps)
         tame_mujoco()
         self._model, self._tolerance = _suite()
         model, pole = self._model, 2
@@ -68,14 +68,14 @@ class DmcCartpoleSlots(ClassicSlots):
 
     @abstractmethod
     def begin(self, rng: Any) -> np.ndarray:
-        """First four numbers of the state, drawn from a `RandomState` in the suite's order."""
+        """Draw the first four components of the initial state in the suite's order."""
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.zeros((self.size, len(seeds)))
         rng = np.random.RandomState()
         for i, seed in enumerate(seeds):
-            rng.seed(seed)  # as `reset(seed=...)` makes the suite's generator
+            rng.seed(seed)  # as `reset(seed=...)` seeds the suite's generator
             state[:4, i] = self.begin(rng)
         self._state[:, indices] = state
         self._elapsed[indices] = 0
@@ -97,7 +97,7 @@ class DmcCartpoleSlots(ClassicSlots):
         return after, self._reward(after, control), np.zeros(len(control), dtype=bool)
 
     def _slope(self, state: np.ndarray, force: np.ndarray) -> np.ndarray:
-        """Time derivative [4, n] of the first four away from the stops under `force` [n] N."""
+        """Time derivative [4, n] of positions and velocities away from the stops; `force` [n] in N."""
         speed, rate = state[2], state[3]
         sin = np.sin(state[1])
         coupling = self._moment * np.cos(state[1])
@@ -111,7 +111,7 @@ class DmcCartpoleSlots(ClassicSlots):
         return slope
 
     def _swing(self, state: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One step without stops: next states [6, n] and the furthest |x| [n] that it looked at."""
+        """One step without stops: next states [6, n] and the largest |x| [n] of its stages."""
         dt, state = self._dt, state[:4]
         k1 = self._slope(state, force)
         second = state + dt / 2 * k1
@@ -125,14 +125,14 @@ class DmcCartpoleSlots(ClassicSlots):
         return np.concatenate((after, k4[2:])), reach
 
     def _bump(self, state: np.ndarray, control: float) -> np.ndarray:
-        """MuJoCo's step [6] from a state [6]."""
+        """Next state [6] of a state [6], by MuJoCo."""
         qpos, qvel, warm, ctrl = self._views
         qpos[:], qvel[:], warm[:], ctrl[0] = state[:2], state[2:4], state[4:], control
         mujoco.mj_step(self._model, self._data)
         return np.concatenate((qpos, qvel, warm))
 
     def _reward(self, state: np.ndarray, control: np.ndarray) -> np.ndarray:
-        """The suite's smooth reward [n] of the states after a step [6, n]."""
+        """The suite's smooth reward [n] of next states [6, n]."""
         tolerance = self._tolerance
         upright = (np.cos(state[1]) + 1) / 2
         centred = (1 + tolerance(state[0], margin=2)) / 2

@@ -1,12 +1,14 @@
-"""The chain: n states in a row, the last one absorbing; stay, or go one further; nothing to decide.
+"""The chain: n states in a row, the last one absorbing. Each step stays, or moves one state on.
 
-An episode begins in one of the n - 1 other states, all as likely, and ends with the reward 1 for entering
-the last one; it is cut after 200 steps, which almost never happens (from k states before the end it takes
-k / (1 - stay) steps on average). What is learned from it is the value of its states: with one action every
-policy is the same, and importance ratios are 1.
+An episode starts uniformly in one of the n - 1 other states and ends with reward 1 on entering the last
+one. It is truncated after 200 steps, which is very rare (the last state is reached after k / (1 - stay)
+steps on average from k states before it). There is a single action, so all policies are the same and
+importance ratios are 1; the task is to estimate the value of the states.
 
-Source: Balle, Gomrokchi and Precup 2016, with the numbers of their published code (n = 40, stay = 0.5, discount
-0.99); "Privacy Preserving Off-Policy Evaluation" (GPOPE) describes the same chain, its numbers are lost.
+Source:
+    Balle, Gomrokchi and Precup 2016, with the constants of their published code (n = 40, stay = 0.5,
+    discount 0.99). "Privacy Preserving Off-Policy Evaluation" (GPOPE) describes the same chain without
+    its constants.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ STATES, LIMIT = 40, 200
 
 
 class Process(NamedTuple):
-    """A Markov reward process that ends: its live states only, without a time limit.
+    """A terminating Markov reward process over its S non-terminal states, without a time limit.
 
-    `transitions` [S, S] (rows sum to 1 but for the chance of the end), `rewards` [S] expected on leaving,
-    `start` [S]. Live state s is observed as row s of the identity, the end as zeros.
+    Non-terminal state s is observed as row s of the identity, the terminal state as zeros.
+
+    Attributes:
+        transitions: [S, S] probabilities; a row sums to 1 minus the probability of termination.
+        rewards: [S] expected reward of a step from each state.
+        start: [S] start distribution.
     """
 
     transitions: np.ndarray
@@ -35,18 +41,26 @@ class Process(NamedTuple):
     start: np.ndarray
 
     def values(self, gamma: float) -> np.ndarray:
-        """[S] expected discounted sums of rewards."""
+        """Return the expected discounted returns [S]."""
         return np.linalg.solve(np.eye(len(self.start)) - gamma * self.transitions, self.rewards)
 
     def visits(self) -> np.ndarray:
-        """[S] expected number of visits in an episode; their sum is its expected length."""
+        """Return the expected number of visits per episode [S]; their sum is its expected length."""
         return np.linalg.solve(np.eye(len(self.start)) - self.transitions.T, self.start)
 
 
 def process(n: int = STATES, stay: float = 0.5) -> Process:
-    """The chain of n states, n - 1 of them live. Raises ConfigError: a value is out of range."""
+    """Return the chain of n states, n - 1 of them non-terminal.
+
+    Args:
+        n: Number of states, 2 to 10000.
+        stay: Probability of staying, in [0, 1).
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
     if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= 10_000:
-        raise ConfigError("env.kwargs.n", f"must be a whole number from 2 to 10000, got {n}")
+        raise ConfigError("env.kwargs.n", f"must be an integer from 2 to 10000, got {n}")
     if not 0.0 <= stay < 1.0:
         raise ConfigError("env.kwargs.stay", f"must be in [0, 1), got {stay}")
     live = n - 1
@@ -57,10 +71,10 @@ def process(n: int = STATES, stay: float = 0.5) -> Process:
 
 
 class ChainSlots(ClassicSlots):
-    """`Slots` of the chain. State rows: place, step, and the uniform numbers that decide every step.
+    """`Slots` of the chain. State rows: chain state, step, and a uniform number for every step.
 
-    Observations [n - 1]: the place, one-hot; zeros in the last one. One action, 0. `env.kwargs` takes the
-    arguments of `process`.
+    Observations [n - 1]: the chain state, one-hot; zeros in the last one. One action, 0. `env.kwargs` are
+    the arguments of `process`.
     """
 
     max_episode_steps = LIMIT
@@ -74,15 +88,15 @@ class ChainSlots(ClassicSlots):
 
     @staticmethod
     def process(config: EnvConfig) -> Process:
-        """The process behind it. Raises `ConfigError`."""
+        """Return the Markov reward process of a configuration. Raises ConfigError."""
         try:
             return process(**config.kwargs)
         except TypeError as error:
-            raise ConfigError("env.kwargs", f"the chain does not take them: {error}") from None
+            raise ConfigError("env.kwargs", f"invalid for the chain: {error}") from None
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
-        """Observations and actions."""
+        """Return the observation and action spaces."""
         live = len(ChainSlots.process(config).start)
         return gym.spaces.Box(0.0, 1.0, (live,)), gym.spaces.Discrete(1)
 

@@ -1,7 +1,7 @@
-"""Gymnasium's CartPole, Acrobot, MountainCar and Pendulum for many slots at once, in NumPy.
+"""Gymnasium's CartPole, Acrobot, MountainCar and Pendulum, vectorised over slots in NumPy.
 
-The constants, and Acrobot's equations, are taken from Gymnasium's own objects; what is written here is the
-rest of the step, over arrays. Equal to stepping single environments bit for bit, tested.
+The constants and Acrobot's equations are Gymnasium's own; the rest of a step is implemented here over
+arrays. Equal bit for bit to stepping single environments (tested).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from privrl_bench.envs.slots import StepResult, Users
 
 
 class ClassicSlots(ABC):
-    """`Slots` over a state array [S, count]; subclasses give the physics.
+    """`Slots` over a state array [S, count]; subclasses define the dynamics.
 
     Args:
-        config: the environment.
-        count: number of slots.
+        config: The environment.
+        count: Number of slots.
     """
 
     backends = ("auto",)
@@ -40,23 +40,23 @@ class ClassicSlots(ABC):
 
     @abstractmethod
     def begin(self, rng: np.random.Generator) -> np.ndarray:
-        """First state [S] of an episode, drawn as the single environment draws it."""
+        """Draw an initial state [S] as the single environment does."""
 
     @abstractmethod
     def observe(self, state: np.ndarray) -> np.ndarray:
-        """[S, n] -> [n, D] float32."""
+        """Return observations [n, D] float32 of states [S, n]."""
 
     @abstractmethod
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[S, n] states and actions -> next states (new arrays), rewards [n], terminated [n]."""
+        """Step states [S, n]: return next states (new arrays), rewards [n], terminated [n]."""
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.empty((self.size, len(seeds)))
         for i, seed in enumerate(seeds):
-            # The generator that `reset(seed=...)` of a Gymnasium environment makes.
+            # The generator that `reset(seed=...)` of a Gymnasium environment creates.
             state[:, i] = self.begin(np.random.Generator(np.random.PCG64(seed)))
         self._state[:, indices] = state
         self._elapsed[indices] = 0
@@ -85,7 +85,7 @@ class ClassicSlots(ABC):
 
 
 class CartPoleSlots(ClassicSlots):
-    """CartPole-v1: cart position and speed, pole angle and rate [m, m/s, rad, rad/s]; push left, right."""
+    """CartPole-v1: cart position and velocity, pole angle and rate [m, m/s, rad, rad/s]."""
 
     size, max_episode_steps = 4, 500
 
@@ -102,8 +102,10 @@ class CartPoleSlots(ClassicSlots):
         return state.T.astype(np.float32)
 
     def inside(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
-        """For compiled code, which may go on with them: states [4, count] and steps so far [count]; then the
-        most steps of an episode and the constants of `compiled.cartpole`.
+        """Return what compiled code continues from, by reference.
+
+        Returns:
+            States [4, count], steps so far [count], the time limit, and the constants of the compiled step.
         """
         env = self._physics
         numbers = (
@@ -115,7 +117,7 @@ class CartPoleSlots(ClassicSlots):
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `ClassicSlots.advance`: one Euler step."""
+        """See `ClassicSlots.advance`; one Euler step."""
         env = self._physics
         angle, rate = state[2], state[3]
         force = np.where(actions == 1, env.force_mag, -env.force_mag)
@@ -134,7 +136,7 @@ class CartPoleSlots(ClassicSlots):
 
 
 class AcrobotSlots(ClassicSlots):
-    """Acrobot-v1: angles and rates of two links [rad, rad/s], torque -1, 0 or 1 N m."""
+    """Acrobot-v1: angles and rates of two links [rad, rad/s]; torque -1, 0 or 1 N m."""
 
     size, max_episode_steps = 4, 500
 
@@ -155,7 +157,7 @@ class AcrobotSlots(ClassicSlots):
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `ClassicSlots.advance`: one step of the classical Runge-Kutta method."""
+        """See `ClassicSlots.advance`; one classical Runge-Kutta step."""
         torque = np.asarray(self._physics.AVAIL_TORQUE)[actions]
         start = np.vstack([state, torque[None]])
         dt = self._physics.dt
@@ -178,7 +180,7 @@ class AcrobotSlots(ClassicSlots):
 
 
 class MountainCarSlots(ClassicSlots):
-    """MountainCar-v0: position and speed; push left, not, right."""
+    """MountainCar-v0: position and velocity; accelerate left, not, right."""
 
     size, max_episode_steps = 2, 200
 
@@ -200,7 +202,7 @@ class MountainCarSlots(ClassicSlots):
         """See `ClassicSlots.advance`."""
         env = self._physics
         place, speed = state
-        # NumPy's own cosine may differ from Gymnasium's, which is Python's, in the last bit.
+        # NumPy's cosine may differ in the last bit from Python's, which Gymnasium uses.
         hill = np.fromiter(map(math.cos, (3 * place).tolist()), np.float64, len(place))
         pushes = np.asarray(actions, dtype=np.int64) - 1
         speed = speed + (pushes * env.force + hill * (-env.gravity))
@@ -212,7 +214,7 @@ class MountainCarSlots(ClassicSlots):
 
 
 class PendulumSlots(ClassicSlots):
-    """Pendulum-v1: angle and rate [rad, rad/s], torque within 2 N m."""
+    """Pendulum-v1: angle and rate [rad, rad/s]; torque in [-2, 2] N m."""
 
     size, max_episode_steps = 2, 200
 
@@ -248,7 +250,7 @@ class PendulumSlots(ClassicSlots):
 
 
 def _wrap(angle: np.ndarray) -> np.ndarray:
-    """Whole turns off until the angle is within [-pi, pi], one at a time as Gymnasium does."""
+    """Wrap angles to [-pi, pi], one turn at a time as Gymnasium does."""
     angle = angle.copy()
     while (high := angle > np.pi).any():
         angle[high] -= 2 * np.pi

@@ -1,4 +1,4 @@
-"""One environment from its settings, and what is said where there is none."""
+"""Construction and checks of a single Gymnasium or dm_control environment."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from privrl_bench.envs.slots import tame_mujoco
 from privrl_bench.errors import ConfigError, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
-_NEAR = 0.8  # how similar an id must be to be suggested; short ids of other tasks look alike
+_NEAR = 0.8  # similarity from which an id is suggested; short ids of other tasks are similar
 
 
 def make_env(config: EnvConfig) -> Any:
-    """One environment with a flat real observation and a Discrete or Box action space.
+    """Make an environment with flat real observations and a Discrete or Box action space.
 
     Raises:
-        ConfigError: the environment cannot be made, or its spaces are not supported.
+        ConfigError: The environment cannot be made, or its spaces are not supported.
     """
     import gymnasium as gym
 
     if config.kind == "text":
-        raise ConfigError("env", f"{config.name} is answers to prompts, which have no simulator")
+        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
     env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
     try:
         _check_spaces(config, env)
@@ -40,12 +40,15 @@ def make_env(config: EnvConfig) -> Any:
 
 
 def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
-    """Reset a new environment once, as a run will. Raises ConfigError with what it raised, or gave.
+    """Reset a new environment once, as a run does.
 
     Args:
-        config: its settings.
-        env: made by `make_env`, and not used for anything else.
-        options: of the reset; None passes none.
+        config: Its settings.
+        env: From `make_env`, not used for anything else.
+        options: Of the reset; None: not passed.
+
+    Raises:
+        ConfigError: The reset fails, or its observation has the wrong shape.
     """
     try:
         obs, _ = env.reset(seed=0) if options is None else env.reset(seed=0, options=options)
@@ -57,18 +60,18 @@ def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = No
     if shape != env.observation_space.shape:
         raise ConfigError(
             "env.id",
-            f"the first reset of {config.label} gave an observation of shape {shape}, its "
-            f"observation_space says {env.observation_space.shape}",
+            f"the first reset of {config.label} returned an observation of shape {shape}, its "
+            f"observation_space has shape {env.observation_space.shape}",
         )
 
 
 def dmc_id(config: EnvConfig) -> str:
-    """Gymnasium's id of a dm_control suite task, once shimmy has registered them."""
+    """Return the Gymnasium id of a dm_control task, as registered by shimmy."""
     return f"dm_control/{config.domain}-{config.task}-v0"
 
 
 def _make_gym(config: EnvConfig) -> Any:
-    """One Gymnasium environment. `package:Name-v0` imports the package first."""
+    """Make a Gymnasium environment. `package:Name-v0` imports the package first."""
     import gymnasium as gym
 
     name = str(config.id)
@@ -93,19 +96,19 @@ def _make_gym(config: EnvConfig) -> Any:
         ) from None
     except gym.error.Error as error:
         near = suggest(name.split(":")[-1], gym.registry.keys() - {name.split(":")[-1]}, _NEAR)
-        more = "" if ":" in name else f"; for one of a package write env.id=my_package:{name}"
+        more = "" if ":" in name else f"; for an environment of a package: env.id=my_package:{name}"
         raise ConfigError(
             "env.id", f"Gymnasium cannot make {name!r}{near}: {_first(error)}{more}"
         ) from None
 
 
 def _import(module: str) -> None:
-    """Import the package that registers an environment. Raises ConfigError, whatever is wrong with it."""
+    """Import the package that registers an environment. Raises ConfigError on any failure."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module:
-            problem = "there is no such package here; install it, or run where its folder is"
+            problem = "the package was not found; install it, or run in its parent folder"
         else:
             problem = f"it needs {error.name!r}, which is not installed"
         raise ConfigError("env.id", f"cannot import {module!r}: {problem}") from None
@@ -114,11 +117,11 @@ def _import(module: str) -> None:
 
 
 def _make_dmc(config: EnvConfig) -> Any:
-    """One dm_control suite task as a Gymnasium environment."""
+    """Make a dm_control suite task as a Gymnasium environment."""
     import gymnasium as gym
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a screen, and nothing here is rendered
+        warnings.simplefilter("ignore")  # about a missing display; nothing is rendered
         import shimmy
         from dm_control import suite
 
@@ -141,9 +144,11 @@ def _make_dmc(config: EnvConfig) -> Any:
 
 
 def _made(config: EnvConfig, name: str) -> Any:
-    """`gymnasium.make`. Raises its own errors about the id, and ConfigError for all others.
+    """Call `gymnasium.make`; show its warnings if it succeeds.
 
-    Warnings are shown where an environment comes of it; else the error says what is wrong.
+    Raises:
+        gymnasium.error.Error: About the id.
+        ConfigError: Any other failure.
     """
     import gymnasium as gym
 
@@ -168,10 +173,10 @@ def _made(config: EnvConfig, name: str) -> Any:
 
 
 def _warning_afterwards(make: Callable[[], Any]) -> Any:
-    """Each warning is shown once in a process, however many environments are made."""
-    with warnings.catch_warnings(record=True) as batch:
+    """Call `make` and show each of its warnings once per process."""
+    with warnings.catch_warnings(record=True) as caught:
         made = make()
-    for warning in batch:
+    for warning in caught:
         kind = (warning.category, str(warning.message))
         if kind in _SHOWN:
             continue
@@ -181,10 +186,10 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
 
 
 def _check_spaces(config: EnvConfig, env: Any) -> None:
-    """Raise ConfigError for spaces that no policy here can read or act in."""
+    """Raise ConfigError for unsupported spaces."""
     import gymnasium as gym
 
-    own = "register an environment of your own that applies it (env.id=my_package:MyEnv-v0)"
+    own = "register an environment that applies it (env.id=my_package:MyEnv-v0)"
     space = env.observation_space
     if not _has_size(space):
         parts = _without_size(space)
@@ -204,7 +209,7 @@ def _check_spaces(config: EnvConfig, env: Any) -> None:
 
 
 def _has_size(space: Any) -> bool:
-    """Whether elements are numbers, always as many. (Gymnasium also flattens texts, to letters' numbers.)"""
+    """Whether elements are numeric with a fixed size; Gymnasium also flattens texts."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -216,7 +221,7 @@ def _has_size(space: Any) -> bool:
 
 
 def _without_size(space: Any) -> str:
-    """Which parts of a composed space have no fixed size: ` ('mission' is Text)`."""
+    """Describe the parts of a composed space without a fixed size, e.g. ` ('mission' is Text)`."""
     parts = getattr(space, "spaces", {})
     named = parts.items() if hasattr(parts, "items") else enumerate(parts)
     found = [f"{k!r} is {type(v).__name__}" for k, v in named if not _has_size(v)]

@@ -1,17 +1,18 @@
-"""Insulin dosing for type-1 diabetes over one day: Dosing-0 (the same meals every day), Dosing-1 (random).
+"""Insulin dosing for type-1 diabetes over one day: Dosing-0 (fixed meals) and Dosing-1 (random meals).
 
-One patient is y = (G, X, I, S1, S2, Q): glucose [mg/dL], remote and plasma insulin, two insulin depots and
-the gut; u is the insulin rate [mU/min], d the meal disturbance. With minutes as the unit of time
+The state of a patient is y = (G, X, I, S1, S2, Q): glucose [mg/dL], remote and plasma insulin, two insulin
+depots and the gut; u is the insulin rate [mU/min], d the meal disturbance. With time in minutes
 
     G' = -p1 (G - Gb) - si X G + f kabs / vg Q + f / vg d        X' = p2 (I - X)       I' = -ke I + u
     S1' = u - kemp S1        S2' = kemp (S1 - S2)        Q' = kemp S2 - kabs Q
 
-All but the first are linear with constant coefficients, hence solved by a matrix exponential; given them
-the first is linear too, and solved by its integrating factor with Gauss quadrature. Equal to an
-integration with tolerance 1e-10 within 1e-6 (tested).
+All equations but the first are linear with constant coefficients and solved by a matrix exponential. Given
+their solution the first is linear, too, and solved by an integrating factor with Gauss quadrature. Equal
+within 1e-6 to an integration with tolerance 1e-10 (tested).
 
-Source: the "Dosing" tasks of "Differentially Private Policy Gradient" (Rio, Barlier, Colin), which are
-those of Strong Analytics' dosing-rl-gym; oddities kept: insulin fills the gut, not food.
+Source:
+    The "Dosing" tasks of "Differentially Private Policy Gradient" (Rio, Barlier, Colin), from Strong
+    Analytics' dosing-rl-gym. Kept as published although implausible: insulin, not food, fills the gut.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from privrl_bench.envs.classic import ClassicSlots
 
 MINUTES = 10  # of one step
 GRID = 145  # points of a day
-STEPS = 143  # of an episode; the first interval of the day passes before the first observation
+STEPS = 143  # of an episode; the first interval of the day precedes the first observation
 
 _GB, _P1, _SI, _P2, _KE = 291.0, 3.17e-2, 2.9e-2, 1.23e-2, 9.0e-2
 _KABS, _KEMP, _F, _VG = 1.2e-2, 1.8e-1, 0.8, 12.0
@@ -50,9 +51,9 @@ _FIXED = np.array([
 
 
 class Meal(NamedTuple):
-    """A meal of Dosing-1: chance, earliest, latest and mean hour, amount and its deviation."""
+    """A meal of Dosing-1: probability, earliest, latest and mean hour, amount and its deviation."""
 
-    chance: float
+    probability: float
     earliest: float
     latest: float
     hour: float
@@ -65,7 +66,7 @@ MEALS = (
     Meal(0.20, 9, 10, 9.5, 1250, 50),
     Meal(0.95, 11, 13, 12, 2800, 100),
     Meal(0.20, 14, 16, 15, 1250, 50),
-    Meal(0.95, 16.5, 29.5, 18, 2800, 100),  # 29.5 as published; surely 19.5 was meant
+    Meal(0.95, 16.5, 29.5, 18, 2800, 100),  # 29.5 as published; probably 19.5 was meant
     Meal(0.20, 20, 22, 21, 1250, 50),
 )
 _TIME_SPREAD = 10.0  # grid steps
@@ -76,7 +77,7 @@ _LAST_MEAL = 143
 
 
 def _nodes(panels: int = 12, order: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Times in one interval and weights of composite Gauss-Legendre quadrature."""
+    """Nodes in one interval [min] and weights of composite Gauss-Legendre quadrature."""
     x, w = np.polynomial.legendre.leggauss(order)
     width = MINUTES / panels
     starts = width * np.arange(panels)
@@ -85,7 +86,7 @@ def _nodes(panels: int = 12, order: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _propagators(times: np.ndarray) -> np.ndarray:
-    """[len(times), 6, 7] maps (X, I, S1, S2, Q, u, 1) -> (X, I, S1, S2, Q, A) after those minutes.
+    """Linear maps [len(times), 6, 7] from (X, I, S1, S2, Q, u, 1) to (X, I, S1, S2, Q, A) after `times` [min].
 
     A is the integral of p1 + si X from the start of the interval.
     """
@@ -107,24 +108,32 @@ _INSIDE = np.concatenate([_TO_NODES[:, 4], _TO_NODES[:, 5]])  # Q, then A, at ev
 
 
 def interval(y: np.ndarray, u: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """States [6, n] after one interval of 10 minutes under insulin u [n] and disturbance d [n].
+    """Step all patients by one interval of 10 minutes.
 
-    A patient's numbers do not depend on who else is computed, to the last bit.
+    A patient's next state does not depend on the other patients, to the last bit.
+
+    Args:
+        y: [6, n] states.
+        u: [n] insulin rates [mU/min].
+        d: [n] meal disturbances.
+
+    Returns:
+        [6, n] next states.
     """
-    if len(u) == 1:  # NumPy adds up a lone column in another order
+    if len(u) == 1:  # NumPy sums a single column in another order
         return interval(np.repeat(y, 2, 1), np.repeat(u, 2), np.repeat(d, 2))[:, :1]
     start = (*y[1:], u, np.ones_like(u))
     end = _times(_TO_END, start)
     inside = _times(_INSIDE, start)
     gut, passed = inside[: len(_TIMES)], inside[len(_TIMES) :]
     source = _P1 * _GB + (_F * _KABS / _VG) * gut + (_F / _VG) * d
-    # exp(A(s) - A(end)) weighs what came in at time s; it never overflows, since A grows.
+    # exp(A(s) - A(end)) weights the inflow at time s; it does not overflow, since A increases.
     glucose = y[0] * np.exp(-end[5]) + (_WEIGHTS[:, None] * np.exp(passed - end[5]) * source).sum(0)
     return np.concatenate([glucose[None], end[:5]])
 
 
 def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Matrix [m, k] times k rows [n], always added up in the same order (BLAS does not)."""
+    """Product of a matrix [m, k] and k rows [n], summed in a fixed order (unlike BLAS)."""
     total = matrix[:, :1] * rows[0]
     for column, row in zip(matrix.T[1:], rows[1:], strict=True):
         total += column[:, None] * row
@@ -132,7 +141,7 @@ def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def reward(glucose: np.ndarray) -> np.ndarray:
-    """In [-1, 1]: 1 at 80 mg/dL, near 0 from 95, -1 outside 65 to 105."""
+    """Return rewards in [-1, 1]: 1 at 80 mg/dL, near 0 from 95, -1 outside 65 to 105."""
     inside = (glucose >= _LOWEST) & (glucose <= _HIGHEST)
     return np.where(inside, 1.0 - np.tanh(np.abs(glucose - _TARGET) / _WIDTH) ** 2, -1.0)
 
@@ -141,7 +150,7 @@ def reward(glucose: np.ndarray) -> np.ndarray:
 
 
 def fixed_day() -> np.ndarray:
-    """[145] disturbance of Dosing-0."""
+    """Return the disturbance of Dosing-0, [145]."""
     day = np.full(GRID, _FIXED_BASE)
     day[_FIXED_FROM:] = _FIXED
     return day
@@ -151,16 +160,16 @@ _SMOOTH = savgol_filter(np.eye(GRID), 11, 3, axis=0)
 
 
 def smoothed(raw: np.ndarray, base: float) -> np.ndarray:
-    """[145] Savitzky-Golay filter (window 11, cubic), nowhere below `base`."""
+    """Apply a cubic Savitzky-Golay filter of window 11 to `raw` [145], at least `base` everywhere."""
     return np.maximum(_SMOOTH @ raw, base)
 
 
 def random_day(rng: np.random.Generator) -> np.ndarray:
-    """[145] disturbance of a Dosing-1 day."""
+    """Draw the disturbance of a Dosing-1 day, [145]."""
     base = rng.uniform(800.0, 1200.0)
     raw = np.full(GRID, float(int(base)))
     for meal in MEALS:
-        if rng.random() >= meal.chance:
+        if rng.random() >= meal.probability:
             continue
         low, high, mean = (6 * hour + 1 for hour in (meal.earliest, meal.latest, meal.hour))
         a, b = ndtr((low - mean) / _TIME_SPREAD), ndtr((high - mean) / _TIME_SPREAD)
@@ -174,26 +183,26 @@ def random_day(rng: np.random.Generator) -> np.ndarray:
 
 
 class Dosing0Slots(ClassicSlots):
-    """Dosing-0. State rows: y (6), G one step before, grid index k, the day's disturbance (145).
+    """`Slots` of Dosing-0. State rows: y (6), previous G, grid index k, the day's disturbance (145).
 
-    Observations [9] float32: G, X, I, S1, S2, Q, d[k], G before, d[k - 1], in their own units. The dose, one
-    number within 0 to 10 mU/min, acts over the next interval together with d[k + 1], which is not seen.
+    Observations [9] float32: G, X, I, S1, S2, Q, d[k], previous G, d[k - 1], unscaled. The action is one dose
+    in [0, 10] mU/min, which acts over the next interval together with the unobserved d[k + 1].
     """
 
     size, max_episode_steps = 8 + GRID, STEPS
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Box]:
-        """Observations and actions."""
+        """Return the observation and action spaces."""
         most = np.float32(10.0)
         return gym.spaces.Box(0.0, np.inf, (9,)), gym.spaces.Box(np.float32(0.0), most, (1,))
 
     def first_dose(self, rng: np.random.Generator) -> float:
-        """Dose of the interval before the first observation."""
+        """Return the dose [mU/min] of the interval before the first observation."""
         return 3.0
 
     def day(self, rng: np.random.Generator) -> np.ndarray:
-        """[145] disturbance."""
+        """Return the disturbance of an episode, [145]."""
         return fixed_day()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
@@ -218,10 +227,10 @@ class Dosing0Slots(ClassicSlots):
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `ClassicSlots.advance`; doses [n, 1] are cut at 0 and 10."""
+        """See `ClassicSlots.advance`; doses [n, 1] are clipped to [0, 10]."""
         k, who = state[7].astype(np.int64), np.arange(state.shape[1])
         dose = np.clip(np.asarray(actions, dtype=np.float64)[:, 0], 0.0, 10.0)
-        # Past the day's end (no time limit of its own) the last disturbance goes on.
+        # After the end of the day (without a time limit) the last disturbance continues.
         coming = np.minimum(k + 1, GRID - 1)
         after = state.copy()
         after[:6] = interval(state[:6], dose, state[8:][coming, who])
@@ -230,7 +239,7 @@ class Dosing0Slots(ClassicSlots):
 
 
 class Dosing1Slots(Dosing0Slots):
-    """Dosing-1: see `Dosing0Slots`; another day for everybody."""
+    """`Slots` of Dosing-1: as `Dosing0Slots`, with random meals in every episode."""
 
     def first_dose(self, rng: np.random.Generator) -> float:
         """See `Dosing0Slots.first_dose`."""

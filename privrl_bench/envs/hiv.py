@@ -1,14 +1,15 @@
-"""HIV treatment: two drugs, on or off for five days at a time, 200 times.
+"""HIV treatment: two drugs, each on or off for five days at a time, 200 times.
 
-Rows of a patient's state: T1, T2 healthy CD4 cells and macrophages, their infected ones, free virus V, and
-cytotoxic lymphocytes E, each per ml. Actions: 0 nothing, 1 an RT inhibitor, 2 a protease inhibitor, 3 both.
-Observed are the six decimal logarithms. The reward, of the state after the five days, is
-1000 E - 0.1 V - 20000 e1^2 - 2000 e2^2 for efficacies e1 (0.7 where RTI is taken) and e2 (0.3, PI).
+State of a patient, per ml: T1, T2 healthy CD4 cells and macrophages, infected ones T1*, T2*, free virus V,
+cytotoxic lymphocytes E. Actions: 0 none, 1 reverse transcriptase inhibitor (RTI), 2 protease inhibitor (PI),
+3 both. Observations are the decimal logarithms of the state. The reward of the state after the five days is
+1000 E - 0.1 V - 20000 e1^2 - 2000 e2^2 with efficacies e1 (0.7 with RTI) and e2 (0.3 with PI).
 
-All patients are the same unless `env.kwargs` spreads them: then all randomness is not in the policy alone.
+All patients are equal, and the environment is deterministic, unless `env.kwargs` sets a spread.
 
-Source: Ernst et al. 2006, after Adams et al. 2004; constants as in three public implementations (RLPy,
-HiP-MDP, WhyNot), which agree. Dormand and Prince 1980 for the integration.
+Source:
+    Ernst et al. 2006, after Adams et al. 2004; constants as in three public implementations (RLPy, HiP-MDP,
+    WhyNot), which agree. Dormand and Prince 1980 for the integration.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from privrl_bench.kernels.jit import exact_jit, exact_part
 DAYS, DECISIONS = 5.0, 200
 START = np.array([163573.0, 5.0, 11945.0, 46.0, 63919.0, 24.0])
 EFFICACY = np.array([[0.0, 0.0], [0.7, 0.0], [0.0, 0.3], [0.7, 0.3]])  # (RTI, PI) of each action
-# The rates that differ between patients (`rate_spread`), in the order of the state's rows from 6.
+# Rates that may differ between patients (`rate_spread`): rows 6 to 17 of the state.
 RATES = ("l1", "l2", "d1", "d2", "f", "k1", "k2", "delta", "m1", "m2", "NT", "c")
 USUAL = np.array([1e4, 31.98, 0.01, 0.01, 0.34, 8e-7, 1e-4, 0.7, 1e-5, 1e-5, 100.0, 13.0])
-# Those that do not: rho1, rho2, lE, bE, Kb, dE, Kd, deltaE.
+# Rates equal for all patients: rho1, rho2, lE, bE, Kb, dE, Kd, deltaE.
 _RHO1, _RHO2, _LE, _BE, _KB, _DE, _KD, _DELTA_E = 1.0, 1.0, 1.0, 0.3, 100.0, 0.25, 500.0, 0.1
-# Relative error of one step. Answers over 1000 days keep six digits or more, tested.
+# Tolerances of one step. Results over 1000 days are correct to six digits or more (tested).
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-10
-# The method of Dormand and Prince: weights of the slopes so far in stages 2 to 7, and of the error of a step.
+# Dormand-Prince tableau: weights of the previous slopes in stages 2 to 7, and of the error estimate.
 _STAGES = np.array(
     [
         [1 / 5, 0, 0, 0, 0, 0],
@@ -51,7 +52,7 @@ _ERROR = np.array(
 
 @exact_part
 def _slope(y, rates, e1, e2, out):  # type: ignore[no-untyped-def]
-    """Derivatives [6] per day of one patient, into `out`."""
+    """Write the derivatives [6] per day of one patient to `out`."""
     l1, l2, d1, d2, f = rates[0], rates[1], rates[2], rates[3], rates[4]
     k1, k2, delta = rates[5], rates[6], rates[7]
     m1, m2, nt, c = rates[8], rates[9], rates[10], rates[11]
@@ -69,10 +70,10 @@ def _slope(y, rates, e1, e2, out):  # type: ignore[no-untyped-def]
 
 @exact_jit
 def _days(state, efficacies, days):  # type: ignore[no-untyped-def]
-    """States [n, 6 + 12] after so many days of efficacies [n, 2], in place, one patient after the other.
+    """Integrate states [n, 6 + 12] in place over `days` with efficacies [n, 2], patient by patient.
 
-    Embedded Runge-Kutta steps of order 5(4), as long as every patient's own error allows. Returns whether
-    all came to the end.
+    Embedded Runge-Kutta method of order 5(4) with a step size of each patient's own. Returns whether all
+    integrations succeeded.
     """
     k = np.empty((7, 6))
     y, z = np.empty(6), np.empty(6)
@@ -85,7 +86,7 @@ def _days(state, efficacies, days):  # type: ignore[no-untyped-def]
             if not h > 1e-12:  # also NaN
                 return False
             h = min(h, days - t)
-            for stage in range(1, 7):  # the last one stands at the end of the step
+            for stage in range(1, 7):  # the last stage is at the end of the step
                 for j in range(6):
                     z[j] = y[j]
                     for s in range(stage):
@@ -109,7 +110,7 @@ def _days(state, efficacies, days):  # type: ignore[no-untyped-def]
 
 
 def slope(y: np.ndarray, action: int, rates: np.ndarray = USUAL) -> np.ndarray:
-    """[6] derivatives per day of the state y [6] of one patient."""
+    """Return the derivatives [6] per day of the state y [6] of one patient."""
     found = np.empty(6)
     e1, e2 = EFFICACY[action]
     _slope(np.asarray(y, dtype=np.float64), rates, e1, e2, found)
@@ -117,9 +118,18 @@ def slope(y: np.ndarray, action: int, rates: np.ndarray = USUAL) -> np.ndarray:
 
 
 def after_days(state: np.ndarray, actions: np.ndarray, days: float = DAYS) -> np.ndarray:
-    """[18, n] states and rates after `days` of `actions` [n]; a patient's do not depend on the others.
+    """Integrate all patients; each is independent of the others.
 
-    Raises: EnvironmentFailure where a state does not stay finite.
+    Args:
+        state: [18, n] states and rates.
+        actions: [n].
+        days: Length of the integration.
+
+    Returns:
+        [18, n] states after `days`, and the rates.
+
+    Raises:
+        EnvironmentFailure: A state does not stay finite.
     """
     found = np.array(state.T, order="C")
     if not _days(found, EFFICACY[np.asarray(actions, dtype=np.int64)], days):
@@ -128,16 +138,16 @@ def after_days(state: np.ndarray, actions: np.ndarray, days: float = DAYS) -> np
 
 
 def reward(state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """[n] rewards of the states [>= 6, n] that `actions` [n] led to."""
+    """Return the rewards [n] of next states [>= 6, n] after `actions` [n]."""
     e1, e2 = EFFICACY[np.asarray(actions, dtype=np.int64)].T
     return 1000.0 * state[5] - 0.1 * state[4] - 20000.0 * e1**2 - 2000.0 * e2**2
 
 
 class HivSlots(ClassicSlots):
-    """`Slots` of the treatment. State rows: the six, then the patient's twelve rates (`RATES`).
+    """`Slots` of the treatment. State rows: the six components, then the patient's twelve rates (`RATES`).
 
-    `env.kwargs`: `start_spread` and `rate_spread`, p in [0, 1): every patient's first state, respectively
-    rates, are the usual ones times 1 + Uniform(-p, p), number by number. Which twelve differ is our choice.
+    `env.kwargs`: `start_spread` and `rate_spread`, p in [0, 1). Each component of a patient's initial state,
+    respectively each rate, is the standard one times 1 + Uniform(-p, p). The choice of rates is ours.
     """
 
     size, max_episode_steps = 6 + len(RATES), DECISIONS
@@ -150,12 +160,12 @@ class HivSlots(ClassicSlots):
     def _known(config: EnvConfig) -> dict[str, Any]:
         unknown = set(config.kwargs) - {"start_spread", "rate_spread"}
         if unknown:
-            raise ConfigError("env.kwargs", f"HIV does not take {', '.join(sorted(unknown))}")
+            raise ConfigError("env.kwargs", f"unknown for hiv: {', '.join(sorted(unknown))}")
         return dict(config.kwargs)
 
     @staticmethod
     def spreads(start_spread: float = 0.0, rate_spread: float = 0.0) -> np.ndarray:
-        """[18] p of every row. Raises `ConfigError`."""
+        """Return p of every state row, [18]. Raises ConfigError."""
         for key, p in (("start_spread", start_spread), ("rate_spread", rate_spread)):
             if not 0.0 <= p < 1.0:
                 raise ConfigError(f"env.kwargs.{key}", f"must be in [0, 1), got {p}")
@@ -163,7 +173,7 @@ class HivSlots(ClassicSlots):
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
-        """Observations and actions."""
+        """Return the observation and action spaces."""
         return gym.spaces.Box(-5.0, 8.0, (6,)), gym.spaces.Discrete(4)
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""Gymnasium's Hopper and HalfCheetah (MuJoCo) for many slots, without Gymnasium's step around each.
+"""Gymnasium's Hopper and HalfCheetah (MuJoCo), vectorised over slots.
 
-Models, constants and bounds are taken from Gymnasium's own objects. The physics of every slot is MuJoCo's,
-one step call for each; observations, rewards and ends are computed for all slots at once. Half of a
-Gymnasium step is not physics, so this is about twice as fast.
+Models, constants and bounds are Gymnasium's own. MuJoCo steps every slot; observations, rewards and
+terminations are computed for all slots at once. This is about twice as fast as stepping Gymnasium
+environments, where half of the time is not physics.
 
-`LocomotionSlots` equals stepping single environments bit for bit (tested). `RolloutPhysics` hands
-all slots to `mujoco.rollout`, which can use several threads but starts every step's constraint solver
-cold: equal within 1e-9 per step on HalfCheetah and Hopper, and then as chaotic as the system is (tested).
+`LocomotionSlots` equals stepping single environments bit for bit (tested). `RolloutPhysics` passes all
+slots to `mujoco.rollout`, which supports several threads but does not warm-start the constraint solver:
+equal within 1e-9 per step on HalfCheetah and Hopper (tested); the chaotic dynamics amplify the difference.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from privrl_bench.envs.slots import StepResult, Users, tame_mujoco
 
 
 class Physics(Protocol):
-    """The dynamics of `count` slots: positions [count, nq], velocities [count, nv]."""
+    """Dynamics of `count` slots: positions [count, nq], velocities [count, nv]."""
 
     qpos: np.ndarray
     qvel: np.ndarray
 
     def begin(self, slot: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """Put one slot into a first state."""
+        """Set one slot to an initial state."""
         ...
 
     def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
-        """One environment step of the slots `indices` under `controls` [k, nu]."""
+        """Take one environment step in the slots `indices` with `controls` [k, nu]."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class Physics(Protocol):
 
 
 class DirectPhysics:
-    """One `MjData` for each slot and one call of `mj_step` for each step: Gymnasium's own sequence."""
+    """One `MjData` per slot and one call of `mj_step` per step, as in Gymnasium."""
 
     def __init__(self, model: Any, frame_skip: int, count: int):
         self._model, self._frame_skip = model, frame_skip
@@ -74,7 +74,7 @@ class DirectPhysics:
 
 
 class RolloutPhysics:
-    """All slots through `mujoco.rollout` in one call, on `threads` threads."""
+    """All slots in one call of `mujoco.rollout` on `threads` threads."""
 
     def __init__(self, model: Any, frame_skip: int, count: int, threads: int):
         from mujoco import rollout
@@ -97,7 +97,7 @@ class RolloutPhysics:
         count, skip = len(indices), self._frame_skip
         held = np.repeat(controls.astype(np.float64)[:, None], skip, axis=1)
         states = np.empty((count, skip, self._state.shape[1]))
-        # Every shape is right here; the checks take as long as two steps of Hopper.
+        # The shapes are correct; the checks take as long as two steps of Hopper.
         self._rollout.rollout(
             [self._model] * count,
             self._data,
@@ -119,8 +119,8 @@ class LocomotionSlots(ABC):
     """`Slots` of a planar MuJoCo task.
 
     Args:
-        config: the environment; `backend` chooses the physics.
-        count: number of slots.
+        config: The environment; `backend` selects the physics.
+        count: Number of slots.
     """
 
     backends = ("auto", "rollout")
@@ -148,21 +148,21 @@ class LocomotionSlots(ABC):
 
     @abstractmethod
     def first_velocity(self, rng: np.random.Generator) -> np.ndarray:
-        """What `reset` adds to the initial velocity [nv]."""
+        """Draw the initial velocity's perturbation [nv]."""
 
     @abstractmethod
     def observed_velocity(self, qvel: np.ndarray) -> np.ndarray:
-        """[k, nv] velocities as observed."""
+        """Return the observed velocities [k, nv]."""
 
     @abstractmethod
     def healthy(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray | None:
-        """[k] whether the episode goes on; None: it always does and nothing is paid for it."""
+        """Return whether the robot is healthy, [k]; None: no termination and no healthy reward."""
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         env, scale = self._env, self._env._reset_noise_scale
         for slot, seed in zip(indices, seeds, strict=True):
-            # The generator that `reset(seed=...)` of a Gymnasium environment makes.
+            # The generator that `reset(seed=...)` of a Gymnasium environment creates.
             rng = np.random.Generator(np.random.PCG64(seed))
             qpos = env.init_qpos + rng.uniform(low=-scale, high=scale, size=env.model.nq)
             self._physics.begin(int(slot), qpos, env.init_qvel + self.first_velocity(rng))
@@ -189,7 +189,7 @@ class LocomotionSlots(ABC):
         return StepResult(self._observe(qpos, qvel), rewards - cost, terminated, cut)
 
     def _observe(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """[k, nq - 1 + nv] float64: all but the place along the track."""
+        """Observations [k, nq - 1 + nv] float64: all but the position along the track."""
         return np.concatenate((qpos[:, 1:], self.observed_velocity(qvel)), axis=-1)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class LocomotionSlots(ABC):
 
 
 class HopperSlots(LocomotionSlots):
-    """Hopper-v5: 5 positions, 6 velocities (cut at 10); 3 torques; ends when it falls."""
+    """Hopper-v5: 5 positions, 6 velocities (clipped to 10); 3 torques; terminates on a fall."""
 
     def first_velocity(self, rng: np.random.Generator) -> np.ndarray:
         """See `LocomotionSlots.first_velocity`."""
@@ -222,7 +222,7 @@ class HopperSlots(LocomotionSlots):
 
 
 class HalfCheetahSlots(LocomotionSlots):
-    """HalfCheetah-v5: 8 positions, 9 velocities; 6 torques; ends at the time limit only."""
+    """HalfCheetah-v5: 8 positions, 9 velocities; 6 torques; never terminates."""
 
     def first_velocity(self, rng: np.random.Generator) -> np.ndarray:
         """See `LocomotionSlots.first_velocity`."""

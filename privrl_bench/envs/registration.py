@@ -1,6 +1,7 @@
-"""The package's own simulators as Gymnasium environments, so that any code can use them.
+"""Registers the package's own simulators as Gymnasium environments.
 
-Importing this module registers them: `gymnasium.make("privrl_bench.envs.registration:privrl_bench/Dosing0-v0")`.
+Importing this module registers them; for example
+`gymnasium.make("privrl_bench.envs.registration:privrl_bench/Dosing0-v0")`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from privrl_bench.config.schema import EnvConfig
 
 NAMESPACE = "privrl_bench"
-# id without the namespace -> module:class of its slots here, time limit in steps
+# id without the namespace -> module:class of its slots in this package, time limit in steps
 OWN = {
     "Dosing0-v0": ("dosing:Dosing0Slots", 143),
     "Dosing1-v0": ("dosing:Dosing1Slots", 143),
@@ -25,24 +26,24 @@ OWN = {
 
 
 def slots_class(name: str) -> Any:
-    """The class behind an id without its namespace."""
+    """Return the slots class of an id without its namespace."""
     module, kind = OWN[name][0].split(":")
     return getattr(importlib.import_module(f"privrl_bench.envs.{module}"), kind)
 
 
 class SlotEnv(gym.Env[np.ndarray, Any]):
-    """One slot as a Gymnasium environment, without a time limit of its own.
+    """One slot as a Gymnasium environment, without a time limit.
 
     Args:
-        name: key of `OWN`.
-        kwargs: the simulator's own settings (`env.kwargs`).
+        name: Key of `OWN`.
+        **kwargs: The simulator's settings (`env.kwargs`).
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, name: str, **kwargs: Any):
         kind = slots_class(name)
-        # The time limit is Gymnasium's wrapper's.
+        # Gymnasium's wrapper applies the time limit.
         config = EnvConfig(name=name, id=f"{NAMESPACE}/{name}", kwargs=kwargs)
         self._slots = kind(config, 1)
         self.observation_space, self.action_space = kind.spaces(config)

@@ -1,4 +1,4 @@
-"""From an `EnvConfig` to environments and their public facts."""
+"""Construction of environments and their public facts from an `EnvConfig`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.construction import check_reset, dmc_id, make_env
-from privrl_bench.envs.declared import checked_users
 from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.envs.user_declaration import checked_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
+TEXT = (
+    "privrl_bench.models.language.task"  # of the extra `rlhf`, imported for text environments only
+)
+
 
 def _max_episode_steps(config: EnvConfig, env: Any) -> int:
-    """Public upper bound on the steps of an episode."""
+    """Public upper bound of the steps of an episode."""
     if config.max_episode_steps is not None:
         return config.max_episode_steps
     if env.spec is not None and env.spec.max_episode_steps:
         return int(env.spec.max_episode_steps)
-    inner = getattr(env.unwrapped, "_env", None)  # dm_control keeps its limit in the suite's object
+    inner = getattr(env.unwrapped, "_env", None)  # dm_control's limit is in the suite's object
     steps = getattr(inner, "_step_limit", math.inf)
     if math.isfinite(steps):
         return math.ceil(steps)
     raise ConfigError(
         "env.max_episode_steps",
-        f"{config.label} has no time limit of its own; set a public one, e.g. 1000",
+        f"{config.label} has no time limit; set a public one, e.g. 1000",
     )
 
 
 def _one_hot(config: EnvConfig, env: Any) -> bool:
-    """Whether an observation says which of finitely many states it is, and nothing else."""
+    """Whether an observation is the one-hot encoding of one of finitely many states."""
     import gymnasium as gym
 
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
@@ -45,20 +49,19 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
-    """Public facts of an environment, read from one instance; of a text, from its settings.
+    """Return the public facts of an environment, from one instance; of a text environment, from its settings.
 
     Raises:
-        ConfigError: see `make_env`, `checked_users`; also when public constants have the wrong length.
+        ConfigError: See `make_env` and `checked_users`; also if public constants have the wrong length.
     """
     if config.kind == "text":
-        from privrl_bench.models.language.task import text_spec
-
-        return text_spec(config)
+        text_spec: EnvSpec = importlib.import_module(TEXT).text_spec(config)
+        return text_spec
     own = _own_slots(config)
     env = make_env(config)
     try:
         users = checked_users(env, config.label)
-        if own is None and users is None:  # else `checked_users` has reset it
+        if own is None and users is None:  # otherwise `checked_users` has reset it
             check_reset(config, env)
         obs_dim = int(np.prod(env.observation_space.shape))
         space = env.action_space
@@ -67,7 +70,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             raise ConfigError(
                 "env.action",
                 f"stretch needs bounded actions, {config.label} has {space}; use env.action=clip, or "
-                "gymnasium.wrappers.RescaleAction in a registered environment of your own",
+                "gymnasium.wrappers.RescaleAction in an environment that you register",
             )
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
@@ -99,8 +102,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
-# Tasks with slots of our own, equal to stepping single environments: id -> module:class here.
-# The class takes (config, count); `backends` are those that it knows.
+# Tasks with vectorised slots, equal to stepping single environments: id -> module:class in this package.
+# The class takes (config, count); its `backends` are the supported ones.
 SLOTS = {
     "CartPole-v1": "classic:CartPoleSlots",
     "Acrobot-v1": "classic:AcrobotSlots",
@@ -114,10 +117,10 @@ SLOTS = {
 
 
 def _own_slots(config: EnvConfig) -> Any:
-    """The class of `SLOTS` for this configuration, or None where environments are stepped in a loop.
+    """The vectorised slots class of a configuration; None: environments are stepped in a loop.
 
     Raises:
-        ConfigError: the task does not have the backend.
+        ConfigError: The task does not support the backend.
     """
     found = None
     namespace, _, name = str(config.id).partition("/")
@@ -130,32 +133,37 @@ def _own_slots(config: EnvConfig) -> Any:
     if config.backend not in (found.backends if found else ("auto", "loop")):
         raise ConfigError(
             "env.backend",
-            f"{config.label} has no {config.backend!r}, or not with these env.kwargs; "
+            f"{config.label} does not support {config.backend!r}, or not with these env.kwargs; "
             "allowed: auto, loop",
         )
     return found
 
 
 def tables_of(config: EnvConfig) -> Any:
-    """The finite problem behind an environment (`riverswim.Model`), or None where it is not known."""
+    """Return the tables of an environment (`riverswim.Model`), or None if they are not known."""
     own = _own_slots(config)
     found = getattr(own, "tables", None)
     return None if found is None or config.max_episode_steps else found(config)
 
 
 def process_of(config: EnvConfig) -> Any:
-    """The Markov reward process behind an environment with one action (`chain.Process`), or None.
+    """Return the Markov reward process of an environment with one action (`chain.Process`), or None.
 
-    It has no time limit. (`tables_of` is for problems with a horizon, whose end is a state among the observed.)
+    It has no time limit, unlike the problems of `tables_of`.
     """
     found = getattr(_own_slots(config), "process", None)
     return None if found is None else found(config)
 
 
 def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
-    """`count` environments: in processes if asked, over arrays where there is such a way, else in a loop.
+    """Make environment slots: in worker processes, vectorised if supported, otherwise in a loop.
 
-    Every way but `backend=rollout` gives the same numbers, bit for bit; dm_control's cartpole to rounding.
+    All of these are equal bit for bit, except `backend=rollout`, and dm_control's cartpole (up to rounding).
+
+    Args:
+        config: The environment.
+        count: Number of slots.
+        workers: Number of processes; 0: none.
     """
     if workers > 0 and count > 1:
         from privrl_bench.envs.slot_workers import WorkerSlots

@@ -1,4 +1,4 @@
-"""An object in a process of its own: calls are sent, answers collected when they are needed."""
+"""An object in a separate process, with asynchronous method calls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _DIED = "an environment worker process died"
 
 
 def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Body of the process: answers (name, arguments) with (result, error message)."""
-    # The parent decides when to stop; a Ctrl-C must let it finish its round.
+    """Main loop of the process: replies to (name, arguments) with (result, error message)."""
+    # The parent decides when to stop; after Ctrl-C it finishes its round.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     made = None
@@ -31,56 +31,57 @@ def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...
                 pipe.send((getattr(made, name)(*arguments), ""))
             except EnvironmentFailure as error:
                 pipe.send((None, str(error)))
-            except (
-                Exception,
-                SystemExit,
-                KeyboardInterrupt,
-            ) as error:  # its traceback may hold users' data
+            # Without the traceback, which may contain users' data.
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
                 pipe.send((None, f"{name} raised {type(error).__name__}: {error}"))
     except (EOFError, OSError):
-        pass  # the parent is gone
+        pass  # the parent has exited
     finally:
         if made is not None:
             made.close()
 
 
 class Remote:
-    """What `make(*arguments)` returns lives in a new process until `close`.
+    """Proxy of the object that `make(*arguments)` returns in a new process.
 
-    Answers come in the order of the calls. The object must have a method `close`.
+    Results arrive in the order of the calls.
+
+    Args:
+        make: Picklable; its result must have a method `close`.
+        *arguments: Of `make`.
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any):
-        context = mp.get_context("spawn")  # torch and simulators dislike a fork
+        context = mp.get_context("spawn")  # torch and simulators are not safe to fork
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
         self._process.start()
         theirs.close()
         self._made = False
-        # The process ends when its pipe does. At exit that must come before it is waited for.
+        # The process exits when its pipe closes. At exit this must happen before the join.
         Finalize(self, Connection.close, args=(self._pipe,), exitpriority=10)
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Call a method. Raises EnvironmentFailure if the process is gone."""
+        """Call a method. Raises EnvironmentFailure if the process has died."""
         try:
             self._pipe.send((name, arguments))
         except OSError:
             raise EnvironmentFailure(_DIED) from None
 
     def ready(self) -> bool:
-        """Whether `answer` would return at once."""
+        """Whether `answer` would return without waiting."""
         if not self._made and self._pipe.poll():
             self.wait_made()
         return self._pipe.poll()
 
     def wait_made(self) -> None:
-        """Wait until the object is made. Raises EnvironmentFailure if it cannot be."""
+        """Wait until the object is constructed. Raises EnvironmentFailure if construction failed."""
         if not self._made:
             self._made = True
             self._receive()
 
     def answer(self) -> Any:
-        """The result of the oldest call without one. Raises EnvironmentFailure as the call did."""
+        """Return the result of the oldest pending call. Raises EnvironmentFailure if it failed."""
         self.wait_made()
         return self._receive()
 
@@ -99,7 +100,7 @@ class Remote:
             self._pipe.send(("close", ()))
             self._pipe.close()
         except OSError:
-            pass  # it is gone already
+            pass  # it has exited
         self._process.join(timeout=5)
         if self._process.is_alive():
             self._process.kill()

@@ -1,12 +1,13 @@
-"""RiverSwim: six states in a row, swim right against the current; episodes of H = 20 steps.
+"""RiverSwim: six states in a row, swimming right is against the current; episodes of H = 20 steps.
 
-Left always succeeds and pays `small` in the first state. Right pays 1 in the last one, where the swimmer
-stays with probability p; elsewhere she stays with 0.6, gets ahead with 0.35 and slips back with 0.05 (first
-state: ahead with 0.6).
+Left always succeeds and has reward `small` in the first state. Right has reward 1 in the last state, where
+the swimmer stays with probability p; elsewhere the swimmer stays with probability 0.6, advances with 0.35
+and slips back with 0.05 (in the first state: advances with 0.6).
 
-Source: Osband, Russo and Van Roy 2013, page 6, whose p is 0.6; "Differentially Private Policy Gradient"
-(Rio, Barlier, Colin) varies p. Its text leaves two readings: `pays=swim` (default, as published code has
-it) pays 1 for every right in the last state, `pays=stay` only if the swimmer stays there.
+Source:
+    Osband, Russo and Van Roy 2013, page 6, with p = 0.6. "Differentially Private Policy Gradient" (Rio,
+    Barlier, Colin) varies p; its text is ambiguous: `pays=swim` (default, as in published code) rewards
+    every right in the last state, `pays=stay` only if the swimmer stays there.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class Model(NamedTuple):
 
 
 def model(p: float = 0.6, small: float = 0.005, pays: str = "swim", start: str = "first") -> Model:
-    """The problem. `start`: first | second_or_third, with equal chance (as DPPG's authors' code has it).
+    """Return the tables of the problem.
+
+    Args:
+        p: Probability of staying in the last state when swimming right.
+        small: Reward for left in the first state.
+        pays: swim | stay, see the module's docstring.
+        start: first | second_or_third, with equal probability (as in the code of DPPG's authors).
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: A value is out of range.
     """
     if not 0.0 <= p <= 1.0:
         raise ConfigError("env.kwargs.p", f"must be in [0, 1], got {p}")
@@ -62,9 +69,9 @@ def model(p: float = 0.6, small: float = 0.005, pays: str = "swim", start: str =
 
 
 class RiverSwimSlots(ClassicSlots):
-    """`Slots` of RiverSwim. State rows: place, step, and the uniform numbers that decide every step.
+    """`Slots` of RiverSwim. State rows: position, step, and a uniform number for every step.
 
-    Observations [6]: the place, one-hot. `env.kwargs` takes the arguments of `model`.
+    Observations [6]: the position, one-hot. `env.kwargs` are the arguments of `model`.
     """
 
     max_episode_steps = HORIZON
@@ -77,15 +84,15 @@ class RiverSwimSlots(ClassicSlots):
 
     @staticmethod
     def tables(config: EnvConfig) -> Model:
-        """The problem. Raises `ConfigError`."""
+        """Return the tables of a configuration. Raises ConfigError."""
         try:
             return model(**config.kwargs)
         except TypeError as error:
-            raise ConfigError("env.kwargs", f"RiverSwim does not take them: {error}") from None
+            raise ConfigError("env.kwargs", f"invalid for RiverSwim: {error}") from None
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
-        """Observations and actions."""
+        """Return the observation and action spaces."""
         return gym.spaces.Box(0.0, 1.0, (STATES,)), gym.spaces.Discrete(ACTIONS)
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Scaling of observations and rewards.
 
-Public constants; constants learned under privacy, which arrive with every round's state; or running
-statistics of everything users saw, under a named caveat.
+By public constants, by constants learned under privacy (part of every round's state), or by running
+statistics of all users' data, which is declared as a caveat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RUNNING_REWARD = "running reward statistics"
 
 
 class _Moments:
-    """Mean and variance of a stream, one set per slot, updated one sample at a time (Welford)."""
+    """Running mean and variance per slot, updated one sample at a time (Welford)."""
 
     def __init__(self, *shape: int):
         self.mean = np.zeros(shape)
@@ -28,7 +28,7 @@ class _Moments:
         self.count = np.full(shape[:2], 1e-4)
 
     def update(self, x: np.ndarray, where: np.ndarray) -> None:
-        """Add one sample to the slots in `where` [R, U]; `x` has the shape of `mean`."""
+        """Add one sample to the slots in `where` [R, U] bool; `x` has the shape of `mean`."""
         grown = self.count + 1.0
         wide = (...,) + (None,) * (x.ndim - 2)
         delta = x - self.mean
@@ -42,31 +42,32 @@ class _Moments:
 
 @dataclass(frozen=True)
 class FrozenScaling:
-    """A scaling of observations that does not learn: [R, 1, D] means and deviations, or None."""
+    """Constant scaling of observations: [R, 1, D] means and standard deviations, or None."""
 
     mean: np.ndarray | None
     std: np.ndarray | None
     clip: float
 
     def obs(self, obs: np.ndarray) -> np.ndarray:
-        """Scaled [R, n, D] observations."""
+        """Return scaled observations [R, n, D]."""
         if self.mean is None or self.std is None:
             return obs
         return np.clip((obs - self.mean) / self.std, -self.clip, self.clip)
 
 
 class SignalScaler:
-    """The scaling that `EnvConfig` asks for.
+    """The scaling that an `EnvConfig` selects.
 
-    With `running`, every slot keeps its own statistics of everything its users ever saw, as Gymnasium's
-    normalising wrappers do (the running return starts at 0 in every episode, also after a time limit);
-    later users are scaled by earlier users' data, which no noise covers.
+    With `running`, every slot has statistics of all data of its users, as Gymnasium's normalising wrappers
+    (the running return restarts at 0 in every episode, also after a time limit). Data of later users are then
+    scaled by data of earlier users without noise.
 
     Args:
-        config: scaling modes and public constants.
-        replicas, users: R, U.
+        config: Scaling modes and public constants.
+        replicas: R.
+        users: U.
         obs_dim: D.
-        gamma: discount of the running return that scales rewards.
+        gamma: Discount of the running return that scales rewards.
     """
 
     def __init__(self, config: EnvConfig, replicas: int, users: int, obs_dim: int, gamma: float):
@@ -84,7 +85,7 @@ class SignalScaler:
         self._refresh()
 
     def use(self, learned: Scaling | None) -> None:
-        """Take the scaling that training learned from releases, on top of the public constants."""
+        """Set the scaling learned from releases, relative to the public constants; None: unchanged."""
         if learned is None:
             return
         if learned.obs_mean is not None and learned.obs_std is not None:
@@ -101,7 +102,7 @@ class SignalScaler:
         self._inverse_std = 1.0 / np.sqrt(self._obs.var + 1e-8)
 
     def obs(self, obs: np.ndarray, *, update: np.ndarray | None) -> np.ndarray:
-        """Scaled [R, U, D] observations; `update` [R, U] bool: slots to learn from, None: none."""
+        """Return scaled observations [R, U, D]; running statistics learn from `update` [R, U] bool."""
         if self._config.obs_scaling == "none":
             return obs
         if self._config.obs_scaling == "running" and update is not None:
@@ -111,11 +112,11 @@ class SignalScaler:
         return np.minimum(np.maximum((obs - self._obs.mean) * self._inverse_std, -cut), cut)
 
     def restart(self, where: np.ndarray) -> None:
-        """The slots `where` [R, U] bool begin a new episode: their running return starts at 0."""
+        """Reset the running return of the slots `where` [R, U] bool at the start of an episode."""
         self._running_return[where] = 0.0
 
     def reward(self, rewards: np.ndarray, update: np.ndarray) -> np.ndarray:
-        """Scaled [R, U] rewards; `update` [R, U] bool: slots to learn from."""
+        """Return scaled rewards [R, U]; running statistics learn from `update` [R, U] bool."""
         if self._config.reward_scaling == "none":
             return rewards
         scale = self._reward_scale
@@ -128,7 +129,7 @@ class SignalScaler:
         return np.minimum(np.maximum(rewards * scale, -cut), cut)
 
     def frozen(self) -> FrozenScaling:
-        """The scaling of evaluation observations as it is now: the slots' average statistics."""
+        """Return the current scaling for evaluation: the average of the slots' statistics."""
         if self._config.obs_scaling == "none":
             return FrozenScaling(None, None, self._config.obs_clip)
         mean = self._obs.mean.mean(axis=1, keepdims=True)
@@ -136,7 +137,7 @@ class SignalScaler:
         return FrozenScaling(mean, std, self._config.obs_clip)
 
     def get_state(self) -> dict[str, Tensor]:
-        """Tensors for the checkpoint."""
+        """Return tensors for the checkpoint."""
         arrays = {
             "obs_mean": self._obs.mean,
             "obs_var": self._obs.var,
@@ -149,7 +150,7 @@ class SignalScaler:
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `get_state`."""
+        """Restore `get_state`."""
         arrays = {name: x.numpy().copy() for name, x in state.items()}
         self._obs.mean, self._obs.var = arrays["obs_mean"], arrays["obs_var"]
         self._obs.count = arrays["obs_count"]

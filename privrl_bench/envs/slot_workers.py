@@ -1,4 +1,4 @@
-"""Slots spread over several processes (`hardware.env_workers`)."""
+"""Slots distributed over processes (`hardware.env_workers`)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from privrl_bench.envs.slots import Slots, StepResult, Users
 
 
 def _share(config: EnvConfig, count: int) -> Slots:
-    """What one process holds."""
+    """The slots of one process."""
     from privrl_bench.envs.registry import make_slots
 
     return make_slots(config, count)
 
 
 class WorkerSlots:
-    """Slot i lives in process i % workers; results come back in the caller's order.
+    """`Slots` over worker processes: slot i is in process i % workers.
 
     Args:
-        config: the environment.
-        count: number of slots.
-        workers: number of processes.
+        config: The environment.
+        count: Number of slots.
+        workers: Number of processes.
     """
 
     def __init__(self, config: EnvConfig, count: int, workers: int):
@@ -36,7 +36,7 @@ class WorkerSlots:
             remote.wait_made()
 
     def _spread(self, name: str, indices: np.ndarray, *payloads: Any) -> list[tuple[Any, Any]]:
-        """Send each worker its share of every list or array, then collect: [(rows, result)]."""
+        """Send each worker its part of every list or array; return [(rows, result)]."""
         asked = []
         for w, remote in enumerate(self._remotes):
             rows = np.flatnonzero(indices % self._workers == w)

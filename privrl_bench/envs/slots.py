@@ -1,8 +1,7 @@
-"""A fixed number of environment slots with explicit partial resets.
+"""A fixed number of environment slots with explicit partial resets and steps.
 
-Gymnasium's vector environments reset by themselves and put a dummy step after each episode; here a slot
-is reset only when told, with an explicit seed. So a trajectory is exactly what a user did, and
-(seed, actions) is enough to bring a slot back to where it was.
+Unlike Gymnasium's vector environments, any subset of the slots can be stepped, and a slot is reset only by
+`reset`, with an explicit seed. Hence (seed, actions) reproduces the state of a slot.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from privrl_bench.envs.declared import reset_options
+from privrl_bench.envs.user_declaration import reset_options
 from privrl_bench.errors import EnvironmentFailure
 
-# Of an environment that declares users: whom to play in each slot, None: a simulation. None: it declares none.
+# The declared user of each slot, None: a simulated one. None: the environment declares no users.
 Users = list[int | None] | None
 
 
 class StepResult(NamedTuple):
-    """What k slots returned: obs [k, D], rewards [k], terminated [k], truncated [k]."""
+    """Results of k slots: obs [k, D], rewards [k], terminated [k], truncated [k]."""
 
     obs: np.ndarray
     rewards: np.ndarray
@@ -35,28 +34,33 @@ class Slots(Protocol):
     count: int
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
-        """Start new episodes in the slots `indices` [k] with `seeds`: obs [k, D].
+        """Start new episodes.
 
-        `users` [k]: what an environment that declares users is told of each slot; the package's own
-        simulators declare none.
+        Args:
+            indices: [k] slots.
+            seeds: [k].
+            users: [k] for an environment that declares users; the package's own simulators declare none.
+
+        Returns:
+            Observations [k, D].
         """
         ...
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
-        """Advance the slots `indices` [k] by one action each."""
+        """Step the slots `indices` [k] with one action each."""
         ...
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
         ...
 
 
 class LoopSlots:
-    """Gymnasium environments stepped one after the other in this process.
+    """Gymnasium environments stepped sequentially in this process.
 
     Args:
-        make: builds one environment with a flat Box observation.
-        count: number of slots.
+        make: Makes one environment with a flat Box observation.
+        count: Number of slots.
         obs_dim: D.
     """
 
@@ -74,9 +78,9 @@ class LoopSlots:
         """See `Slots.reset`. Raises EnvironmentFailure with the environment's own message."""
         obs = np.empty((len(indices), self._obs_dim))
         for row, (slot, seed) in enumerate(zip(indices, seeds, strict=True)):
-            batch = {} if users is None else {"options": reset_options(users[row])}
+            more = {} if users is None else {"options": reset_options(users[row])}
             try:
-                obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **batch)[0]).reshape(-1)
+                obs[row] = np.asarray(self._envs[slot].reset(seed=seed, **more)[0]).reshape(-1)
             except (Exception, SystemExit) as error:
                 raise _failure("reset", error) from error
         return obs
@@ -113,7 +117,7 @@ def _failure(call: str, error: BaseException) -> EnvironmentFailure:
 
 
 def tame_mujoco() -> None:
-    """Send MuJoCo's warnings to Python instead of a MUJOCO_LOG.TXT in the user's folder."""
+    """Send MuJoCo's warnings to Python's logging instead of a MUJOCO_LOG.TXT in the working folder."""
     import mujoco
 
     def forward(message: str) -> None:

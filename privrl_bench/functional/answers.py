@@ -1,4 +1,4 @@
-"""Rewards of an answer, token by token, and the loss that learns from them; the last axis is its tokens."""
+"""Per-token rewards of an answer and the surrogate loss. The last axis is the answer's tokens."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from torch import Tensor
 def token_rewards(
     scores: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, kl_coef: float
 ) -> Tensor:
-    """Reward of every token: the answer's score on its last one, less `kl_coef` times the log ratio.
+    """Compute the reward of each token: the score at the last token, minus a KL penalty at every token.
 
     Args:
-        scores: [...] of whole answers.
-        logprobs, reference: [..., T] log probabilities of the tokens under the policy that wrote them, and
-            under the frozen start.
-        mask: [..., T] bool, the answer has this token; its tokens come first.
-        kl_coef: weight of the penalty, fixed.
+        scores: [...] of complete answers.
+        logprobs: [..., T] log-probabilities of the tokens under the policy that generated them.
+        reference: [..., T] log-probabilities under the frozen start model.
+        mask: [..., T] bool, true for tokens of the answer, which come first.
+        kl_coef: Fixed weight of the penalty, which is the log ratio of policy to reference.
 
-    Returns: [..., T]; 0 outside `mask`.
+    Returns:
+        [..., T]; 0 outside `mask`.
 
-    Source: Ziegler et al. 2019, equation 2, spread over the tokens as TRL's PPOTrainer does.
+    Source:
+        Ziegler et al. 2019, equation 2, applied per token as in TRL's PPOTrainer.
     """
     rewards = torch.where(mask, -kl_coef * (logprobs - reference), 0.0)
     last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
@@ -28,24 +30,27 @@ def token_rewards(
 
 
 def reward_to_go(rewards: Tensor) -> Tensor:
-    """[..., T] undiscounted sum of the rewards from each token on."""
+    """Return the undiscounted reward to go of each token, [..., T]."""
     return rewards.flip(-1).cumsum(-1).flip(-1)
 
 
 def surrogate_loss(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, ratio_clip: float | None
 ) -> Tensor:
-    """Minus the mean over an answer's tokens of ratio times advantage; with `ratio_clip`, PPO's clipped form.
+    """Compute the policy loss: minus the mean over an answer's tokens of ratio times advantage.
 
     Args:
-        logprobs, old: [..., T] under the policy in training, and under the one that wrote the answer.
+        logprobs: [..., T] under the policy in training.
+        old: [..., T] under the policy that generated the answer.
         advantages: [..., T].
         mask: [..., T] bool.
-        ratio_clip: largest useful change of the ratio; None: any.
+        ratio_clip: PPO's clip range of the ratio; None: not clipped.
 
-    Returns: [...]; 0 for an answer without tokens.
+    Returns:
+        [...]; 0 for an answer without tokens.
 
-    Source: Schulman et al. 2017, equations 6 and 7.
+    Source:
+        Schulman et al. 2017, equations 6 and 7.
     """
     ratio = torch.where(mask, logprobs - old, 0.0).exp()
     gain = ratio * advantages

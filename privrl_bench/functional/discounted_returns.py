@@ -1,4 +1,4 @@
-"""Discounted returns and advantages along trajectories; time is the last axis."""
+"""Discounted returns and advantages along trajectories. The last axis is time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Generalised advantage estimates.
+    """Compute generalised advantage estimates.
 
     Args:
-        rewards, values, next_values: [..., T]; `next_values` belong to the state after the step,
-            before any reset, so that a time limit bootstraps and a termination does not.
-        terminated: [..., T] bool, no value follows.
+        rewards: [..., T].
+        values: [..., T] of the state before each step.
+        next_values: [..., T] of the state after each step, before any reset. Hence a time limit
+            bootstraps and a termination does not.
+        terminated: [..., T] bool, the state after the step has value 0.
         done: [..., T] bool, the next step belongs to another episode.
-        gamma, lam: discount and lambda.
+        gamma: Discount.
+        lam: Lambda.
 
-    Returns: [..., T] advantages; advantages + values are the lambda-returns.
+    Returns:
+        [..., T] advantages; advantages + values are the lambda-returns.
 
-    Source: Schulman et al. 2016, equation 16.
+    Source:
+        Schulman et al. 2016, equation 16.
     """
     deltas = rewards + gamma * next_values * (~terminated) - values
     carry = gamma * lam * (~done).to(deltas.dtype)
@@ -39,9 +44,9 @@ def gae(
 
 
 def normalize(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
-    """Subtract the mean and divide by the standard deviation over the last axis, where `mask` holds.
+    """Subtract the mean and divide by the standard deviation over the last axis, where `mask` is true.
 
-    Each leading index (a user) is normalised by its own numbers only. Entries outside `mask` become 0.
+    Each leading index (a user) is normalised by its own values only. Entries outside `mask` become 0.
     """
     weight = mask.to(x.dtype)
     count = weight.sum(-1, keepdim=True).clamp_min(1.0)
@@ -52,10 +57,10 @@ def normalize(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def standardize(x: Tensor, mask: Tensor) -> Tensor:
-    """Subtract the mean and divide by the unbiased standard deviation over the last axis, where `mask` holds.
+    """Standardise over the last axis where `mask` is true, by the unbiased standard deviation.
 
-    As `normalize` without its epsilon. Where there is nothing to divide by, one number or equal numbers (up to
-    rounding), and outside `mask` the result is 0.
+    As `normalize`, without its epsilon. The result is 0 outside `mask`, and where the standard deviation
+    is 0 up to rounding or not defined (a single value).
     """
     weight = mask.to(x.dtype)
     count = weight.sum(-1, keepdim=True)

@@ -1,6 +1,7 @@
-"""Finite-horizon problems with known tables, solved by dynamic programming. Axes: H steps, S states, A actions.
+"""Dynamic programming for finite-horizon problems with known tables.
 
-The tables are transitions [S, A, S] and rewards [S, A, S], undiscounted, the same at every step.
+Axes: H steps, S states, A actions. The tables are transitions [S, A, S] and rewards [S, A, S], the same at
+every step; returns are undiscounted.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import numpy as np
 def backward(
     transitions: np.ndarray, rewards: np.ndarray, horizon: int, policy: np.ndarray | None = None
 ) -> np.ndarray:
-    """Action values by backward induction.
+    """Compute action values by backward induction.
 
     Args:
-        transitions, rewards: [S, A, S].
+        transitions: [S, A, S] probabilities.
+        rewards: [S, A, S].
         horizon: H.
-        policy: [..., H, S, A] action probabilities; None: the best action.
+        policy: [..., H, S, A] action probabilities; None: the optimal policy.
 
-    Returns: [..., H, S, A] expected return from each step on.
+    Returns:
+        [..., H, S, A] expected return from each step on.
     """
     pay = (transitions * rewards).sum(-1)
     lead = () if policy is None else policy.shape[:-3]
@@ -36,7 +39,7 @@ def backward(
 def optimal_value(
     transitions: np.ndarray, rewards: np.ndarray, start: np.ndarray, horizon: int
 ) -> float:
-    """Largest expected return from the start distribution [S]."""
+    """Return the optimal expected return from the start distribution [S]."""
     return float(start @ backward(transitions, rewards, horizon)[0].max(-1))
 
 
@@ -47,6 +50,6 @@ def policy_value(
     horizon: int,
     policy: np.ndarray,
 ) -> np.ndarray:
-    """[...] expected return of policies [..., H, S, A]."""
+    """Return the expected returns [...] of policies [..., H, S, A]."""
     q = backward(transitions, rewards, horizon, policy)[..., 0, :, :]
     return np.asarray((policy[..., 0, :, :] * q).sum(-1) @ start)

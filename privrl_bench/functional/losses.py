@@ -1,4 +1,4 @@
-"""Policy-gradient losses, one number for each leading index (user or replica)."""
+"""Value losses, one per leading index (user or replica)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from torch import Tensor
 def value_loss(
     values: Tensor, targets: Tensor, old_values: Tensor | None = None, clip: float | None = None
 ) -> Tensor:
-    """Half the mean squared error over the last axis; with `clip`, CleanRL's clipped form.
+    """Compute half the mean squared error over the last axis.
 
     Args:
-        values, targets, old_values: [..., B].
-        clip: largest change of a prediction that is rewarded.
+        values: [..., B] predictions.
+        targets: [..., B].
+        old_values: [..., B] predictions before the update; needed with `clip`.
+        clip: Clip range of the change of a prediction, as in CleanRL; None: not clipped.
+
+    Returns:
+        [...].
     """
     loss = (values - targets) ** 2
     if clip is not None and old_values is not None:
@@ -25,7 +30,7 @@ def value_loss(
 def value_slope(
     values: Tensor, targets: Tensor, old_values: Tensor | None = None, clip: float | None = None
 ) -> Tensor:
-    """[..., B] derivative of `value_loss` with respect to `values`."""
+    """Return the derivative [..., B] of `value_loss` with respect to `values`."""
     error = values - targets
     slope = error
     if clip is not None and old_values is not None:

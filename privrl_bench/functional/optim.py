@@ -1,4 +1,4 @@
-"""Optimiser steps as pure functions of tensors, elementwise over any leading axes."""
+"""Optimiser steps as pure functions of tensors with any leading axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Adam(NamedTuple):
-    """Adam's moments and its step count, a number or a tensor of one."""
+    """Adam's moments and its step count."""
 
     m: Tensor
     v: Tensor
@@ -17,7 +17,7 @@ class Adam(NamedTuple):
 
 
 def adam_start(like: Tensor) -> Adam:
-    """Moments of zero."""
+    """Return zero moments of the shape of `like`."""
     return Adam(torch.zeros_like(like), torch.zeros_like(like), 0)
 
 
@@ -30,7 +30,7 @@ def adam_step(
     beta1: float = 0.9,
     beta2: float = 0.999,
 ) -> tuple[Tensor, Adam]:
-    """One descent step of Adam (Kingma and Ba 2015, algorithm 1)."""
+    """Take one descent step of Adam (Kingma and Ba 2015, algorithm 1)."""
     step = state.step + 1
     m = torch.lerp(state.m, grad, 1.0 - beta1)
     v = beta2 * state.v + (1.0 - beta2) * grad * grad
@@ -40,7 +40,7 @@ def adam_step(
 
 
 class AmsGrad(NamedTuple):
-    """Moments, the largest second moment so far, and the step count, a tensor that broadcasts."""
+    """Moments, elementwise maximum of the second moments so far, and a step count that broadcasts."""
 
     m: Tensor
     v: Tensor
@@ -58,9 +58,10 @@ def amsgrad_step(
     beta1: float = 0.9,
     beta2: float = 0.999,
 ) -> tuple[Tensor, AmsGrad]:
-    """One descent step of AdamW (Loshchilov and Hutter 2019) with AMSGrad (Reddi et al. 2018), as torch has it.
+    """Take one descent step of AdamW with AMSGrad, as in torch; `decay` is the decoupled weight decay.
 
-    `decay` is the weight decay, decoupled from the gradient.
+    Source:
+        Loshchilov and Hutter 2019 (AdamW), Reddi et al. 2018 (AMSGrad).
     """
     step = state.step + 1
     m = torch.lerp(state.m, grad, 1.0 - beta1)
@@ -74,13 +75,13 @@ def amsgrad_step(
 def rmsprop_step(
     params: Tensor, grad: Tensor, square: Tensor, lr: float, alpha: float = 0.99, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """One descent step of RMSprop; returns the parameters and the running mean square."""
+    """Take one descent step of RMSprop; return the parameters and the running mean square."""
     square = alpha * square + (1.0 - alpha) * grad * grad
     return params - lr * grad / (square.sqrt() + eps), square
 
 
 def project(displacement: Tensor, radius: float | Tensor) -> Tensor:
-    """Scale [..., P] displacements back into the L2 ball of `radius` where they left it."""
+    """Project displacements [..., P] onto the L2 ball of `radius`."""
     norms = torch.linalg.vector_norm(displacement, dim=-1, keepdim=True)
     return displacement * torch.clamp(radius / norms.clamp_min(1e-30), max=1.0)
 

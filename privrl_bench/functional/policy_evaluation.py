@@ -1,14 +1,15 @@
-"""Policy evaluation with linear values v(s) = phi(s).theta, from trajectories; T steps, d features.
+"""Policy evaluation with linear values v(s) = phi(s).theta from trajectories. T steps, d features.
 
 With the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), weights c_t of the steps, and phi = 0 after the end,
 
     A = sum c_t rho_t phi_t (phi_t - gamma phi_{t+1})^T
     b = sum c_t rho_t r_t phi_t,  C = sum c_t phi_t phi_t^T.
 
-theta solves A theta = b (LSTD), and min over theta, max over w of w.(b - A theta) - w.C w / 2 (GTD2).
+theta solves A theta = b (LSTD) and min over theta, max over w of w.(b - A theta) - w.C w / 2 (GTD2).
 
-Sources: Liu et al. 2015 (the saddle point), Xie, Thomas and Miklau 2019 (its private form), Mahmood, van
-Hasselt and Sutton 2014 (WIS-LSTD), Balle, Gomrokchi and Precup 2016 (first visits, DP-LSW, DP-LSL).
+Source:
+    Liu et al. 2015 (saddle point), Xie, Thomas and Miklau 2019 (its private form), Mahmood, van Hasselt and
+    Sutton 2014 (WIS-LSTD), Balle, Gomrokchi and Precup 2016 (first visits, DP-LSW, DP-LSL).
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from torch import Tensor
 
 
 class Steps(NamedTuple):
-    """What evaluation sees of people.
+    """Trajectories of users as policy evaluation uses them.
 
     Attributes:
         phi: [..., T, d] features before each step.
-        after: [..., T, d] features after it; zeros where the episode terminated.
-        rewards, rho: [..., T]; importance ratios.
-        weights: [..., T] c_t; zeros where no step happened.
-        done: [..., T] bool: the episode is over or cut.
+        after: [..., T, d] features after it; zeros if the episode terminated.
+        rewards: [..., T].
+        rho: [..., T] importance ratios.
+        weights: [..., T] c_t; zeros for padding.
+        done: [..., T] bool, the episode terminated or was truncated.
     """
 
     phi: Tensor
@@ -40,7 +42,7 @@ class Steps(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """A [..., d, d], b [..., d] and C [..., d, d] of the module's text."""
+    """A [..., d, d], b [..., d] and C [..., d, d], see the module's docstring."""
 
     A: Tensor
     b: Tensor
@@ -48,7 +50,7 @@ class Moments(NamedTuple):
 
 
 def moments(steps: Steps, gamma: float) -> Moments:
-    """A, b and C of everybody, summed over T."""
+    """Compute A, b and C of every user, summed over T."""
     left = (steps.weights * steps.rho).unsqueeze(-1) * steps.phi
     return Moments(
         left.mT @ (steps.phi - gamma * steps.after),
@@ -58,16 +60,21 @@ def moments(steps: Steps, gamma: float) -> Moments:
 
 
 def primal_dual_terms(steps: Steps, gamma: float, theta: Tensor, w: Tensor) -> Tensor:
-    """[..., T, 2 d] what every step adds to (-A^T w, A theta - b + C w).
+    """Compute the contribution of every step to (-A^T w, A theta - b + C w).
 
-    The sum over a person's steps is the gradient in theta, and minus that in w.
+    The sum over a user's steps is the gradient in theta and the negative gradient in w.
 
     Args:
-        steps: of each person.
-        gamma: discount.
-        theta, w: [..., T, d], to broadcast against steps.
+        steps: Of every user.
+        gamma: Discount.
+        theta: [..., T, d], broadcast against the steps.
+        w: [..., T, d], broadcast against the steps.
 
-    Source: Xie, Thomas and Miklau 2019, equation 4.1.
+    Returns:
+        [..., T, 2 d].
+
+    Source:
+        Xie, Thomas and Miklau 2019, equation 4.1.
     """
     change = steps.phi - gamma * steps.after
     ratio = steps.weights * steps.rho
@@ -79,16 +86,19 @@ def primal_dual_terms(steps: Steps, gamma: float, theta: Tensor, w: Tensor) -> T
 
 
 def solve(A: Tensor, b: Tensor) -> Tensor:
-    """[..., d] A^+ b in double precision: the least-squares solution of least norm."""
+    """Return A^+ b [..., d] in double precision: the minimum-norm least-squares solution."""
     return (torch.linalg.pinv(A.double()) @ b.double().unsqueeze(-1)).squeeze(-1)
 
 
 def mspbe(theta: Tensor, one: Moments) -> Tensor:
-    """[...] (b - A theta)^T C^+ (b - A theta), in squared value units.
+    """Compute the mean squared projected Bellman error (b - A theta)^T C^+ (b - A theta).
 
     Args:
         theta: [..., d].
-        one: of the behaviour distribution, without leading axes.
+        one: Of the behaviour distribution, without leading axes.
+
+    Returns:
+        [...], in squared units of the value.
     """
     rest = one.b.double() - theta.double() @ one.A.double().mT
     inverse = torch.linalg.pinv(one.C.double(), hermitian=True)
@@ -96,16 +106,20 @@ def mspbe(theta: Tensor, one: Moments) -> Tensor:
 
 
 def wis_lstd(steps: Steps, gamma: float, trace: float) -> tuple[Tensor, Tensor]:
-    """A [..., d, d] and b [..., d] of WIS-LSTD(lambda), of each person: they add up over people.
+    """Compute A and b of WIS-LSTD(lambda) of every user; they are additive over users.
 
-    With on-policy data (rho = 1) this is LSTD(lambda); with trace = 0, LSTD with ratios.
+    With on-policy data (rho = 1) this is LSTD(lambda); with trace = 0, LSTD with importance ratios.
 
     Args:
-        steps: of each person; of `weights` only whether they are 0 counts.
-        gamma: discount; its place after a terminated step is taken by features of zeros and a new trace.
-        trace: lambda.
+        steps: Of every user; `weights` matter only as zero or nonzero.
+        gamma: Discount. After a terminated step, features are zero and the trace restarts.
+        trace: Lambda.
 
-    Source: Mahmood, van Hasselt and Sutton 2014, as in their own program.
+    Returns:
+        A [..., d, d] and b [..., d].
+
+    Source:
+        Mahmood, van Hasselt and Sutton 2014, as in the authors' code.
     """
     phi, after, rho = steps.phi, steps.after, steps.rho
     *lead, length, d = phi.shape
@@ -138,15 +152,18 @@ def _outer(x: Tensor, y: Tensor) -> Tensor:
 def first_visits(
     cells: Tensor, rewards: Tensor, done: Tensor, mask: Tensor, gamma: float, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Discounted return from everybody's first visit of each state.
+    """Compute the discounted return from every user's first visit of each state.
 
     Args:
-        cells: [..., T] states, numbers below `count`.
-        rewards, done, mask: [..., T]; what comes after a cut is not known and counts as 0.
-        gamma: discount.
+        cells: [..., T] state indices below `count`.
+        rewards: [..., T].
+        done: [..., T] bool; rewards after a truncation are unknown and count as 0.
+        mask: [..., T] bool, false for padding.
+        gamma: Discount.
         count: S.
 
-    Returns: [..., S] returns (0 where she never was) and [..., S] whether she was there.
+    Returns:
+        [..., S] returns, 0 for states not visited, and [..., S] bool, whether a state was visited.
     """
     shape = (*cells.shape[:-1], count)
     found = torch.zeros(shape, dtype=torch.float64)
@@ -164,47 +181,51 @@ def first_visits(
 
 
 class Visits(NamedTuple):
-    """Sums of first visits over people: `total` [..., S] returns and `visits` [..., S] people, |X_s|."""
+    """Sums of first visits over users: `total` [..., S] returns and `visits` [..., S] users, |X_s|."""
 
     total: Tensor
     visits: Tensor
 
     @property
     def mean(self) -> Tensor:
-        """[..., S] F, the mean return from each state; 0 where nobody was."""
+        """F [..., S], the mean return from each state; 0 for states not visited."""
         return self.total / self.visits.clamp_min(1.0)
 
 
 class Smooth(NamedTuple):
-    """An exact answer theta [..., d], and `bound` [...]: S(X), beta-smooth above its local L2 sensitivity."""
+    """Exact solution theta [..., d] and `bound` [...], a beta-smooth bound of its local L2 sensitivity."""
 
     theta: Tensor
     bound: Tensor
 
 
 def spectral(x: Tensor) -> float:
-    """Largest singular value."""
+    """Return the spectral norm."""
     return float(torch.linalg.matrix_norm(x.double(), 2))
 
 
 def dp_lsw(seen: Visits, phi: Tensor, weights: Tensor, beta: float, width: float) -> Smooth:
-    """DP-LSW: weighted regression of mean first-visit returns, (W^(1/2) Phi)^+ W^(1/2) F.
+    """Compute DP-LSW: weighted regression of mean first-visit returns, (W^(1/2) Phi)^+ W^(1/2) F.
 
     bound = width |(W^(1/2) Phi)^+| sqrt(psi),
     psi = max over k >= 0 of exp(-k beta) sum over s of w_s / max(1, |X_s| - k)^2.
 
-    Replacing one person moves F_s by at most width / max(1, |X_s|) (three cases: she was there before, after,
-    or both), and k replacements lower |X_s| by at most k. With exp(-k beta) under the root the bound is even
-    beta / 2-smooth.
+    Replacing one user changes F_s by at most width / max(1, |X_s|) (three cases: s was visited before,
+    after, or both), and k replacements lower |X_s| by at most k. With exp(-k beta) inside the root the bound
+    is even beta / 2-smooth.
 
     Args:
         seen: [..., S].
         phi: [S, d] features of the states.
-        weights: [S] w >= 0, not from data.
-        beta: of smoothness.
-        width: length of a public interval that has 0 and every return in it.
+        weights: [S] w >= 0, independent of the data.
+        beta: Smoothness.
+        width: Length of a public interval that contains 0 and every return.
 
-    Source: Balle, Gomrokchi and Precup 2016, theorem on DP-LSW, with R_max / (1 - gamma) for `width`.
+    Returns:
+        The solution without noise and its bound.
+
+    Source:
+        Balle, Gomrokchi and Precup 2016, theorem on DP-LSW, with R_max / (1 - gamma) for `width`.
     """
     root = weights.double().sqrt()
     inverse = torch.linalg.pinv(root[:, None] * phi.double())
@@ -222,55 +243,63 @@ def dp_lsl(
     phi: Tensor,
     weights: Tensor,
     ridge: float,
-    people: int,
+    users: int,
     beta: float,
     width: float,
 ) -> Smooth:
-    """DP-LSL: ridge regression of first-visit returns, weighted by visits.
+    """Compute DP-LSL: ridge regression of first-visit returns, weighted by visits.
 
-    theta = (Phi^T G Phi + ridge / (2 m) I)^-1 Phi^T G F with G = diag(rho_s |X_s| / m), m people;
+    theta = (Phi^T G Phi + ridge / (2 m) I)^-1 Phi^T G F with G = diag(rho_s |X_s| / m), m users;
     bound = 2 width |Phi| / (ridge - |Phi|^2 max rho) sqrt(psi),
     psi = max over 0 <= k <= m of exp(-k beta) phi_k^2,
     phi_k = c sqrt(sum of rho_s min(|X_s| + k, m)) + |rho|, c = |Phi| max rho / sqrt(2 ridge).
 
-    Why: with M = sum of rho_s |X_s| phi_s phi_s^T + ridge / 2 I, and M' a neighbour's, the change of theta is
-    M'^-1 Phi^T diag(rho) e, where |M'^-1| <= 2 / ridge, e_s is a difference of two returns where she was
-    before and after, a residual F - phi_s.theta where she was once, and
-    |theta| <= width sqrt(sum of rho_s |X_s|) / sqrt(2 ridge). So the factor 2 is needed, and
-    the bound has room: 2 / ridge would do.
+    Proof sketch: with M = sum of rho_s |X_s| phi_s phi_s^T + ridge / 2 I, and M' of a neighbour, theta
+    changes by M'^-1 Phi^T diag(rho) e, where |M'^-1| <= 2 / ridge; e_s is a difference of two returns if the
+    user visited s before and after the replacement, a residual F - phi_s.theta if in one of the two, and
+    |theta| <= width sqrt(sum of rho_s |X_s|) / sqrt(2 ridge). Hence the factor 2 is needed, and the bound is
+    not tight: 2 / ridge would suffice.
 
     Args:
-        seen: [..., S]; weights [S] rho >= 0, not from data; phi [S, d].
+        seen: [..., S].
+        phi: [S, d] features of the states.
+        weights: [S] rho >= 0, independent of the data.
         ridge: lambda > |Phi|^2 max rho.
-        people: m.
-        beta, width: as for `dp_lsw`.
+        users: m.
+        beta: Smoothness, as in `dp_lsw`.
+        width: As in `dp_lsw`.
 
-    Raises ValueError: `ridge` is too small.
+    Returns:
+        The solution without noise and its bound.
 
-    Source: Balle, Gomrokchi and Precup 2016, theorem on DP-LSL; |Phi| is the spectral norm here (their program
-    takes Frobenius', which is larger).
+    Raises:
+        ValueError: `ridge` is too small.
+
+    Source:
+        Balle, Gomrokchi and Precup 2016, theorem on DP-LSL. |Phi| is the spectral norm (the authors' code
+        uses the larger Frobenius norm).
     """
     wide, rho = phi.double(), weights.double()
     norm, most = spectral(wide), float(rho.max())
     room = ridge - norm**2 * most
     if room <= 0:
         raise ValueError(f"ridge must exceed {norm**2 * most:g}, got {ridge:g}")
-    g = rho * seen.visits.double() / people
-    left = (g.unsqueeze(-1) * wide).mT @ wide + ridge / (2.0 * people) * torch.eye(wide.shape[1])
+    g = rho * seen.visits.double() / users
+    left = (g.unsqueeze(-1) * wide).mT @ wide + ridge / (2.0 * users) * torch.eye(wide.shape[1])
     theta = torch.linalg.solve(left, (g * seen.mean.double()) @ wide)
     c = norm * most / math.sqrt(2.0 * ridge)
     length = float(torch.linalg.vector_norm(rho))
 
     def spread(k: int) -> Tensor:
-        inside = (rho * (seen.visits.double() + k).clamp_max(float(people))).sum(-1)
+        inside = (rho * (seen.visits.double() + k).clamp_max(float(users))).sum(-1)
         return (c * inside.sqrt() + length) ** 2
 
-    psi = _largest(people, spread, beta)
+    psi = _largest(users, spread, beta)
     return Smooth(theta, 2.0 * width * norm / room * psi.sqrt())
 
 
 def _largest(last: int, term, beta: float) -> Tensor:  # type: ignore[no-untyped-def]
-    """Max over 0 <= k <= last of exp(-k beta) term(k), elementwise."""
+    """Elementwise maximum over 0 <= k <= last of exp(-k beta) term(k)."""
     best = term(0)
     for k in range(1, last + 1):
         best = torch.maximum(best, math.exp(-k * beta) * term(k))
@@ -281,11 +310,15 @@ def _largest(last: int, term, beta: float) -> Tensor:  # type: ignore[no-untyped
 
 
 def visits_within(move: Tensor, start: Tensor, horizon: int) -> Tensor:
-    """[S] expected visits of each state in `horizon` steps.
+    """Compute the expected number of visits of each state in `horizon` steps.
 
     Args:
-        move: [S, S] chances of the next state; what is missing to 1 ends the episode.
-        start: [S].
+        move: [S, S] transition probabilities; a row sums to 1 minus the probability of termination.
+        start: [S] start distribution.
+        horizon: Number of steps.
+
+    Returns:
+        [S].
     """
     at, visits = start, torch.zeros_like(start)
     for _ in range(horizon):
@@ -294,13 +327,17 @@ def visits_within(move: Tensor, start: Tensor, horizon: int) -> Tensor:
 
 
 def exact_moments(visits: Tensor, ahead: Tensor, pay: Tensor, phi: Tensor, gamma: float) -> Moments:
-    """A, b, C of the distribution of visited states.
+    """Compute A, b and C of the distribution of visited states.
 
     Args:
-        visits: [S] expected visits under the behaviour, to any scale.
-        ahead: [S, S] chances of the next state under the evaluated policy; the missing part is the end.
-        pay: [S] expected rewards under the evaluated policy.
+        visits: [S] expected visits under the behaviour policy, up to a factor.
+        ahead: [S, S] transition probabilities under the target policy, as `move` in `visits_within`.
+        pay: [S] expected rewards under the target policy.
         phi: [S, d].
+        gamma: Discount.
+
+    Returns:
+        The moments, without leading axes.
     """
     left = (visits / visits.sum()).unsqueeze(-1) * phi
     return Moments(left.mT @ (phi - gamma * ahead @ phi), left.mT @ pay, left.mT @ phi)

@@ -1,9 +1,8 @@
 """Named random streams of one replica: environments, initial parameters, policy, evaluation.
 
-Every stream is a function of (seed, name, counters), never of how much was drawn before. So a
-resumed run continues with the numbers that an uninterrupted one would have used, a replica does not
-depend on its neighbours, and no generator state has to be stored. Privacy noise is not here: it
-belongs to the gate (`privacy/noise.py`).
+A stream is a function of (seed, name, counters), not of earlier draws. Hence a resumed run uses the same
+random numbers as an uninterrupted one, replicas do not affect each other, and no generator state is
+stored. Privacy noise is drawn by the gate (`privacy/noise.py`).
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ class Streams:
     """The streams of the replica with this seed."""
 
     seed: int
-    side: int = 0  # 0: the run's; 1: simulations of an algorithm's own, 2: references: nobody's
+    side: int = 0  # 0: the run; 1: public simulations of the algorithm; 2: public references
 
     @property
     def public(self) -> Streams:
-        """Streams for simulations that are nobody's, apart from all others."""
+        """Streams for public simulations, independent of all others."""
         return replace(self, side=1)
 
     def torch(self, name: str, *counters: int) -> torch.Generator:
-        """A fresh generator of stream `name` at `counters`, for example (round,)."""
+        """Return a new generator of stream `name` at `counters`, for example (round,)."""
         return generator(self.seed, self._tag(name), *counters)
 
     def episode_seed(self, name: str, *counters: int) -> int:
-        """A 32-bit seed for one episode's `reset`, for example counters (slot, episode)."""
+        """Return a 32-bit seed for one episode's `reset` at `counters`, for example (slot, episode)."""
         words = [self.seed, self._tag(name), *counters]
         return int(np.random.SeedSequence(words).generate_state(1)[0])
 

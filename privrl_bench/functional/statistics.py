@@ -1,4 +1,4 @@
-"""Statistics over runs: pure functions of arrays."""
+"""Statistics over runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from numpy.typing import ArrayLike
 
 
 def mean_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-    """Mean of `values` [n] and the half width of its Student t interval.
+    """Compute the mean of `values` [n] and the half width of its Student t interval.
 
-    One value has no spread to estimate: its half width is nan. Raises `ValueError` for none.
+    The half width of a single value is NaN.
+
+    Raises:
+        ValueError: There are no values.
     """
     data = np.asarray(values, dtype=float).ravel()
     if data.size == 0:
@@ -24,9 +27,12 @@ def mean_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def iqm(scores: ArrayLike) -> float:
-    """Interquartile mean of all `scores` (any shape): the mean without the outer quarters.
+    """Compute the interquartile mean of `scores` (any shape).
 
-    floor(n / 4) values are cut on each side, as in Agarwal et al. 2021. `ValueError` for none.
+    floor(n / 4) values are dropped on each side, as in Agarwal et al. 2021.
+
+    Raises:
+        ValueError: There are no scores.
     """
     data = np.sort(np.asarray(scores, dtype=float).ravel())
     if data.size == 0:
@@ -41,10 +47,21 @@ def iqm_ci(
     repetitions: int = 2000,
     confidence: float = 0.95,
 ) -> tuple[float, float, float]:
-    """IQM of `scores` [runs, tasks] and its stratified bootstrap percentile interval (low, high).
+    """Compute the IQM and its stratified bootstrap percentile interval.
 
-    Stratified: runs are drawn with replacement within each task, so every resample keeps the same
-    number of runs of every task. Scores of several tasks must share a scale.
+    Runs are resampled with replacement within each task.
+
+    Args:
+        scores: [runs, tasks]; the tasks must have a common scale.
+        generator: For the resampling.
+        repetitions: Number of resamples.
+        confidence: Coverage of the interval.
+
+    Returns:
+        (IQM, low, high).
+
+    Raises:
+        ValueError: `scores` is empty or not two-dimensional.
     """
     data = np.asarray(scores, dtype=float)
     if data.ndim != 2 or data.size == 0:
@@ -59,9 +76,13 @@ def iqm_ci(
 
 
 def profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Performance profile: share of `scores` [n] that exceed each threshold [k], [k].
+    """Compute the performance profile [k]: the fraction of `scores` [n] above each of `thresholds` [k].
 
-    Source: Agarwal et al. 2021, section 4.2.
+    Raises:
+        ValueError: There are no scores.
+
+    Source:
+        Agarwal et al. 2021, section 4.2.
     """
     data = np.asarray(scores, dtype=float).ravel()
     if data.size == 0:
@@ -76,9 +97,23 @@ def improvement(
     repetitions: int = 2000,
     confidence: float = 0.95,
 ) -> tuple[float, float, float]:
-    """Chance that a run of `x` [n] beats one of `y` [m], ties half, and its bootstrap interval.
+    """Estimate the probability of improvement of `x` over `y` and its bootstrap percentile interval.
 
-    Runs of both are drawn with replacement. Source: Agarwal et al. 2021, section 4.3.
+    Args:
+        x: [n] scores.
+        y: [m] scores. A tie counts as 1/2.
+        generator: For the resampling of the runs of both, with replacement.
+        repetitions: Number of resamples.
+        confidence: Coverage of the interval.
+
+    Returns:
+        (probability, low, high).
+
+    Raises:
+        ValueError: `x` or `y` is empty.
+
+    Source:
+        Agarwal et al. 2021, section 4.3.
     """
     a, b = (np.asarray(one, dtype=float).ravel() for one in (x, y))
     if not a.size or not b.size:

@@ -1,1 +1,1 @@
-"""Networks as pure functions of flat parameter vectors."""
+"""Networks and policies as pure functions of flat parameter vectors."""

@@ -1,18 +1,20 @@
-"""Adapters: a flat vector that changes the weights of a frozen language model.
+"""Adapters: flat parameter vectors that modify the weights of a frozen language model.
 
-A module's own weights stay as they are; `weights` gives those that differ, by name, for
-`torch.func.functional_call`. Only the last numbers of a vector are trained, the others are public, drawn once.
+The module itself is not modified; `weights` returns the changed weights by name, for
+`torch.func.functional_call`. Only the last `trained` entries of a vector are trained; the others are public
+and drawn once.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-# GPT-2's weights that take a LoRA: `module.weight`, [in, out] (transformers' Conv1D).
+# Modules of GPT-2 whose `weight` [in, out] (transformers' Conv1D) has a LoRA.
 TARGETS = {
     "attention": ("attn.c_attn",),
     "linear": ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"),
@@ -20,23 +22,33 @@ TARGETS = {
 
 
 class Adapter(Protocol):
-    """What trains a language model. `size`: numbers of a vector; `trained`: how many of them, the last, do."""
+    """A parametrisation of a language model's changes.
+
+    Attributes:
+        size: Length of a vector.
+        trained: Number of trained entries, the last ones of a vector.
+        names: Of the weights that it changes.
+    """
 
     size: int
     trained: int
-    names: tuple[str, ...]  # of the weights that it changes
+    names: tuple[str, ...]
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[size] a vector that changes nothing."""
+        """Return an initial vector [size], which leaves the model unchanged."""
         ...
 
     def weights(self, vector: Tensor) -> dict[str, Tensor]:
-        """Weights of the model under a vector [size], by name; differentiable."""
+        """Return the changed weights by name for a vector [size]; differentiable."""
+        ...
+
+    def save(self, folder: Path, vector: Tensor, task: Any) -> Path:
+        """Export a vector [size] to a subfolder of `folder`; return it. `task` has model and tokenizer."""
         ...
 
 
 class Factor(NamedTuple):
-    """One weight W [inputs, outputs] with W + scale * A B, A [inputs, rank], B [rank, outputs]."""
+    """A weight W [inputs, outputs], changed to W + scale * A B; A [inputs, rank], B [rank, outputs]."""
 
     name: str
     inputs: int
@@ -44,18 +56,23 @@ class Factor(NamedTuple):
 
 
 class Lora:
-    """Low-rank changes of a GPT-2's attention weights, or of all its linear layers.
+    """Low-rank changes of a GPT-2's attention weights or of all its linear layers.
 
-    A vector is all A, then all B. B starts at zero, so nothing changes. With `train="b"` the A stay as drawn:
-    the change is then linear in what is trained, and fewer numbers are noised (Sun et al. 2024).
+    A vector is all A followed by all B; B starts at zero. With `train="b"` the A are fixed: the change is then
+    linear in the trained parameters, and fewer parameters are noised (Sun et al. 2024).
 
     Args:
-        model: has the weights.
-        rank, alpha: r; the change is scaled by alpha / r.
+        model: A GPT-2.
+        rank: r.
+        alpha: The change is scaled by alpha / r.
         targets: attention | linear.
         train: both | b.
 
-    Source: Hu et al. 2021, section 4.1; A is drawn as peft draws it, uniform on +- 1/sqrt(inputs).
+    Raises:
+        ValueError: The model has no such weights.
+
+    Source:
+        Hu et al. 2021, section 4.1; A is initialised as in peft, uniform on +- 1/sqrt(inputs).
     """
 
     def __init__(
@@ -87,7 +104,7 @@ class Lora:
         return torch.cat([*first, second])
 
     def pairs(self, vector: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """(A [inputs, rank], B [rank, outputs]) of every weight, by its name."""
+        """Return (A [inputs, rank], B [rank, outputs]) by name of the weight, for a vector [size]."""
         sizes = [f.inputs * self.rank for f in self.factors]
         sizes += [f.outputs * self.rank for f in self.factors]
         pieces = vector.split(sizes)
@@ -105,9 +122,16 @@ class Lora:
             for name, (a, b) in self.pairs(vector).items()
         }
 
+    def save(self, folder: Path, vector: Tensor, task: Any) -> Path:
+        """Write `adapter/` in peft's format, see `save_adapter`."""
+        from privrl_bench.models.language.export import save_adapter  # only for text environments
+
+        save_adapter(folder / "adapter", self, vector, task.model)
+        return folder / "adapter"
+
 
 class AllWeights:
-    """Every weight of a model; a vector is what is added to them, so that it starts at zero."""
+    """All weights of a model. A vector is added to them; it starts at zero."""
 
     def __init__(self, model: torch.nn.Module):
         self._frozen = {name: p.detach() for name, p in model.named_parameters()}
@@ -125,3 +149,10 @@ class AllWeights:
             name: p + piece.view_as(p)
             for (name, p), piece in zip(self._frozen.items(), pieces, strict=True)
         }
+
+    def save(self, folder: Path, vector: Tensor, task: Any) -> Path:
+        """Write `model/` in the hub's layout, see `save_model`."""
+        from privrl_bench.models.language.export import save_model  # only for text environments
+
+        save_model(folder / "model", self.weights, vector, task)
+        return folder / "model"

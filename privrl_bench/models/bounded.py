@@ -1,6 +1,7 @@
-"""Policies whose actions lie within [-1, 1] by a tanh, for off-policy learners.
+"""Policies with tanh-squashed actions in [-1, 1], for off-policy algorithms.
 
-Bounded boxes only; [-1, 1] is stretched to the environment's box. N is any number of parameter vectors.
+For bounded action boxes only; [-1, 1] is mapped to the environment's box. N parameter vectors, B
+observations of each.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import Sampler
 from privrl_bench.types import EnvSpec
 
-_LEAST, _MOST = -5.0, 2.0  # of the log standard deviation
+_LEAST, _MOST = -5.0, 2.0  # bounds of the log standard deviation
 
 
 class _Bounded:
-    """What both policies share: the box, the exploration noise."""
+    """Action box and exploration noise of both policies."""
 
     net: Mlp
     size: int
@@ -33,26 +34,27 @@ class _Bounded:
         self._half = ((spec.action_high - spec.action_low) / 2).astype(np.float32)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P]; actions near the middle of the box (last gain 0.01)."""
+        """Return initial parameters [P]; actions are near the centre of the box (last gain 0.01)."""
         return self.net.init(generator, last_gain=0.01)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, A] standard normals."""
+        """Draw standard normals [*shape, A]."""
         return torch.randn(*shape, self._actions, generator=generator)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Cut at +-1 and stretch to the environment's box."""
+        """Clip to [-1, 1] and map to the environment's box."""
         return self._centre + self._half * np.clip(actions, -1.0, 1.0)
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
-        """The inverse of `to_env`."""
+        """Invert `to_env`."""
         return (actions - self._centre) / self._half
 
 
 class SquashedPolicy(_Bounded):
-    """tanh of a Gaussian whose mean and log standard deviation are a network's outputs.
+    """Tanh of a Gaussian whose mean and log standard deviation are a network's outputs.
 
-    Source: Haarnoja et al. 2018, appendix C.
+    Source:
+        Haarnoja et al. 2018, appendix C.
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
@@ -65,7 +67,7 @@ class SquashedPolicy(_Bounded):
         return mean, _LEAST + 0.5 * (_MOST - _LEAST) * (torch.tanh(spread) + 1.0)
 
     def sample(self, params: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [N, B, A] in [-1, 1] and their log densities [N, B]; differentiable."""
+        """Return actions [N, B, A] in [-1, 1] and their log densities [N, B]; differentiable."""
         mean, log_std = self._heads(self.net.forward(params, obs))
         free = torch.addcmul(mean, log_std.exp(), noise)
         normal = -0.5 * noise * noise - log_std - 0.5 * math.log(2.0 * math.pi)
@@ -84,12 +86,12 @@ class SquashedPolicy(_Bounded):
         return act
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B, A] tanh of the means."""
+        """Return the tanh of the means, [N, B, A]."""
         return torch.tanh(self._heads(self.net.forward(params, obs))[0])
 
 
 class DeterministicPolicy(_Bounded):
-    """tanh of a network's outputs; while it acts, Gaussian noise of standard deviation `exploration`."""
+    """Tanh of a network's outputs; `sampler` adds Gaussian noise of standard deviation `exploration`."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], exploration: float):
         super().__init__(spec)
@@ -108,5 +110,5 @@ class DeterministicPolicy(_Bounded):
         return act
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B, A] actions without noise."""
+        """Return actions without noise, [N, B, A]."""
         return torch.tanh(self.net.forward(params, obs))

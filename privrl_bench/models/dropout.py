@@ -1,4 +1,4 @@
-"""A softmax policy whose hidden units are dropped at random while it acts in training."""
+"""A softmax policy with dropout in its hidden layers while it acts in training."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import Choices, Sampler, choices_of, gumbel
 from privrl_bench.types import EnvSpec
 
-_BITS = 8  # coins in one number
+_BITS = 8  # random bits in one number
 
 
 class DropoutPolicy:
-    """Softmax over a choice of actions; ReLU layers with dropout before the ReLU.
+    """Softmax policy over discrete actions with ReLU layers and dropout before the ReLU.
 
-    `sampler` acts with a fresh mask at every step, `greedy` without: units that stay are scaled by
-    1 / (1 - dropout), so that the expected input of the next layer is the same. Noise of one step is [K]
-    numbers, the actions' Gumbel noise and then what `keep` makes a mask of; whoever draws it again has the
-    masks again. (A mask is not negative, so dropout before and after a ReLU are the same.)
+    `sampler` draws a new mask at every step, `greedy` uses none; kept units are scaled by 1 / (1 - dropout).
+    The noise of one step has K numbers: the actions' Gumbel noise, then the input of `keep`, which maps the
+    same noise to the same masks. (Masks are not negative, so dropout before and after the ReLU are equal.)
 
     Args:
-        spec: of an environment with a choice of actions.
-        hidden: widths of the layers.
-        dropout: chance that a unit is dropped, in [0, 1).
+        spec: Of an environment with discrete actions.
+        hidden: Widths of the layers.
+        dropout: Probability that a unit is dropped, in [0, 1).
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], dropout: float):
@@ -36,10 +35,10 @@ class DropoutPolicy:
         self._actions, self._hidden = spec.actions, hidden
         self._dropout = dropout
         words = torch.arange(2**_BITS).unsqueeze(-1)
-        self._coins = 2.0 * (words >> torch.arange(_BITS) & 1)  # [words, bits]: masks of a word
+        self._coins = 2.0 * (words >> torch.arange(_BITS) & 1)  # [words, bits]: mask of each word
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P]; normal weights of variance 2 / (in + out) (Glorot and Bengio 2010), zero biases."""
+        """Return [P]: normal weights of variance 2 / (in + out) (Glorot and Bengio 2010), zero biases."""
         pieces = []
         for fan_in, fan_out in self.net.shapes:
             weight = torch.randn(fan_in, fan_out, generator=generator)
@@ -47,7 +46,7 @@ class DropoutPolicy:
         return torch.cat(pieces)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, K] Gumbel noise and masks; a dropout of 1/2 takes one bit for each unit, not a number."""
+        """Draw the noise [*shape, K]; a dropout of 1/2 uses one bit per unit instead of a float."""
         units = sum(self._hidden)
         noise = gumbel(generator, *shape, self._actions)
         if self._dropout == 0.0:
@@ -58,7 +57,7 @@ class DropoutPolicy:
         return torch.cat([noise, torch.rand(*shape, units, generator=generator)], dim=-1)
 
     def keep(self, noise: Tensor) -> list[Tensor]:
-        """Masks [..., width] of every hidden layer from noise [..., K]: 0 or 1 / (1 - dropout)."""
+        """Return the masks [..., width] of the hidden layers for noise [..., K]: 0 or 1 / (1 - dropout)."""
         units, drawn = sum(self._hidden), noise[..., self._actions :]
         if self._dropout == 0.0:
             mask = noise.new_ones(*noise.shape[:-1], units)
@@ -79,7 +78,7 @@ class DropoutPolicy:
         return sample
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B] most likely choices, without dropout."""
+        """Return the most likely actions [N, B], without dropout."""
         return self.net.forward(params, obs).argmax(-1)
 
     def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
@@ -91,7 +90,7 @@ class DropoutPolicy:
     def _layers(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
     ) -> list[Tensor]:
-        """The input and the output of every layer, [N, B, width] each, under the masks."""
+        """The input and the outputs of all layers, [N, B, width] each, under the masks."""
         found = [x]
         for index, (weight, bias) in enumerate(unpacked):
             x = torch.baddbmm(bias, x, weight)
@@ -103,15 +102,19 @@ class DropoutPolicy:
     def score(
         self, params: Tensor, obs: Tensor, actions: Tensor, noise: Tensor, weights: Tensor
     ) -> Tensor:
-        """Gradients of N sums over steps of weight * log pi(action | obs, mask), by hand.
+        """Compute gradients of N sums over steps of weight * log pi(action | obs, mask) without autograd.
+
+        With p = softmax: d log p[a] / d logits = onehot(a) - p.
 
         Args:
             params: [N, P].
-            obs, actions: [N, B, D] and [N, B].
-            noise: [N, B, K] with which the actions were sampled.
+            obs: [N, B, D].
+            actions: [N, B].
+            noise: [N, B, K] of the sampling of the actions.
             weights: [N, B].
 
-        Returns: [N, P]. With p = softmax: d log p[a] / d logits = onehot(a) - p.
+        Returns:
+            [N, P].
         """
         unpacked, keep = self.net.unpack(params), self.keep(noise)
         layers = self._layers(unpacked, obs, keep)
@@ -129,5 +132,5 @@ class DropoutPolicy:
         return result
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions

@@ -1,4 +1,4 @@
-"""Fourier features, random and regular: bases that depend on no data."""
+"""Random and regular Fourier features, independent of any data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _MOST_WAVES = 100_000
 
 
 class FourierFeatures:
-    """phi(x) = sqrt(2/F) cos(x Omega + b), plus a constant; approximates a Gaussian kernel.
+    """Random features sqrt(2/F) cos(x Omega + b) of a Gaussian kernel, and a constant.
 
     Args:
         inputs: D.
         features: F.
-        frequency: standard deviation of Omega; the inverse length scale of the kernel.
-        generator: public stream.
+        frequency: Standard deviation of Omega, the inverse length scale of the kernel.
+        generator: A public stream.
 
-    Source: Rahimi and Recht 2007, algorithm 1.
+    Source:
+        Rahimi and Recht 2007, algorithm 1.
     """
 
     def __init__(self, inputs: int, features: int, frequency: float, generator: torch.Generator):
@@ -30,7 +31,7 @@ class FourierFeatures:
         self._scale = math.sqrt(2.0 / features)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., F + 1]."""
+        """Return the features [..., F + 1] of x [..., D]."""
         waves = (
             (x @ self._omega.to(x.device)).add_(self._phase.to(x.device)).cos_().mul_(self._scale)
         )
@@ -38,13 +39,21 @@ class FourierFeatures:
 
 
 def fourier_waves(inputs: int, order: int, joint: int | None = None) -> Tensor:
-    """[F, D] whole numbers c in {0, ..., order}^D, the last one changing fastest; (order + 1)^D of them.
+    """Return the coefficients of a Fourier basis: vectors c in {0, ..., order}^D, the last entry fastest.
 
-    `joint`: only those with at most so many numbers other than 0; None: all.
+    Args:
+        inputs: D.
+        order: Largest coefficient.
+        joint: Keep vectors with at most this many nonzero entries; None: all (order + 1)^D.
 
-    Raises: ValueError for a basis too large to be meant.
+    Returns:
+        [F, D] integers, as float64.
 
-    Source: Konidaris, Osentoski and Thomas 2011.
+    Raises:
+        ValueError: The basis is too large.
+
+    Source:
+        Konidaris, Osentoski and Thomas 2011.
     """
     if order < 0 or inputs < 1 or (order + 1) ** inputs > _MOST_WAVES:
         raise ValueError(f"no Fourier basis of order {order} in {inputs} dimensions")
@@ -54,16 +63,24 @@ def fourier_waves(inputs: int, order: int, joint: int | None = None) -> Tensor:
 
 
 def fourier_features(obs: Tensor, low: Tensor, high: Tensor, waves: Tensor) -> Tensor:
-    """phi_c(x) = cos(pi c . s), s = x scaled from the box to [0, 1]^D: [..., D] -> [..., F].
+    """Compute the Fourier features cos(pi c . s), s = x scaled from a box to [0, 1]^D and clipped.
 
-    `low` and `high` [D] are the corners of the box, `waves` [F, D] the c (see `fourier_waves`).
-    Outside the box it is what it is at the border. The first feature, of c = 0, is constantly 1.
+    The first feature, of c = 0, is constantly 1.
+
+    Args:
+        obs: [..., D] x.
+        low: [D] lower corner of the box.
+        high: [D] upper corner.
+        waves: [F, D] the vectors c, see `fourier_waves`.
+
+    Returns:
+        [..., F].
     """
     s = ((obs - low) / (high - low)).clamp(0.0, 1.0)
     return (s @ waves.to(s).T).mul_(math.pi).cos_()
 
 
 def fourier_steps(waves: Tensor) -> Tensor:
-    """[F] factors of the step size: 1 / ||c||, and 1 for c = 0."""
+    """Return step size factors [F]: 1 / ||c||, and 1 for c = 0."""
     norm = waves.norm(dim=-1)
     return torch.where(norm > 0, 1.0 / norm.clamp(min=1.0), 1.0)

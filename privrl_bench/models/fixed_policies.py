@@ -1,13 +1,12 @@
-"""Known policies: fixed functions from raw observations to the chances of every action.
+"""Fixed public policies over discrete actions: functions from raw observations to action probabilities.
 
-Policy evaluation needs two of them: the one that is evaluated and the one that chose the data. They are
-public, and nobody's. A name is one of
+Policy evaluation uses two of them, the target policy and the behaviour policy. A name is one of
 
-- `uniform`: every action as likely;
+- `uniform`: all actions with equal probability;
 - `<file>`, `<file>:greedy`: the action with the largest value, linear in the Fourier features of a file.
-  The file is one of the package (`nets/policies/`) or the path of one of your own, ending in .json;
-- `<file>:epsilon:0.05`: any action with this chance, otherwise the greedy one;
-- `<file>:softmax:0.5`: chances proportional to exp(value / 0.5).
+  The file is one of the package (`models/policies/`) or a path that ends in .json;
+- `<file>:epsilon:0.05`: a uniform action with this probability, otherwise the greedy one;
+- `<file>:softmax:0.5`: probabilities proportional to exp(value / 0.5).
 """
 
 from __future__ import annotations
@@ -36,31 +35,33 @@ _KEY = "policy"
 
 @dataclass(frozen=True)
 class FixedPolicy:
-    """A policy over choices that nobody's data made.
+    """A public policy over discrete actions.
 
     Attributes:
-        name: as `fixed_policy` takes it.
-        behavior_probs: [..., D] raw observations -> [..., A] in double precision.
+        name: See `fixed_policy`.
+        behavior_probs: From raw observations [..., D] to probabilities [..., A], in double precision.
     """
 
     name: str
     behavior_probs: Callable[[Tensor], Tensor]
 
     def probabilities(self, obs: Tensor) -> Tensor:
-        """[..., D] raw observations -> [..., A] chances, which sum to 1, in the precision of `obs`."""
+        """Return action probabilities [..., A] of raw observations [..., D], in the precision of `obs`."""
         return self.behavior_probs(obs.double()).to(obs.dtype)
 
 
 @dataclass(frozen=True)
 class LinearValues:
-    """Action values linear in Fourier features of raw observations, as a policy file holds them.
+    """Action values of a policy file, linear in Fourier features of raw observations.
 
     Attributes:
-        env_id: Gymnasium id of the environment they are for.
-        order, joint: of `fourier_waves`.
-        low, high: [D] the box of the features.
+        env_id: Gymnasium id of their environment.
+        order: See `fourier_waves`.
+        joint: See `fourier_waves`.
+        low: [D] lower corner of the box of the features.
+        high: [D] upper corner.
         weights: [F, A].
-        about: where they come from and what they score, for people.
+        about: Origin and scores, for documentation.
     """
 
     env_id: str
@@ -73,11 +74,11 @@ class LinearValues:
 
     @functools.cached_property
     def waves(self) -> Tensor:
-        """[F, D] of `fourier_waves`."""
+        """Vectors of `fourier_waves`, [F, D]."""
         return fourier_waves(len(self.low), self.order, self.joint)
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """[..., D] in double precision -> [..., A]."""
+        """Return action values [..., A] of raw observations [..., D] in double precision."""
         low, high = obs.new_tensor(self.low), obs.new_tensor(self.high)
         return fourier_features(obs, low, high, self.waves) @ self.weights.to(obs)
 
@@ -98,12 +99,16 @@ class LinearValues:
 
 
 def shipped() -> list[str]:
-    """Names of the package's policy files."""
+    """Return the names of the package's policy files."""
     return sorted(path.stem for path in POLICIES.glob("*.json"))
 
 
 def load_values(name: str) -> LinearValues:
-    """The file of this name, or at this path. Raises ConfigError on `policy`."""
+    """Load the package's policy file `name`, or the .json file at this path.
+
+    Raises:
+        ConfigError: On policy: the file does not exist or is invalid.
+    """
     path = Path(name) if name.endswith(".json") else POLICIES / f"{name}.json"
     allowed = [UNIFORM, *shipped()]
     if not path.is_file():
@@ -135,22 +140,31 @@ def load_values(name: str) -> LinearValues:
             raise ValueError("weights must be [features, actions], low below high")
     except (ValueError, KeyError, TypeError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(_KEY, f"{name} is no policy file: {reason}") from None
+        raise ConfigError(_KEY, f"{name} is not a policy file: {reason}") from None
     return values
 
 
 def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
-    """The policy of this name for an environment.
+    """Return the policy of this name for an environment.
+
+    Args:
+        name: See the module's docstring.
+        config: The environment.
+        spec: Its public facts.
 
     Raises:
-        ConfigError: on `policy`: no such name, mode or number, a damaged file, or one of another environment.
+        ConfigError: On policy: an unknown name or mode, an invalid number or file, or a file of another
+            environment.
     """
     if not spec.discrete:
-        raise ConfigError(_KEY, f"known policies choose; env={config.label} has real actions")
+        raise ConfigError(
+            _KEY,
+            f"fixed policies need discrete actions; those of env={config.label} are continuous",
+        )
     file, *rest = name.split(":")
     if file == UNIFORM:
         if rest:
-            raise ConfigError(_KEY, f"uniform takes nothing more, got {name!r}")
+            raise ConfigError(_KEY, f"uniform has no mode, got {name!r}")
         return FixedPolicy(name, lambda obs: _uniform(obs, spec.actions))
     rule = _rule(name, rest)
     values = load_values(file)
@@ -159,7 +173,7 @@ def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
     if len(values.low) != spec.obs_dim:
         raise ConfigError(
             _KEY,
-            f"{file} takes {len(values.low)} observations, env={config.label} has {spec.obs_dim}",
+            f"{file} needs observations of size {len(values.low)}, env={config.label} has {spec.obs_dim}",
         )
     return FixedPolicy(name, lambda obs: rule(values(obs)))
 
@@ -169,17 +183,17 @@ def _uniform(obs: Tensor, actions: int) -> Tensor:
 
 
 def greedy(values: Tensor) -> Tensor:
-    """[..., A] action values -> chances: 1 for the first of the largest."""
+    """Return greedy probabilities of action values [..., A]: 1 for the first maximum."""
     return torch.nn.functional.one_hot(values.argmax(-1), values.shape[-1]).to(values.dtype)
 
 
 def epsilon_greedy(values: Tensor, epsilon: float) -> Tensor:
-    """[..., A] action values -> chances: epsilon / A each, and 1 - epsilon more for the greedy one."""
+    """Return epsilon-greedy probabilities of action values [..., A]."""
     return (1.0 - epsilon) * greedy(values) + epsilon / values.shape[-1]
 
 
 def _rule(name: str, words: list[str]) -> Callable[[Tensor], Tensor]:
-    """From action values to chances, by the words after the file's name. Raises ConfigError."""
+    """Parse the mode after the file's name: from action values to probabilities. Raises ConfigError."""
     mode, *numbers = words or ["greedy"]
     if mode not in MODES:
         raise ConfigError(
@@ -196,7 +210,7 @@ def _rule(name: str, words: list[str]) -> Callable[[Tensor], Tensor]:
     if mode == "epsilon":
         if not 0 <= number <= 1:
             raise ConfigError(
-                _KEY, f"epsilon needs a chance in [0, 1]: <file>:epsilon:0.05, got {name!r}"
+                _KEY, f"epsilon needs a probability in [0, 1]: <file>:epsilon:0.05, got {name!r}"
             )
         return lambda values: epsilon_greedy(values, number)
     if not 0 < number < math.inf:

@@ -1,4 +1,4 @@
-"""Features of a state for linear values, and known policies that act: nothing here depends on data."""
+"""Features of states for linear values, and fixed policies that act. Independent of any data."""
 
 from __future__ import annotations
 
@@ -18,28 +18,39 @@ from privrl_bench.types import EnvSpec
 
 
 class Features(NamedTuple):
-    """phi: raw observations [..., D] -> [..., size]."""
+    """A feature map phi from raw observations [..., D] to [..., size]."""
 
     size: int
     phi: Callable[[Tensor], Tensor]
 
 
 def box(config: EnvConfig, spec: EnvSpec) -> tuple[Tensor, Tensor]:
-    """The public ranges [D] of raw observations. Raises ConfigError: there are none."""
+    """Return the public ranges [D] of raw observations.
+
+    Raises:
+        ConfigError: They are not configured.
+    """
     low, high = config.obs_low, config.obs_high
     if low is None or high is None or not len(low) == len(high) == spec.obs_dim:
         raise ConfigError(
             "env.obs_low",
-            f"features of real observations need public ranges: env.obs_low and env.obs_high of "
+            "features of real observations need public ranges: env.obs_low and env.obs_high of "
             f"{spec.obs_dim} numbers",
         )
     return torch.tensor(low, dtype=torch.float32), torch.tensor(high, dtype=torch.float32)
 
 
 def features(kind: str, order: int, config: EnvConfig, spec: EnvSpec) -> Features:
-    """Of one kind: tabular (one-hot states as they are), linear (the scaled observation and 1), fourier.
+    """Return the feature map of a kind.
 
-    Raises ConfigError: the kind is not for this environment, or public ranges are missing.
+    Args:
+        kind: tabular (one-hot observations unchanged) | linear (1 and the scaled observation) | fourier.
+        order: Of the Fourier basis.
+        config: The environment.
+        spec: Its public facts.
+
+    Raises:
+        ConfigError: The kind does not fit the environment, or public ranges are missing.
     """
     if kind == "tabular":
         if not spec.one_hot:
@@ -59,27 +70,33 @@ def features(kind: str, order: int, config: EnvConfig, spec: EnvSpec) -> Feature
     try:
         waves = fourier_waves(spec.obs_dim, order)
     except ValueError as error:
-        raise ConfigError("algo.order", f"{error}; take a smaller one") from None
+        raise ConfigError("algo.order", f"{error}; use a smaller one") from None
     return Features(len(waves), lambda obs: fourier_features(obs, low, high, waves))
 
 
 class Cells(NamedTuple):
-    """Finitely many states: `of` gives the number of a raw observation's [..., D], `centres` [S, D]."""
+    """Finitely many states: `of` maps raw observations [..., D] to their indices, `centres` is [S, D]."""
 
     of: Callable[[Tensor], Tensor]
     centres: Tensor
 
 
 def cells(grid: int, config: EnvConfig, spec: EnvSpec) -> Cells:
-    """One-hot states as they are; else a grid of so many cells a side over the public ranges.
+    """Return the states of one-hot observations, otherwise the cells of a grid over the public ranges.
 
-    Raises ConfigError: public ranges are missing, or there would be too many cells.
+    Args:
+        grid: Cells per dimension.
+        config: The environment.
+        spec: Its public facts.
+
+    Raises:
+        ConfigError: Public ranges are missing, or there are too many cells.
     """
     if spec.one_hot:
         return Cells(lambda obs: obs.argmax(-1), torch.eye(spec.obs_dim))
     low, high = box(config, spec)
     if grid**spec.obs_dim > 100_000:
-        raise ConfigError("algo.grid", f"gives {grid}^{spec.obs_dim} cells; take a smaller one")
+        raise ConfigError("algo.grid", f"results in {grid}^{spec.obs_dim} cells; use a smaller one")
     sides = [torch.arange(grid)] * spec.obs_dim
     corners = torch.cartesian_prod(*sides).reshape(-1, spec.obs_dim)
     centres = low + (corners + 0.5) / grid * (high - low)
@@ -93,7 +110,7 @@ def cells(grid: int, config: EnvConfig, spec: EnvSpec) -> Cells:
 
 
 class ActingPolicy:
-    """A known policy that plays, as a `Policy` without parameters; observations must be raw."""
+    """A fixed policy as a `Policy` without parameters, for raw observations."""
 
     size = 0
 
@@ -101,11 +118,11 @@ class ActingPolicy:
         self.known = known
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[0]."""
+        """Return an empty vector."""
         return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape] uniform numbers."""
+        """Draw uniform numbers [*shape]."""
         return torch.rand(*shape, generator=generator)
 
     def sampler(self, params: Tensor) -> Sampler:
@@ -122,14 +139,14 @@ class ActingPolicy:
         return choose
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """The likeliest action."""
+        """Return the most likely actions."""
         return self.known.probabilities(obs).argmax(-1)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions
 
 
 def behavior_probs_of(known: FixedPolicy, obs: Tensor, actions: Tensor) -> Tensor:
-    """[...] chance of `actions` [...] at raw observations [..., D]."""
+    """Return the probabilities [...] of `actions` [...] at raw observations [..., D]."""
     return known.probabilities(obs).gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Log-linear policies over a choice of actions: pi(a | s) proportional to exp(theta . phi(s, a))."""
+"""Log-linear policies over discrete actions: pi(a | s) proportional to exp(theta . phi(s, a))."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from privrl_bench.types import EnvSpec
 
 
 class LogLinearPolicy:
-    """See the module's text. A `Policy`.
+    """A log-linear `Policy`. Observations are clipped to norm 1, so |phi|^2 <= `bound`.
 
     Args:
-        spec: of an environment with a choice of actions.
+        spec: Of an environment with discrete actions.
         features: `joined`: the observation followed by the one-hot action (d = D + A; the observation's part
-            cancels in the softmax, so that all states share one distribution); `pairs`: their outer
-            product (d = D A). Observations longer than 1 are cut to length 1, so |phi|^2 <= `bound`.
+            cancels in the softmax, so all states have the same distribution); `pairs`: their outer
+            product (d = D A).
 
-    Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), section 4.
+    Source:
+        "Differentially Private Policy Gradient" (Rio, Barlier, Colin), section 4.
     """
 
     def __init__(self, spec: EnvSpec, features: str):
@@ -28,7 +29,7 @@ class LogLinearPolicy:
         self.bound = 2.0 if self._joined else 1.0
 
     def features(self, obs: Tensor) -> Tensor:
-        """[..., D] observations -> [..., A, d] features of every action."""
+        """Return the features [..., A, d] of all actions at observations [..., D]."""
         obs = obs / torch.linalg.vector_norm(obs, dim=-1, keepdim=True).clamp_min(1.0)
         choice = torch.eye(self._actions, dtype=obs.dtype)
         wide = obs.unsqueeze(-2).expand(*obs.shape[:-1], self._actions, self._dim)
@@ -37,15 +38,15 @@ class LogLinearPolicy:
         return (choice.unsqueeze(-1) * wide.unsqueeze(-2)).flatten(-2)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[d] small normal numbers (standard deviation 0.01)."""
+        """Return initial parameters [d], normal with standard deviation 0.01."""
         return 0.01 * torch.randn(self.size, generator=generator)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, A] Gumbel noise."""
+        """Draw Gumbel noise [*shape, A]."""
         return gumbel(generator, *shape, self._actions)
 
     def logits(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Params [N, d], obs [N, B, D] -> log probabilities [N, B, A]."""
+        """Return log-probabilities [N, B, A] of params [N, d] at obs [N, B, D]."""
         scores = torch.einsum("nbad,nd->nba", self.features(obs), params)
         return torch.log_softmax(scores, dim=-1)
 
@@ -54,13 +55,13 @@ class LogLinearPolicy:
         return lambda obs, noise: (self.logits(params, obs) + noise).argmax(-1)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B] most likely choices."""
+        """Return the most likely actions [N, B]."""
         return self.logits(params, obs).argmax(-1)
 
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
-        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
         return self.logits(params, obs).exp().unsqueeze(1).expand(-1, horizon, -1, -1)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions

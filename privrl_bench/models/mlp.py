@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as pure functions of (flat parameter vector, inputs)."""
+"""Multilayer perceptrons as pure functions of flat parameter vectors and inputs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-# name -> the activation
+# name -> activation
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "swish": torch.nn.functional.silu,
 }
 
-# name -> the activation's derivative, from its value
+# name -> derivative of the activation as a function of its value
 SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": lambda y: 1.0 - y * y,
     "relu": lambda y: (y > 0).to(y.dtype),
@@ -26,10 +26,10 @@ SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Mlp:
-    """A network of dense layers; its parameters are one vector of `size` numbers.
+    """A network of dense layers, whose parameters are one vector [size].
 
-    Layout of the vector: weight [in, out] then bias [out] of each layer, in order. `activation` is a name in
-    `ACTIVATIONS`; `gradient` knows those in `SLOPES`.
+    Layout of the vector: weight [in, out], then bias [out] of each layer, in order. `activation` is a key of
+    `ACTIVATIONS`; `gradient` supports the keys of `SLOPES`.
     """
 
     inputs: int
@@ -39,22 +39,22 @@ class Mlp:
 
     @cached_property
     def shapes(self) -> list[tuple[int, int]]:
-        """(in, out) of every layer."""
+        """Sizes (in, out) of every layer."""
         widths = (self.inputs, *self.hidden, self.outputs)
         return list(itertools.pairwise(widths))
 
     @cached_property
     def splits(self) -> list[int]:
-        """Sizes of the pieces of the vector."""
+        """Sizes of the weights and biases in the vector."""
         return [n for fan_in, fan_out in self.shapes for n in (fan_in * fan_out, fan_out)]
 
     @property
     def size(self) -> int:
-        """P, length of the parameter vector."""
+        """Length P of the parameter vector."""
         return sum(self.splits)
 
     def init(self, generator: torch.Generator, last_gain: float) -> Tensor:
-        """Orthogonal weights (gain sqrt 2, the last layer `last_gain`), zero biases: [P]."""
+        """Return [P]: orthogonal weights (gain sqrt 2, of the last layer `last_gain`), zero biases."""
         pieces = []
         for index, (fan_in, fan_out) in enumerate(self.shapes):
             gain = last_gain if index == len(self.shapes) - 1 else 2**0.5
@@ -64,7 +64,7 @@ class Mlp:
         return torch.cat(pieces)
 
     def init_uniform(self, generator: torch.Generator) -> Tensor:
-        """What torch's `Linear` starts from: weights and biases uniform on +-1 / sqrt(in): [P]."""
+        """Return [P] as torch's `Linear` initialises: weights and biases uniform on +-1 / sqrt(in)."""
         pieces = []
         for fan_in, fan_out in self.shapes:
             drawn = torch.rand((fan_in + 1) * fan_out, generator=generator)
@@ -72,7 +72,7 @@ class Mlp:
         return torch.cat(pieces)
 
     def unpack(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Views of [N, P] parameters: weight [N, in, out] and bias [N, 1, out] of every layer."""
+        """Return views of parameters [N, P]: weight [N, in, out] and bias [N, 1, out] of every layer."""
         pieces = params.split(self.splits, dim=-1)
         return [
             (pieces[2 * i].view(-1, *shape), pieces[2 * i + 1].unsqueeze(1))
@@ -86,12 +86,13 @@ class Mlp:
             params: [N, P].
             x: [N, B, in].
 
-        Returns: [N, B, out].
+        Returns:
+            [N, B, out].
         """
         return self.layers(self.unpack(params), x)[-1]
 
     def layers(self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor) -> list[Tensor]:
-        """The input and the output of every layer, [N, B, width] each."""
+        """Return the input and the outputs of all layers, [N, B, width] each."""
         found = [x]
         bend, last = ACTIVATIONS[self.activation], len(unpacked) - 1
         for index, (weight, bias) in enumerate(unpacked):
@@ -104,24 +105,36 @@ class Mlp:
     def gradient(
         self, unpacked: list[tuple[Tensor, Tensor]], layers: list[Tensor], grad: Tensor
     ) -> Tensor:
-        """Back-propagate by hand, which takes 0.6 of autograd's time on such small networks.
+        """Back-propagate without autograd, which takes 0.6 of its time on small networks.
 
         Args:
-            unpacked, layers: of `unpack` and `layers`.
+            unpacked: From `unpack`.
+            layers: From `layers`.
             grad: [N, B, out] derivative of N losses with respect to the outputs.
 
-        Returns: [N, P] derivative with respect to the parameters.
+        Returns:
+            [N, P] derivative with respect to the parameters.
         """
         return self.collect(layers, self.slopes(unpacked, layers, grad))
 
     def slopes(
         self, unpacked: list[tuple[Tensor, Tensor]], layers: list[Tensor], grad: Tensor
     ) -> list[Tensor]:
-        """Derivatives with respect to every layer before its activation, [N, B, out] each, of every
-        sample by itself; args as `gradient`. Raises ValueError for an activation without a slope.
+        """Compute per-sample derivatives with respect to the pre-activations of all layers.
+
+        Args:
+            unpacked: From `unpack`.
+            layers: From `layers`.
+            grad: As in `gradient`.
+
+        Returns:
+            [N, B, out] for every layer.
+
+        Raises:
+            ValueError: The activation is not in `SLOPES`.
         """
         if self.activation not in SLOPES:
-            raise ValueError(f"no gradient by hand for {self.activation}")
+            raise ValueError(f"no derivative for the activation {self.activation}")
         slope = SLOPES[self.activation]
         found = [grad]
         for index in range(len(unpacked) - 1, 0, -1):
@@ -130,7 +143,7 @@ class Mlp:
         return found[::-1]
 
     def collect(self, layers: list[Tensor], slopes: list[Tensor]) -> Tensor:
-        """[N, P]: the gradients of all samples added up, from `layers` and `slopes`."""
+        """Return the sum [N, P] of all samples' gradients, from the results of `layers` and `slopes`."""
         result = slopes[0].new_empty(slopes[0].shape[0], self.size)
         for index, (weight, bias) in enumerate(self.unpack(result)):
             weight.copy_(torch.bmm(layers[index].transpose(1, 2), slopes[index]))
@@ -138,9 +151,10 @@ class Mlp:
         return result
 
     def sample_norms(self, layers: list[Tensor], slopes: list[Tensor]) -> Tensor:
-        """[N, B] L2 norms of the gradient of every sample, which is never formed.
+        """Return the L2 norms [N, B] of per-sample gradients without forming them.
 
-        A layer's part is the outer product of (input, 1) and slope: its square is (|input|^2 + 1) |slope|^2.
+        A layer's gradient is the outer product of (input, 1) and slope, whose squared norm is
+        (|input|^2 + 1) |slope|^2.
         """
         squares = [
             ((x * x).sum(-1) + 1.0) * (d * d).sum(-1)
@@ -149,7 +163,7 @@ class Mlp:
         return torch.stack(squares).sum(0).sqrt()
 
     def clipped_sum(self, layers: list[Tensor], slopes: list[Tensor], bound: float) -> Tensor:
-        """[N, P]: as `collect`, with the gradient of every sample scaled into the L2 ball of `bound`."""
+        """Return [N, P] as `collect`, with every sample's gradient clipped to L2 norm `bound`."""
         norms = self.sample_norms(layers, slopes)
         scale = torch.clamp(bound / norms.clamp_min(torch.finfo(norms.dtype).tiny), max=1.0)
         return self.collect(layers, [d * scale.unsqueeze(-1) for d in slopes])

@@ -1,4 +1,4 @@
-"""Stochastic policies as pure functions of (flat parameter vector, observations)."""
+"""Stochastic policies as pure functions of flat parameter vectors and observations."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 
 
 class Policy(Protocol):
-    """What rollouts and algorithms need of a policy. N is any number of parameter vectors."""
+    """Interface of policies for collectors and algorithms. N parameter vectors, B observations of each."""
 
     size: int
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P] initial parameters."""
+        """Return initial parameters [P]."""
         ...
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """Random numbers for `sampler`, drawn ahead so that each replica has its own stream."""
+        """Draw the noise of `sampler` in advance, so that each replica has its own stream."""
         ...
 
     def sampler(self, params: Tensor) -> Sampler:
-        """Prepare params [N, P] for many steps: (obs [N, B, D], noise [N, B, ...]) -> actions.
+        """Return a function (obs [N, B, D], noise [N, B, ...]) -> actions for params [N, P].
 
-        It is called once for every step of a round or of an evaluation, in order.
+        It is called once for every step of a round or an evaluation, in order.
         """
         ...
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """The most likely actions."""
+        """Return the most likely actions."""
         ...
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Actions as the environment takes them."""
+        """Convert actions to the environment's action space."""
         ...
 
 
 class Choices(NamedTuple):
-    """How R policies with one ReLU network choose for U users, as arrays for compiled code (`collectors/compiled_episodes.py`).
+    """Action selection of R policies with one ReLU network for U users, as arrays for compiled code.
 
-    The action is `forced`, or the largest of logits + noise[..., :added], where the hidden units are dropped
-    that the rest of the noise says (`nets.dropout`). A first axis of length 1 is the same at every step.
+    The action is `forced`, or the argmax of logits + noise[..., :added]. The rest of the noise determines the
+    dropout masks (`models.dropout`). A first axis of length 1 is broadcast over steps.
 
     Attributes:
-        widths: of the layers, from D on.
+        widths: Of the layers, starting with D.
         params: [R, P] of the network.
         noise: [T, R, U, K].
-        added: how many of K are added to the logits.
-        dropout: chance that a unit is dropped.
-        forced: [T, R, U] actions whatever the network says, -1: none.
+        added: Number of the K entries that are added to the logits.
+        dropout: Probability that a unit is dropped.
+        forced: [T, R, U] actions that replace the network's, -1: none.
     """
 
     widths: np.ndarray
@@ -80,7 +80,7 @@ def choices_of(
     dropout: float = 0.0,
     forced: Tensor | None = None,
 ) -> Choices:
-    """`Choices` of the networks params [R, P]; what is not given leaves the choice to the network."""
+    """Return the `Choices` of networks with params [R, P]; by default, the network's argmax."""
     shape = (1, len(params), users)
     noise = torch.zeros(*shape, 0) if noise is None else noise
     forced = torch.full(shape, -1) if forced is None else forced
@@ -91,32 +91,32 @@ def choices_of(
 
 @runtime_checkable
 class ArrayPolicy(Protocol):
-    """A policy that compiled code can follow."""
+    """A policy supported by compiled code."""
 
     def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """What `sampler` does with params [R, P] and noise [T, R, U, ...]; without, what `greedy` does."""
+        """Return `sampler` for params [R, P] and noise [T, R, U, ...]; without noise, `greedy`."""
         ...
 
 
 class NetPolicy(Policy, Protocol):
-    """A policy with a network, whose further parameters follow those of the network."""
+    """A policy with a network; further parameters follow those of the network."""
 
     net: Mlp
     discrete: ClassVar[bool]  # whether an action is one of finitely many choices
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log probability of the actions and entropy, both [N, B]; differentiable in params."""
+        """Return the log-probabilities of the actions and the entropies, [N, B]; differentiable in params."""
         ...
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
     ) -> Tensor:
-        """[N, P] gradient of N policy losses minus `entropy_coef` times the mean entropy."""
+        """Return the gradients [N, P] of N policy losses minus `entropy_coef` times the mean entropy."""
         ...
 
 
 class Surrogate(NamedTuple):
-    """A minibatch of N users for the policy loss: obs [N, B, D], actions, and [N, B] numbers."""
+    """A minibatch of N users for the policy loss: obs [N, B, D], actions, and two tensors [N, B]."""
 
     obs: Tensor
     actions: Tensor
@@ -124,7 +124,7 @@ class Surrogate(NamedTuple):
     advantages: Tensor
 
     def slope(self, log_probs: Tensor, ratio_clip: float | None) -> Tensor:
-        """[N, B] derivative of the policy loss -mean(min(ratio A, clipped ratio A)) by log probability."""
+        """Return the derivative [N, B] of -mean(min(ratio A, clipped ratio A)) by log-probability."""
         ratio = (log_probs - self.old_log_probs).exp()
         slope = ratio * self.advantages * (-1.0 / log_probs.shape[-1])
         if ratio_clip is not None:
@@ -135,13 +135,13 @@ class Surrogate(NamedTuple):
 
 
 def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
-    """[*shape] Gumbel noise: the largest of logits + noise is a softmax sample."""
+    """Draw Gumbel noise [*shape]: the argmax of logits + noise is a softmax sample."""
     uniform = torch.rand(*shape, generator=generator)
     return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
 
 
 class CategoricalPolicy:
-    """Softmax over a choice of actions."""
+    """Softmax policy over discrete actions."""
 
     discrete: ClassVar[bool] = True
 
@@ -151,11 +151,11 @@ class CategoricalPolicy:
         self._actions = spec.actions
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P]; nearly uniform choices (last gain 0.01)."""
+        """Return initial parameters [P]; actions are nearly uniform (last gain 0.01)."""
         return self.net.init(generator, last_gain=0.01)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, actions] Gumbel noise."""
+        """Draw Gumbel noise [*shape, A]."""
         return gumbel(generator, *shape, self._actions)
 
     def sampler(self, params: Tensor) -> Sampler:
@@ -164,7 +164,7 @@ class CategoricalPolicy:
         return lambda obs, noise: (self.net.layers(unpacked, obs)[-1] + noise).argmax(-1)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B] most likely choices."""
+        """Return the most likely actions [N, B]."""
         return self.net.forward(params, obs).argmax(-1)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,14 +174,14 @@ class CategoricalPolicy:
         return chosen, -(logits.exp() * logits).sum(-1)
 
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
-        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
         behavior_probs = torch.softmax(self.net.forward(params, obs), dim=-1)
         return behavior_probs.unsqueeze(1).expand(-1, horizon, -1, -1)
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
     ) -> Tensor:
-        """See `Policy.surrogate_gradient`.
+        """See `NetPolicy.surrogate_gradient`.
 
         With p = softmax: d log p[a] / d logits = onehot(a) - p, d entropy / d logits = -p (log p + H).
         """
@@ -197,16 +197,16 @@ class CategoricalPolicy:
         return self.net.gradient(unpacked, layers, grad)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions
 
 
 class GaussianPolicy:
     """Independent Gaussians with a state-independent log standard deviation.
 
-    The Gaussian lives on [-1, 1] in every coordinate; actions are cut there and then stretched to the
-    environment's box (identical to clipping on Hopper and HalfCheetah). Unbounded boxes are not cut. Without
-    `spec.stretch` it lives in the box's own units and is cut at its bounds.
+    Actions are clipped to [-1, 1] in every coordinate and then mapped to the environment's box (identical to
+    clipping on Hopper and HalfCheetah). Unbounded coordinates are not clipped. Without `spec.stretch`, actions
+    are in the box's units and clipped at its bounds.
     """
 
     discrete: ClassVar[bool] = False
@@ -220,7 +220,7 @@ class GaussianPolicy:
         self._bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high) & spec.stretch
         low = np.where(self._bounded, spec.action_low, -1.0)
         high = np.where(self._bounded, spec.action_high, 1.0)
-        # A coordinate with one bound only is not stretched, but it is cut at that bound.
+        # A coordinate with a single bound is not mapped, but clipped at that bound.
         self._least = np.where(self._bounded, -1.0, spec.action_low).astype(np.float32)
         self._most = np.where(self._bounded, 1.0, spec.action_high).astype(np.float32)
         self._centre = ((high + low) / 2).astype(np.float32)
@@ -230,12 +230,12 @@ class GaussianPolicy:
         return params.split([self.net.size, self._actions], dim=-1)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P]; mean near 0 (last gain 0.01), standard deviation 1."""
+        """Return initial parameters [P]; mean near 0 (last gain 0.01), standard deviation 1."""
         weights = self.net.init(generator, last_gain=0.01)
         return torch.cat([weights, torch.zeros(self._actions)])
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, A] standard normals."""
+        """Draw standard normals [*shape, A]."""
         return torch.randn(*shape, self._actions, generator=generator)
 
     def sampler(self, params: Tensor) -> Sampler:
@@ -245,11 +245,11 @@ class GaussianPolicy:
         return lambda obs, noise: torch.addcmul(self.net.layers(unpacked, obs)[-1], noise, std)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B, A] means."""
+        """Return the means [N, B, A]."""
         return self.net.forward(self._split(params)[0], obs)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `NetPolicy.log_prob`; actions [N, B, A] before the cut."""
+        """See `NetPolicy.log_prob`; actions [N, B, A] before clipping."""
         weights, log_std = self._split(params)
         mean = self.net.forward(weights, obs)
         spread = log_std.unsqueeze(1)
@@ -261,7 +261,7 @@ class GaussianPolicy:
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
     ) -> Tensor:
-        """See `Policy.surrogate_gradient`.
+        """See `NetPolicy.surrogate_gradient`.
 
         With d = (a - mean) / std: d log p / d mean = d / std, d log p / d log std = d^2 - 1; the
         entropy is the sum of log std plus a constant.
@@ -279,12 +279,12 @@ class GaussianPolicy:
         return torch.cat([net, (slope * (squares - 1.0)).sum(1) - entropy_coef], dim=-1)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Cut at +-1 and stretch to the environment's box."""
+        """Clip to [-1, 1] and map to the environment's box."""
         cut = np.minimum(np.maximum(actions, self._least), self._most)
         return self._centre + self._half * cut
 
 
 def make_policy(spec: EnvSpec, hidden: list[int]) -> NetPolicy:
-    """The policy class that fits the action space."""
+    """Return the policy for the action space of `spec`."""
     kind = CategoricalPolicy if spec.discrete else GaussianPolicy
     return kind(spec, tuple(hidden))

@@ -1,4 +1,4 @@
-"""Epsilon-greedy policies over a network of action values, for a choice of actions."""
+"""Epsilon-greedy policies over a network of action values, for discrete actions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from privrl_bench.types import EnvSpec
 
 
 class QPolicy:
-    """The best action by a ReLU network, or with chance epsilon any of them.
+    """Epsilon-greedy policy of a ReLU network of action values.
 
-    Parameters are one vector [Q's parameters, epsilon], so that what is released and saved is all of it.
+    Parameters are one vector (parameters of Q, epsilon), so the released vector determines the policy.
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
@@ -23,20 +23,20 @@ class QPolicy:
         self._actions = spec.actions
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[P + 1]: weights as torch's `Linear` has them, and epsilon 1."""
+        """Return [P + 1]: weights as initialised by torch's `Linear`, and epsilon 1."""
         return torch.cat([self.net.init_uniform(generator), torch.ones(1)])
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape, 2] uniform numbers: whether to explore, and what."""
+        """Draw uniform numbers [*shape, 2]: whether to explore, and the random action."""
         return torch.rand(*shape, 2, generator=generator)
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
-        unpacked, chance = self.net.unpack(params[:, :-1]), params[:, -1:]
+        unpacked, epsilon = self.net.unpack(params[:, :-1]), params[:, -1:]
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
             best = self.net.layers(unpacked, obs)[-1].argmax(-1)
-            return torch.where(noise[..., 0] < chance, self._any(noise), best)
+            return torch.where(noise[..., 0] < epsilon, self._any(noise), best)
 
         return sample
 
@@ -51,9 +51,9 @@ class QPolicy:
         return choices_of(self.net, params[:, :-1], users, forced=forced)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B] actions of the largest value."""
+        """Return the actions of largest value, [N, B]."""
         return self.net.forward(params[:, :-1], obs).argmax(-1)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions

@@ -1,4 +1,4 @@
-"""Greedy policies on a table of action values, one for every step of an episode."""
+"""Greedy policies on tables of action values, one table per step of an episode."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from privrl_bench.types import EnvSpec
 
 
 class TablePolicy:
-    """Takes the action with the largest Q[h, s, a]; states are observed one-hot. A `Policy`.
+    """A `Policy` that takes the action of largest Q[h, s, a]; states are observed one-hot.
 
-    Steps are counted from the reset, so all episodes must begin together (`env.user=episode`).
+    Steps are counted from the reset, so all episodes must start together (`env.user=episode`).
     """
 
     def __init__(self, spec: EnvSpec):
@@ -23,11 +23,11 @@ class TablePolicy:
         self.size = int(np.prod(self.shape))
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[H S A] zeros."""
+        """Return zeros [H S A]."""
         return torch.zeros(self.size)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape] nothing: the policy is deterministic."""
+        """Return zeros [*shape]; the policy is deterministic."""
         return torch.zeros(*shape)
 
     def _actions(self, params: Tensor, obs: Tensor, step: int) -> Tensor:
@@ -41,15 +41,15 @@ class TablePolicy:
         return lambda obs, noise: self._actions(params, obs, next(steps))
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """[N, B] actions of the first step."""
+        """Return the actions [N, B] of the first step."""
         return self._actions(params, obs, 0)
 
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
-        """[N, H, B, A] chances of the actions at every step of an episode; obs [N, B, D]."""
+        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
         best = params.reshape(-1, *self.shape).argmax(-1)  # [N, H, S]
         chosen = best.gather(2, obs.argmax(-1).unsqueeze(1).expand(-1, horizon, -1))
         return torch.nn.functional.one_hot(chosen, self.shape[2]).to(params.dtype)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Whole numbers as they are."""
+        """Return the actions unchanged."""
         return actions

@@ -1,4 +1,4 @@
-"""Policies that learn nothing: what every table has to beat. Fixed rules of the raw observation."""
+"""Baseline policies without learning: fixed rules of the raw observation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rule = Callable[[Tensor], Tensor]
 
 
 class Trivial(NamedTuple):
-    """A rule from raw observations [N, B, D] to actions as the environment takes them, and its name."""
+    """A rule from raw observations [N, B, D] to the environment's actions, and its name."""
 
     name: str
     rule: Rule
@@ -27,12 +27,12 @@ def _constant(*values: float) -> Rule:
 
 
 def nothing(actions: int) -> Trivial:
-    """Zero in every coordinate."""
+    """Return the rule with action zero in every coordinate."""
     return Trivial("do nothing", _constant(*[0.0] * actions))
 
 
 def _energy(obs: Tensor) -> Tensor:
-    """Pendulum: bring its energy to that of standing still on top, then hold it there linearly."""
+    """Pendulum: control the energy to that of the upright equilibrium, then stabilise linearly."""
     cos, sin, rate = obs.unbind(-1)
     missing = 15.0 * (1.0 - cos) - rate**2 / 2.0
     pump = missing * torch.where(rate >= 0, 1.0, -1.0)
@@ -47,7 +47,7 @@ def _drugs(obs: Tensor) -> Tensor:
     return torch.where(ill > 300, 3, torch.where(ill > 100, 1, 0))
 
 
-# By `env.name`: rules that need no data of anybody.
+# By `env.name`; the rules do not depend on data.
 TRIVIAL: dict[str, Trivial] = {
     "cartpole": Trivial("push where the pole falls", lambda o: (o[..., 2] + o[..., 3] > 0).long()),
     "acrobot": Trivial(
@@ -67,7 +67,7 @@ TRIVIAL: dict[str, Trivial] = {
 
 
 class RandomPolicy:
-    """Every action as likely, as a `Policy` without parameters: choices, or a bounded box."""
+    """Uniform actions, discrete or in a bounded box, as a `Policy` without parameters."""
 
     size = 0
 
@@ -75,11 +75,11 @@ class RandomPolicy:
         self._spec = spec
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[0]."""
+        """Return an empty vector."""
         return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape] choices, or [*shape, A] uniform numbers in the box."""
+        """Draw discrete actions [*shape], or actions [*shape, A] uniform in the box."""
         if self._spec.discrete:
             return torch.randint(self._spec.actions, shape, generator=generator)
         low, high = torch.tensor(self._spec.action_low), torch.tensor(self._spec.action_high)
@@ -90,11 +90,11 @@ class RandomPolicy:
         return lambda obs, noise: noise
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Refused: no action is the likeliest."""
-        raise ValueError("a random policy has no likeliest action")
+        """Raise ValueError: no action is the most likely."""
+        raise ValueError("a random policy has no most likely action")
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """As they are."""
+        """Return the actions unchanged."""
         return actions
 
 
@@ -107,11 +107,11 @@ class TrivialPolicy:
         self._rule = trivial.rule
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """[0]."""
+        """Return an empty vector."""
         return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """[*shape] nothing: rules are deterministic."""
+        """Return zeros [*shape]; rules are deterministic."""
         return torch.zeros(*shape)
 
     def sampler(self, params: Tensor) -> Sampler:
@@ -119,9 +119,9 @@ class TrivialPolicy:
         return lambda obs, noise: self._rule(obs)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """The rule."""
+        """Apply the rule."""
         return self._rule(obs)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """As they are."""
+        """Return the actions unchanged."""
         return actions

@@ -22,7 +22,7 @@ from privrl_bench.cli import train as cli
 from privrl_bench.cli.collect import collect, parse
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.datasets.minari_io import open_dataset
+from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns
 from privrl_bench.privacy.accountant import ReleaseEvent

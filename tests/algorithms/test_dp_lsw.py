@@ -24,7 +24,7 @@ def test_dp_lsw_answers_with_mean_first_visit_returns():
     parts = parts_of("algo=dp_lsw", "algo.return_high=1")
     users = full_batch(parts)
     algo = parts.algo
-    seen = algo.everybodys([users], 1)
+    seen = algo.total_visits([users], 1)
     found, there = first_visits(
         users.obs.argmax(-1), users.rewards, users.done, users.mask, 0.99, 4
     )
@@ -55,11 +55,11 @@ def test_the_weights_are_those_of_the_configuration_whatever_was_visited():
 def test_a_person_without_numbers_is_nobody():
     parts = parts_of("algo=dp_lsw")
     users = full_batch(parts)
-    whole = parts.algo.everybodys([users], 1)
+    whole = parts.algo.total_visits([users], 1)
     users.rewards[0, 3] = torch.nan
     users.obs[0, 5] = torch.inf
     users.rewards[0, 7] = 1e9
-    less = parts.algo.everybodys([users], 1)
+    less = parts.algo.total_visits([users], 1)
     assert torch.isfinite(less.total).all()
     assert float(less.total.max()) <= 40 * 100.0
     assert 0 < float((whole.visits - less.visits).max()) <= 2

@@ -10,7 +10,7 @@ import torch
 from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
 from privrl_bench.algorithms.language.dppg_text import DppgText
-from privrl_bench.algorithms.language.local_fine_tuning import Lessons, LocalOptimizerConfig
+from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch, LocalOptimizerConfig
 from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
@@ -69,10 +69,10 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     seen = users.seen[0].clone()
     seen[1, -3:] = False
     old = algo.trainer.logprobs(vector, users.tokens[0], seen, NEW)
-    lessons = Lessons(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
+    batch = AnswerBatch(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
     config = parts.config.algo
     descent = LocalOptimizerConfig(3, config.lr, 0.3, config.optimizer, config.ratio_clip)
-    rows = algo.trainer(vector, lessons, descent)
+    rows = algo.trainer(vector, batch, descent)
     assert rows.shape == (5, algo.adapter.trained)
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
     there = [u for u in range(5) if u != ABSENT]
@@ -80,7 +80,7 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     assert not rows[ABSENT].any()
     for u in there:
         alone = one_user(
-            task.model, algo.adapter, vector, Lessons(*(x[u] for x in lessons)), descent
+            task.model, algo.adapter, vector, AnswerBatch(*(x[u] for x in batch)), descent
         )
         torch.testing.assert_close(rows[u], alone, atol=1e-5, rtol=1e-4)
 
@@ -103,14 +103,14 @@ def test_an_advantage_is_what_follows_less_the_baseline(texts):
     algo, state = one.parts.algo, one.state
     state.tensors["actor"] += 0.2
     users = one.collect(state.tensors["actor"], 0)
-    lessons, ratios = algo.lessons(state.tensors["actor"][0], users, 0)
+    batch, ratios = algo.answer_batch(state.tensors["actor"][0], users, 0)
     for u in range(5):
         for t in range(int(users.mask[0, u].sum())):
             expected = users.scores[0, u] - 0.3 * ratios[u, t:].sum()
-            torch.testing.assert_close(lessons.advantages[u, t], expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(batch.advantages[u, t], expected, atol=1e-5, rtol=1e-5)
     assert ratios.abs().max() > 1e-3
     start = algo.init(one.parts.streams)
-    _, nothing = algo.lessons(start.tensors["actor"][0], users, 0)
+    _, nothing = algo.answer_batch(start.tensors["actor"][0], users, 0)
     assert nothing.abs().max() < 1e-5  # the policy is the start: no penalty
 
 
@@ -245,7 +245,7 @@ def test_the_guarantee_says_what_it_covers(texts):
     said = plan.guarantee(0)
     assert said.status == "formal"
     assert said.unit == "one private review (its prompt, answer and score), used once"
-    assert said.notes["reviews"].startswith("200 places, in a public order, are taken as public")
+    assert said.notes["reviews"].startswith("their number, 200, and order are assumed to be public")
     assert "start model and classifier" in said.notes
     assert said.epsilon < 10.0  # z = 0.5, as shipped
     papers = parts_of(texts, "dppg", "privacy.z=0.01").plan
@@ -380,11 +380,11 @@ def test_no_path_around_the_gate(texts):
 class Whitening(DppgText):
     """Wrong, as TRL does it: advantages are normalised over the batch."""
 
-    def lessons(self, vector, users, r):
-        """With the mean over everybody taken away."""
-        lessons, ratios = super().lessons(vector, users, r)
-        advantages = lessons.advantages - lessons.advantages.mean()
-        return lessons._replace(advantages=advantages), ratios
+    def answer_batch(self, vector, users, r):
+        """With the mean over all users subtracted."""
+        batch, ratios = super().answer_batch(vector, users, r)
+        advantages = batch.advantages - batch.advantages.mean()
+        return batch._replace(advantages=advantages), ratios
 
 
 class Adaptive(DppgText):

@@ -18,7 +18,7 @@ from helpers import open_gate
 
 from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
 from privrl_bench.collectors.behavior import BehaviorCollector
-from privrl_bench.datasets.minari_io import write_minari
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import make_env
 from privrl_bench.errors import ConfigError, PrivacyError

@@ -23,10 +23,10 @@ def test_a_round_is_torchs_adam_on_the_clipped_loss(texts):
     users = one.collect(state.tensors["actor"], 0)
     found = algo.local(state, users, one.parts.streams).take()[0]["actor"][0, 0]
     vector = state.tensors["actor"][0]
-    lessons, _ = algo.lessons(vector, users, 0)
+    batch, _ = algo.answer_batch(vector, users, 0)
     there = [u for u in range(5) if u != ABSENT]
-    advantages = torch.zeros_like(lessons.advantages)
-    advantages[there] = whitened(lessons.advantages[there], users.mask[0, there])
+    advantages = torch.zeros_like(batch.advantages)
+    advantages[there] = whitened(batch.advantages[there], users.mask[0, there])
     point = torch.nn.Parameter(vector.clone())
     optimizer = torch.optim.Adam([point], lr=0.03, eps=1e-5)
     for _ in range(3):
@@ -37,7 +37,7 @@ def test_a_round_is_torchs_adam_on_the_clipped_loss(texts):
                 0
             ]
             said = torch.log_softmax(logits, -1)[:-1].gather(-1, row[1:, None])[-size:, 0]
-            ratio, gain = (said - lessons.old[u, :size]).exp(), advantages[u, :size]
+            ratio, gain = (said - batch.old[u, :size]).exp(), advantages[u, :size]
             losses.append(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())
         optimizer.zero_grad()
         torch.stack(losses).mean().backward()

@@ -190,7 +190,7 @@ class Counted(DpLsw):
     def local_of_all(self, state, pieces, streams):
         """Leaves the counts behind."""
         pieces = list(pieces)
-        self.left = self.everybodys(pieces, len(streams)).total.float()
+        self.left = self.total_visits(pieces, len(streams)).total.float()
         return super().local_of_all(state, pieces, streams)
 
     def local(self, state, users, streams):

@@ -133,7 +133,7 @@ BAD = {
     GYM + "MiniGrid-Empty-5x5-v0": "env.id: Gymnasium cannot make 'MiniGrid-Empty-5x5-v0': Env",
     GYM + "ALE/Pong-v5": "env.id: no environment 'ALE/Pong-v5' is registered; name the package",
     GYM + "Hopper-v3": "env.id: making Hopper-v3 raised ImportError",
-    GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': there is no such package",
+    GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': the package was not found",
     GYM + "FrozenLake-v1 +env.kwargs.map_name=9x9": "env.id: making FrozenLake-v1 with env.kwargs=",
     GYM
     + "FrozenLake-v1 env.kwargs={nosuch:9}": "env.kwargs: FrozenLake-v1 cannot be made with {'nosuch'",
@@ -151,7 +151,7 @@ BAD = {
     f"{EVALUATE} privacy.population=-3": "privacy.population: must be",
     "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",
     OFFLINE: "data.id: no dataset 'pendulum/ddpg-v0' here; this makes it: privrl-collect +collect=primorl",
-    "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must look like name-v0",
+    "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must have the form name-v0",
     "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
     "env=sentiment_small hardware.env_workers=2": "hardware.env_workers: must be 0 for texts",
     "-m env=sentiment_small,cartpole": "env: sweep texts (sentiment_small) apart",
@@ -176,10 +176,10 @@ BAD = {
     "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
     "privrl-collect env=chain policy=uniform together=nan": "together: must be a whole number",
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
-    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must look like name-v0 or group/name-v0, of "
+    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form name-v0 or group/name-v0, of "
     "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
-    "privrl-text seed=1.5": "seed: must be a whole number",
+    "privrl-text seed=1.5": "seed: must be an integer",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
 }
 
@@ -276,7 +276,7 @@ OWN = {
     "unbounded": "env.action: stretch needs bounded actions",
     "make": "env.id: making own_pkg:Own-v0 with env.kwargs={'broken': 'make'} raised RuntimeError: no licen",
     "reset": "env.id: the first reset of own_pkg:Own-v0 raised ZeroDivisionError: no data",
-    "shape": "env.id: the first reset of own_pkg:Own-v0 gave an observation of shape (3,)",
+    "shape": "env.id: the first reset of own_pkg:Own-v0 returned an observation of shape (3,)",
 }
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from privrl_bench.cli import collect as command
 from privrl_bench.cli.collect import configs_of, main, parse
-from privrl_bench.datasets.minari_io import local_ids, open_dataset, write_minari
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_write import write_minari
+from privrl_bench.envs.recording import RecordingSlots
 from privrl_bench.envs.slots import StepResult
-from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
@@ -150,7 +151,7 @@ class Counter:
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_the_tape_keeps_whole_and_cut_episodes(discrete) -> None:
-    tape = TapeSlots(Counter(), EnvSpec("counter", 3, discrete, 2, 5))
+    tape = RecordingSlots(Counter(), EnvSpec("counter", 3, discrete, 2, 5))
     both = np.arange(2)
 
     def act(k, slots):

@@ -8,9 +8,9 @@ from helpers import assert_same_users, changed, shipped, tensors
 from privrl_bench.collectors import compiled_episodes as episodes
 from privrl_bench.collectors import simulated as rollout
 from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.envs.recording import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.envs.tape import TapeSlots
 from privrl_bench.errors import PrivacyError
 from privrl_bench.evaluation import returns as evaluate
 from privrl_bench.evaluation.returns import Evaluator
@@ -194,7 +194,7 @@ def test_who_has_a_player() -> None:
     assert episodes.player(slots, policy) is not None
     assert episodes.player(slots, POLICIES["q"]) is not None
     assert episodes.player(slots, make_policy(SPEC, [8])) is None
-    assert episodes.player(TapeSlots(slots, SPEC), policy) is None
+    assert episodes.player(RecordingSlots(slots, SPEC), policy) is None
     assert episodes.player(make_slots(changed(ENV, backend="loop"), 2), policy) is None
     assert episodes.player(make_slots(shipped("acrobot"), 2), policy) is None
 

@@ -12,7 +12,8 @@ from privrl_bench.collectors.dataset import DatasetCollector, open_data, scaled_
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
-from privrl_bench.datasets.minari_io import open_dataset, write_minari
+from privrl_bench.datasets.minari_read import open_dataset
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.split import moments
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import env_spec
@@ -211,7 +212,7 @@ def test_fewer_users_and_another_share(sets) -> None:
         (["privacy.population=53"], r"^privacy\.population: must be at least the 54 private"),
         (["privacy.users_per_round=55"], r"^privacy\.(users_per_round|population): "),
         (["data.users=1"], r"^data\.users: "),
-        (["data.users=61"], r"^data\.users: must be 1 to 60"),
+        (["data.users=61"], r"^data\.users: must be from 1 to 60"),
         (["data.public=1"], r"^data\.public: must be between 0 and 1"),
         (["data.public=0.99", "data.users=3"], r"^data\.public: .* leaves no private user"),
     ],

@@ -18,7 +18,7 @@ from privrl_bench.cli.collect import main, parse_play
 from privrl_bench.collectors import fixed_policy_episodes as module
 from privrl_bench.collectors.fixed_policy_episodes import choose, play
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.datasets.minari_io import local_ids, open_dataset
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
@@ -207,7 +207,10 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
         (["episodes=many"], "episodes: must be a whole number >= 1"),
         (["runs=3"], "runs: goes with training runs"),
         (["algo=ddpg"], "algo: goes with training runs"),
-        (["env=pendulum"], "policy: known policies choose; env=pendulum has real actions"),
+        (
+            ["env=pendulum"],
+            "policy: fixed policies need discrete actions; those of env=pendulum are continuous",
+        ),
         (["env=acrobot"], "policy: own.json is for MountainCar-v0, not for env=acrobot"),
         (["envv=x"], "envv: no such key"),
         (["episode"], "'episode' is not a word of the form key=value (did you mean episodes?)"),

@@ -1,4 +1,4 @@
-"""Invented episodes, and datasets that Minari's own classes write."""
+"""Generated episodes, and datasets written by Minari's own classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOICE = gym.spaces.Discrete(4)
 def episode(
     steps: int, seed: int, user: str | None = None, discrete: bool = False, **changes: Any
 ) -> Episode:
-    """Without chances; see `with_chances`."""
+    """Without behaviour probabilities; see `with_probs`."""
     rng = np.random.default_rng(seed)
     done = np.zeros(steps, dtype=bool)
     done[-1:] = True
@@ -41,7 +41,7 @@ def some(count: int = 5, discrete: bool = False) -> Iterator[Episode]:
         yield episode(2 + k, k, discrete=discrete)
 
 
-def with_chances(made: Episode) -> Episode:
+def with_probs(made: Episode) -> Episode:
     """The same, with behaviour probabilities in (0, 1]."""
     rng = np.random.default_rng(len(made.rewards))
     return made._replace(behavior_probs=(1 - rng.random(len(made.rewards))).astype(np.float32))
@@ -68,7 +68,7 @@ def by_minari(
     action_space: gym.Space = TORQUE,
     data_format: str = "hdf5",
 ) -> Path:
-    """A dataset that nobody checked; returns its folder."""
+    """Write a dataset without checks; returns its folder."""
     import minari
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage

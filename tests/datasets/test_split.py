@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import episode, some
 
+from privrl_bench.datasets.flat_files import load_flat, save_flat
 from privrl_bench.datasets.split import moments, split_users
-from privrl_bench.datasets.trajectories import Trajectories, load_flat, save_flat
+from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.errors import ConfigError
 
 
@@ -29,7 +30,7 @@ def owned_by(users, seed=0):
 
 
 def private_users(data, split):
-    """User numbers in the split's order; each of her episodes is hers."""
+    """User numbers in the split's order; checks that all episodes of a user are theirs."""
     found = []
     for u in range(split.users):
         a, b = split.private_starts[u : u + 2]
@@ -92,7 +93,7 @@ def test_shares_outside(share):
 
 @pytest.mark.parametrize("limit", [0, 6])
 def test_limits_outside(limit):
-    with pytest.raises(ConfigError, match=r"^data.users: must be 1 to 5"):
+    with pytest.raises(ConfigError, match=r"^data.users: must be from 1 to 5"):
         split_users(owned_by(np.arange(5)), 0.1, limit)
 
 

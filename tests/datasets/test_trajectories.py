@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import assert_same, episode, some, with_chances
+from recorded import assert_same, episode, some, with_probs
 
 from privrl_bench.datasets import trajectories as module
-from privrl_bench.datasets.trajectories import Episode, check_episode, load_flat, save_flat
+from privrl_bench.datasets.flat_files import load_flat, save_flat
+from privrl_bench.datasets.trajectories import Episode, check_episode
 from privrl_bench.errors import ConfigError
 
 PLAN = st.lists(
@@ -20,7 +21,7 @@ PLAN = st.lists(
 @given(PLAN, st.booleans(), st.booleans())
 def test_what_is_saved_comes_back(plan, discrete, known):
     made = [episode(n, seed, user, discrete) for seed, (n, user) in enumerate(plan)]
-    made = [with_chances(e) for e in made] if known else made
+    made = [with_probs(e) for e in made] if known else made
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "new" / "flat"
         save_flat(folder, iter(made), "Env-v0", {"a": [1]})
@@ -101,18 +102,22 @@ BAD = {
     r"rewards are \[4, 1\], but": GOOD._replace(rewards=np.zeros((4, 1), F4)),
     r"actions are \[4, 3\], must be \[T, 2\]": GOOD._replace(actions=np.zeros((4, 3), F4)),
     r"actions are \[4\], must be \[T, 2\]": GOOD._replace(actions=np.zeros(4, np.int64)),
-    "observations hold NaN": GOOD._replace(observations=np.full((5, 3), np.nan, F4)),
-    "actions hold NaN or inf": GOOD._replace(actions=np.full((4, 2), np.inf, F4)),
-    "rewards hold NaN": GOOD._replace(rewards=np.array([0, 0, -np.inf, 0], F4)),
-    r"chances are \[3\], but there are 4 rewards": GOOD._replace(behavior_probs=np.ones(3, F4)),
-    r"chances must be in \(0, 1\], .* got 0$": GOOD._replace(
+    "observations have non-finite values": GOOD._replace(observations=np.full((5, 3), np.nan, F4)),
+    "actions have non-finite values": GOOD._replace(actions=np.full((4, 2), np.inf, F4)),
+    "rewards have non-finite values": GOOD._replace(rewards=np.array([0, 0, -np.inf, 0], F4)),
+    r"behavior_probs are \[3\], but there are 4 rewards": GOOD._replace(
+        behavior_probs=np.ones(3, F4)
+    ),
+    r"behavior_probs must be in \(0, 1\], .* got 0$": GOOD._replace(
         behavior_probs=np.array([1, 0, 1, 1], F4)
     ),
-    r"chances must be in \(0, 1\], .* got 1.5": GOOD._replace(behavior_probs=np.full(4, 1.5, F4)),
-    r"chances must be in \(0, 1\], .* got nan": GOOD._replace(
+    r"behavior_probs must be in \(0, 1\], .* got 1.5": GOOD._replace(
+        behavior_probs=np.full(4, 1.5, F4)
+    ),
+    r"behavior_probs must be in \(0, 1\], .* got nan": GOOD._replace(
         behavior_probs=np.full(4, np.nan, F4)
     ),
-    "has chances, unlike those before it": with_chances(GOOD),
+    "has behavior_probs, unlike earlier ones": with_probs(GOOD),
     "is terminated before its last step": GOOD._replace(terminated=np.ones(4, bool)),
     "is truncated before its last step": GOOD._replace(truncated=np.ones(4, bool)),
 }
@@ -125,16 +130,16 @@ def test_bad_episodes_are_named(message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_chances_of_some_episodes_only(tmp_path):
-    with pytest.raises(ConfigError, match="episode 1: has no chances, unlike those before it"):
-        save_flat(tmp_path / "flat", [with_chances(GOOD), GOOD])
+def test_probabilities_of_some_episodes_only(tmp_path):
+    with pytest.raises(ConfigError, match="episode 1: has no behavior_probs, unlike earlier ones"):
+        save_flat(tmp_path / "flat", [with_probs(GOOD), GOOD])
 
 
 @pytest.mark.parametrize(
     "actions", [np.zeros(4, F4), np.zeros((4, 2), np.int64), np.zeros((4, 2, 2), F4)]
 )
 def test_actions_are_real_rows_or_whole_choices(actions):
-    with pytest.raises(ConfigError, match=r"episode 9: .* real numbers or \[T\] choices"):
+    with pytest.raises(ConfigError, match=r"episode 9: .* floats or \[T\] integers"):
         check_episode(GOOD._replace(actions=actions), 9)
 
 

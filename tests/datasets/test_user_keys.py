@@ -1,4 +1,4 @@
-"""Who the users of a Minari dataset are: which metadata key names them, and what is refused."""
+"""Users of a Minari dataset: the metadata key that names them, and errors."""
 
 import importlib.util
 
@@ -9,7 +9,8 @@ from gymnasium import spaces
 from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
 
 from privrl_bench.config.compose import compose
-from privrl_bench.datasets.minari_io import open_dataset, write_minari
+from privrl_bench.datasets.minari_read import open_dataset
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, describe_plan
@@ -92,7 +93,7 @@ def test_a_key_that_is_missing_is_named(sets):
             open_dataset("theirs-v0", key)
     with pytest.raises(ConfigError, match=r"did you mean patient\?"):
         open_dataset("theirs-v0", "patients")
-    with pytest.raises(ConfigError, match=r"'seed' is Minari's own and names no user"):
+    with pytest.raises(ConfigError, match=r"'seed' is Minari's own, not a user's"):
         open_dataset("theirs-v0", "seed")
     assert numbers("partly-v0", None) == numbers("partly_ours-v0", None) == OWN
 
@@ -126,7 +127,7 @@ def test_labels_are_single_values():
 
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory):
-    """20 people with three episodes each, named as `patient`."""
+    """20 users with three episodes each, named by `patient`."""
     root = tmp_path_factory.mktemp("pendulum")
     obs, torque = spaces.Box(-10.0, 10.0, (3,)), spaces.Box(-2.0, 2.0, (1,))
     made = [episode(6, k) for k in range(60)]

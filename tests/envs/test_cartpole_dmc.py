@@ -63,7 +63,7 @@ def test_the_registry_uses_the_arrays_where_they_are_the_task(name, kind) -> Non
     assert isinstance(make_slots(changed(config, task="balance_sparse"), 1), LoopSlots)
     rendered = changed(config, kwargs={"render_kwargs": {"width": 64}})
     assert isinstance(make_slots(rendered, 1), LoopSlots)
-    with pytest.raises(ConfigError, match=f"{name} has no 'rollout'"):
+    with pytest.raises(ConfigError, match=f"{name} does not support 'rollout'"):
         env_spec(changed(config, backend="rollout"))
 
 
@@ -150,8 +150,8 @@ def test_whole_trajectories_are_dm_controls(name) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_slots_do_not_feel_each_other(name) -> None:
-    """The same seeds and actions in other slots, in other company, a few at a time: the same bits."""
+def test_slots_are_independent(name) -> None:
+    """The same seeds and actions in other slots and other subsets: equal bit for bit."""
     config, steps = shipped(name), 250
     seeds = list(range(11))
     pushes = np.random.default_rng(2).uniform(-1, 1, (steps, 11, 1))

@@ -92,10 +92,10 @@ def test_slots_equal_the_gymnasium_environment() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "line"),
     [
-        ({"n": 1}, "env.kwargs.n: must be a whole number from 2"),
-        ({"n": 4.5}, "env.kwargs.n: must be a whole number from 2"),
+        ({"n": 1}, "env.kwargs.n: must be an integer from 2"),
+        ({"n": 4.5}, "env.kwargs.n: must be an integer from 2"),
         ({"stay": 1.0}, r"env.kwargs.stay: must be in \[0, 1\)"),
-        ({"length": 3}, "env.kwargs: the chain does not take them"),
+        ({"length": 3}, "env.kwargs: invalid for the chain"),
     ],
 )
 def test_wrong_settings(kwargs, line) -> None:

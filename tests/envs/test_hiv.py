@@ -64,7 +64,7 @@ def test_the_first_five_days() -> None:
 
 
 def test_five_days_equal_a_stiff_integrators() -> None:
-    """Also of patients with other rates, from states all over the place."""
+    """Also with other rates, and from a wide range of states."""
     rng = np.random.default_rng(0)
     low, high = np.array(HIV.obs_low), np.array(HIV.obs_high)
     logs = low + (high - low) * rng.uniform(0.2, 0.8, (8, 6))
@@ -159,7 +159,7 @@ def test_patients_differ_only_where_asked() -> None:
     [
         ({"start_spread": 1.0}, r"env.kwargs.start_spread: must be in \[0, 1\)"),
         ({"rate_spread": -0.1}, r"env.kwargs.rate_spread: must be in \[0, 1\)"),
-        ({"spread": 1}, "env.kwargs: HIV does not take spread"),
+        ({"spread": 1}, "env.kwargs: unknown for hiv: spread"),
     ],
 )
 def test_wrong_settings(kwargs, line) -> None:

@@ -1,4 +1,4 @@
-"""Known answers of the simulators, through the slots that training uses."""
+"""Known results of the simulators, through the slots of training."""
 
 import math
 
@@ -199,7 +199,7 @@ def test_public_facts_of_the_shipped_environments(name, sizes) -> None:
 
 
 def put(env, state):
-    """Position, angle and their speeds into the simulator."""
+    """Set position, angle and their velocities in the simulator."""
     physics = env.unwrapped._env.physics
     with physics.reset_context():
         physics.data.qpos[:] = state[:2]

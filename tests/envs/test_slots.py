@@ -1,4 +1,4 @@
-"""Slots of every kind are the same slots; what cannot work says why."""
+"""All implementations of slots agree; errors of unsupported settings."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ ROLLOUT_TOLERANCE = 1e-9
 
 
 def assert_same_story(a, b, choose, rounds, seed, terminates=True) -> None:
-    """Random actions in random subsets of slots, resets where an episode is over or at a whim."""
+    """Random actions in random subsets of slots, with resets at the end of episodes and at random."""
     rng = np.random.default_rng(seed)
     everyone = np.arange(a.count)
     seeds = rng.integers(2**32, size=a.count).tolist()
@@ -152,7 +152,7 @@ def test_locomotion_equals_single_environments_bit_for_bit(name, kind, torques) 
 def test_mujoco_rollout_is_exact_but_for_the_solvers_cold_start(
     name, torques, threads, monkeypatch
 ) -> None:
-    """One step from the same state; along a trajectory the difference grows as it does in any such system."""
+    """One step from the same state; along a trajectory the chaotic dynamics amplify differences."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     exact = make_slots(shipped(name), 5)
     batch = make_slots(changed(shipped(name), backend="rollout"), 5)
@@ -177,7 +177,7 @@ def test_mujoco_rollout_is_exact_but_for_the_solvers_cold_start(
 
 
 def test_the_rollout_backend_is_refused_where_it_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match="cartpole has no 'rollout'"):
+    with pytest.raises(ConfigError, match="cartpole does not support 'rollout'"):
         env_spec(changed(shipped("cartpole"), backend="rollout"))
 
 

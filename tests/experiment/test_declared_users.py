@@ -374,8 +374,8 @@ def test_an_environment_that_breaks_the_contract_is_refused(name, words, message
 
 
 def test_an_environment_may_say_that_it_has_no_users() -> None:
-    from privrl_bench.envs.declared import declared_users
     from privrl_bench.envs.registry import make_env
+    from privrl_bench.envs.user_declaration import declared_users
 
     kwargs = {"declared": None, "users": 8}
     assert declared_users(make_env(own("OddClinic", kwargs=kwargs)), "x") is None
@@ -386,7 +386,7 @@ def test_a_wrapper_does_not_hide_declared_users():
     import gymnasium as gym
     from my_pkg import Clinic
 
-    from privrl_bench.envs.declared import declared_users
+    from privrl_bench.envs.user_declaration import declared_users
 
     class Quiet(gym.Wrapper):
         metadata = {"render_modes": []}  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""Rewards token by token, and losses of answers: known answers and the definition by hand."""
+"""Per-token rewards and losses of answers: known results and an independent implementation."""
 
 import torch
 from helpers import policy_loss

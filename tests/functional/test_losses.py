@@ -1,4 +1,4 @@
-"""Losses against numbers worked out by hand."""
+"""Losses against hand-computed values."""
 
 import math
 

@@ -30,7 +30,7 @@ def test_adam_equals_torch_over_twenty_steps_with_changing_step_size() -> None:
     assert state.step == 20
 
 
-def test_adam_leaves_its_arguments_alone() -> None:
+def test_adam_does_not_modify_its_arguments() -> None:
     params, grad = torch.ones(4), torch.ones(4)
     state = adam_start(params)
     adam_step(params, grad, state, LR)
@@ -75,7 +75,7 @@ def test_joint_norm_limit_equals_torch(size) -> None:
     for p, g in zip(theirs, grads, strict=True):
         p.grad = g.clone()
     torch.nn.utils.clip_grad_norm_(theirs, 0.5)
-    # Another replica with huge gradients sits beside it and must not matter.
+    # Another replica with large gradients must have no effect.
     both = [torch.stack([g, torch.full_like(g, 1e6)]) for g in grads]
     for mine, p in zip(limit_norm(both, 0.5), theirs, strict=True):
         torch.testing.assert_close(mine[0], p.grad)

@@ -27,7 +27,7 @@ GAMMA = 0.99
 
 
 def chain_moments(states=40, horizon=2_000, stay=0.5):
-    """Of a chain that ends in its last state, which is one of the states and has no feature."""
+    """Of a chain whose last state is terminal and has no feature."""
     move = torch.zeros(states, states, dtype=torch.float64)
     for s in range(states - 1):
         move[s, s] = stay
@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_the_saddle_point():
 
 
 def test_descent_along_the_gradient_finds_lstd():
-    """Without noise and with everybody's mean gradient."""
+    """Without noise and with the mean gradient of all users."""
     exact = chain_moments(6)
     theta, w = torch.zeros(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
     scale = 1.0 / exact.C.diagonal().max()
@@ -139,9 +139,9 @@ def test_wis_lstd_by_hand():
 
 @settings(max_examples=50, deadline=None)
 @given(length=st.integers(1, 30), padding=st.integers(1, 70), seed=st.integers(0, 2**31))
-def test_padding_changes_no_bit_of_a_persons_visits(length, padding, seed):
-    """DP-LSW and DP-LSL leave out the steps that nobody of a piece took: what one person's returns are must
-    not depend, even in rounding, on how long the others stayed."""
+def test_padding_does_not_change_the_visits_of_a_user(length, padding, seed):
+    """DP-LSW and DP-LSL drop common padding: the returns of a user must not depend on the lengths of other
+    users' episodes, not even in rounding."""
     draw = torch.Generator().manual_seed(seed)
     cells = torch.randint(0, 5, (3, length + padding), generator=draw)
     rewards = torch.randn(3, length + padding, generator=draw)
@@ -167,32 +167,32 @@ def test_first_visits_by_hand():
 # --- sensitivity, by brute force
 
 WIDTH = 2.0  # returns in [-1, 1]
-# A person: for each of two states None (never there) or her return.
-PEOPLE = list(itertools.product((None, -1.0, 1.0), repeat=2))
+# A user: for each of two states None (not visited) or the return.
+USERS = list(itertools.product((None, -1.0, 1.0), repeat=2))
 PHI = torch.tensor([[1.0, 0.3], [-0.4, 1.0]], dtype=torch.float64)
 WEIGHTS = torch.tensor([1.0, 0.5], dtype=torch.float64)
 
 
-def summed(people):
-    total = torch.tensor([[p[s] or 0.0 for s in range(2)] for p in people]).double().sum(0)
-    visits = torch.tensor([[float(p[s] is not None) for s in range(2)] for p in people]).sum(0)
+def summed(users):
+    total = torch.tensor([[p[s] or 0.0 for s in range(2)] for p in users]).double().sum(0)
+    visits = torch.tensor([[float(p[s] is not None) for s in range(2)] for p in users]).sum(0)
     return Visits(total, visits.double())
 
 
-def lsw(people, beta):
-    return dp_lsw(summed(people), PHI, WEIGHTS, beta, WIDTH)
+def lsw(users, beta):
+    return dp_lsw(summed(users), PHI, WEIGHTS, beta, WIDTH)
 
 
-def lsl(people, beta):
-    return dp_lsl(summed(people), PHI, WEIGHTS, 4.0, len(people), beta, WIDTH)
+def lsl(users, beta):
+    return dp_lsl(summed(users), PHI, WEIGHTS, 4.0, len(users), beta, WIDTH)
 
 
-def worst(answer, people, beta):
-    """(local sensitivity, largest ratio of bounds) over all who could stand in one place."""
-    here = answer(people, beta)
+def worst(answer, users, beta):
+    """(local sensitivity, largest ratio of bounds) over all replacements of one user."""
+    here = answer(users, beta)
     moved, ratio = 0.0, 1.0
-    for place, other in itertools.product(range(len(people)), PEOPLE):
-        there = answer([*people[:place], other, *people[place + 1 :]], beta)
+    for place, other in itertools.product(range(len(users)), USERS):
+        there = answer([*users[:place], other, *users[place + 1 :]], beta)
         moved = max(moved, float((here.theta - there.theta).norm()))
         ratio = max(ratio, float(here.bound / there.bound), float(there.bound / here.bound))
     return moved, ratio, float(here.bound)
@@ -200,15 +200,15 @@ def worst(answer, people, beta):
 
 @pytest.mark.parametrize("answer", [lsw, lsl])
 @settings(max_examples=12, deadline=None)
-@given(st.lists(st.sampled_from(PEOPLE), min_size=1, max_size=4), st.sampled_from([0.05, 0.5]))
-def test_the_bound_is_smooth_and_above_the_local_sensitivity(answer, people, beta):
-    moved, ratio, bound = worst(answer, people, beta)
+@given(st.lists(st.sampled_from(USERS), min_size=1, max_size=4), st.sampled_from([0.05, 0.5]))
+def test_the_bound_is_smooth_and_above_the_local_sensitivity(answer, users, beta):
+    moved, ratio, bound = worst(answer, users, beta)
     assert moved <= bound * (1 + 1e-12)
     assert ratio <= math.exp(beta) * (1 + 1e-12)
 
 
 def test_the_bound_of_dp_lsw_is_reached_by_one_state():
-    """One state, one person: replacing -1 by 1 moves the answer by the whole width."""
+    """One state, one user: replacing -1 by 1 changes the result by the full width."""
     one = torch.ones(1, 1, dtype=torch.float64)
     seen = Visits(torch.tensor([-1.0]).double(), torch.tensor([1.0]).double())
     found = dp_lsw(seen, one, torch.ones(1), 0.1, WIDTH)
@@ -216,7 +216,7 @@ def test_the_bound_of_dp_lsw_is_reached_by_one_state():
 
 
 def test_the_factor_two_of_dp_lsl_is_needed():
-    """Without it a change of one person exceeds the bound for a large ridge."""
+    """Without it the replacement of one user exceeds the bound for a large ridge."""
     phi, rho = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     ends = [
         dp_lsl(Visits(torch.tensor([x]).double(), torch.ones(1).double()), phi, rho, 1e3, 1, 0.1, WIDTH)

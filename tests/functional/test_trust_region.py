@@ -1,4 +1,4 @@
-"""Propositions 4.4 to 4.7 by simulation, and the facts' known answers."""
+"""Propositions 4.4 to 4.7 by simulation, and known results."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_known_answers(z, exact, markov, kl) -> None:
 
 
 @pytest.mark.parametrize("z", [0.3, 1.0, 3.77648])
-def test_the_quantile_clip_holds_with_exactly_its_chance_where_the_gradient_is_clipped(z) -> None:
+def test_the_quantile_clip_holds_with_exactly_its_probability_if_the_gradient_is_clipped(z) -> None:
     clip = float(l2_clip(2.0, z, ALPHA, BETA, DIM))
     moved = steps(2.0, z, clip, 100.0 * np.ones(DIM))
     assert ((moved**2).sum(1) / 2 <= ALPHA).mean() == pytest.approx(1 - BETA, abs=0.006)

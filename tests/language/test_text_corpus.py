@@ -1,4 +1,4 @@
-"""The grammar, pieces of its reviews, and whose prompt is which."""
+"""The grammar, pieces of its reviews, and the prompts of users."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_reviews_are_whole_and_their_opinions_are_said():
     assert 300 < len(words) < 500
 
 
-def test_a_word_is_a_token_and_every_review_is_told_by_its_tokens():
+def test_a_word_is_a_token_and_every_review_is_determined_by_its_tokens():
     tokenizer = make_tokenizer()
     texts = [Corpus(9).review(i).text for i in range(400)]
     rows = tokenizer(texts)["input_ids"]
@@ -113,7 +113,7 @@ TEXTS = [f"review number {i} " + "so good " * 20 for i in range(60)]
 
 
 def write(path, texts, names=None):
-    """A file or folder of reviews; `names` are their identifiers, where a form has any."""
+    """A file or folder of reviews; `names` are their identifiers, if the format has any."""
     names = names or [f"{i:04}" for i in range(len(texts))]
     if path.suffix == ".txt":
         path.write_text("".join(f"{text}\n" for text in texts))
@@ -150,7 +150,7 @@ def test_reviews_from_files(tmp_path, form):
 
 
 class Words:
-    """A tokenizer of a word each, whatever the words are."""
+    """A tokenizer with one token per word, for any words."""
 
     def __call__(self, texts, add_special_tokens):
         return {"input_ids": [[hash(word) % 997 for word in text.split()] for text in texts]}
@@ -170,7 +170,7 @@ OTHERS = {
 @pytest.mark.parametrize("form", FILES)
 @pytest.mark.parametrize("reviews", [None, 150])
 def test_one_review_moves_nobody_else(tmp_path, form, reviews):
-    """Replace one, by turns, at random places: all the others have their round, slot and prompt, and side."""
+    """Replace one review at a random index: all others keep their round, slot, prompt and part."""
     texts = [review(i, 60 if i % 9 else 2) for i in range(200)]
     config = TextConfig(
         prompts=str(write(tmp_path / form, texts)), reviews=reviews, holdout=5, seed=3
@@ -200,7 +200,7 @@ def test_one_review_moves_nobody_else(tmp_path, form, reviews):
 
 
 @pytest.mark.parametrize("form", FILES)
-def test_a_review_that_is_taken_away_moves_no_other_to_the_public_part(tmp_path, form):
+def test_removing_a_review_moves_no_other_to_the_public_part(tmp_path, form):
     names = [f"{i:04}" for i in range(200)]
     texts = [review(i, 60) for i in range(200)]
     before, after = tmp_path / f"before-{form}", tmp_path / f"after-{form}"
@@ -230,7 +230,7 @@ def test_wrong_reviews_are_one_line(tmp_path):
     (tmp_path / "a.csv").write_text("text\nhello\n")
     assert "must be a .txt file" in problem(prompts=str(tmp_path / "a.csv"))
     (tmp_path / "a.txt").write_text("")
-    assert "holds no reviews" in problem(prompts=str(tmp_path / "a.txt"))
+    assert "has no reviews" in problem(prompts=str(tmp_path / "a.txt"))
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"review": "not fine"}\n')
     assert "line 2: not an object with `text`" in problem(prompts=str(tmp_path / "a.jsonl"))
     assert problem(min_characters=10_000).startswith("env.text.min_characters: 0 reviews")

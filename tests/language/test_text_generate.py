@@ -41,7 +41,7 @@ def other_weights(model, seed: int, scale: float = 0.2) -> dict[str, torch.Tenso
 
 
 def by_hand(model, prompt: list[int], numbers: torch.Tensor) -> tuple[list[int], list[float]]:
-    """One row: the whole text so far through the model for every token, no padding, no cache."""
+    """One row: a forward pass of the full text for every token, without padding or cache."""
     text, behavior_probs = list(prompt), []
     for u in numbers.tolist():
         logits = model(input_ids=torch.tensor([text])).logits[0, -1].double()

@@ -1,4 +1,4 @@
-"""Models from folders as the hub has them, scores, the package's own models, and every way to miss one."""
+"""Models from folders in the hub's layout, scores, the package's own models, and errors."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_a_hub_name_is_its_copy_on_this_machine(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     model, _ = load_policy("someone/some-gpt2")
     assert model.lm_head.weight.equal(tiny_policy().lm_head.weight)
-    assert problem(load_policy, "someone/other").endswith("get it with: hf download someone/other")
+    assert problem(load_policy, "someone/other").endswith(
+        "download it with: hf download someone/other"
+    )
 
 
 # --- a whole task
@@ -189,7 +191,7 @@ def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, mon
 def test_what_is_not_there_is_one_line_with_the_command_that_gets_it(folders, tmp_path):
     real = compose(["env=sentiment"]).env
     assert problem(open_task, real) == (
-        "env.text.policy: 'lvwerra/gpt2-imdb' is not on this machine; get it with: "
+        "env.text.policy: 'lvwerra/gpt2-imdb' is not on this machine; download it with: "
         "hf download lvwerra/gpt2-imdb"
     )
     assert problem(env_spec, real).startswith("env.text.policy: 'lvwerra/gpt2-imdb' is not on")
@@ -204,7 +206,7 @@ def test_what_is_not_there_is_one_line_with_the_command_that_gets_it(folders, tm
 
 
 def test_models_of_another_kind_are_refused(folders, tmp_path):
-    assert "is of another kind" in problem(load_classifier, str(folders[0]))
+    assert "is another kind of model" in problem(load_classifier, str(folders[0]))
     assert problem(load_policy, str(folders[2])).startswith("env.text.policy: ")
     more = env_of(folders, new_tokens=42)
     assert (
@@ -250,7 +252,7 @@ def test_only_texts_are_opened():
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> TextConfig:
-    """Settings whose models are made in a second into an empty cache."""
+    """Settings of models that train in a second into an empty cache."""
     monkeypatch.setattr(make, "recipe_of", lambda config: replace(TINY, seed=config.seed))
     monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path))
     return replace(text_env(new_tokens=ANSWERS, reviews=60).text, size="smoke")
@@ -262,7 +264,7 @@ def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys
     assert torch.get_rng_state().equal(state)
     assert folder.parent == tmp_path / "text"
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("making the smoke text models, once (some seconds): ")
+    assert said[0].startswith("training the smoke text models, once (some seconds): ")
     assert "test perplexity" in said[-1]
     assert "test accuracy" in said[-1]
     for part in ("policy", "classifier"):
@@ -306,7 +308,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
     assert "privrl-text" in capsys.readouterr().out
     for word, expected in (
         ("sise=smoke", "error: privrl-text: must be one of size, seed, cache, got 'sise'"),
-        ("seed=x", "error: seed: must be a whole number >= 0, got 'x'"),
+        ("seed=x", "error: seed: must be an integer >= 0, got 'x'"),
         ("size=", "error: size: write size=<value>"),
         ("size=huge", "error: env.text.size: must be one of small, smoke"),
     ):
@@ -353,7 +355,7 @@ def test_text_settings_are_part_of_what_a_run_is():
     assert identity(run) == identity(elsewhere)
 
 
-def test_a_users_steps_are_the_tokens_of_her_answer(texts):
+def test_a_users_steps_are_the_tokens_of_their_answer(texts):
     few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.prompt_tokens=[1,4]")
     words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
     run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))

@@ -1,4 +1,4 @@
-"""Adapters: they begin as nothing, W + scale A B by hand, and what is trained."""
+"""Adapters: zero initial change, W + scale A B, and the trained parameters."""
 
 import pytest
 import torch

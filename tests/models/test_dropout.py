@@ -28,7 +28,7 @@ def by_hand(policy, vector, obs, masks, hidden=HIDDEN):
 
 
 @pytest.mark.parametrize("dropout", [0.5, 0.3, 0.75])
-def test_units_are_dropped_independently_with_their_chance_and_scaled(dropout) -> None:
+def test_units_are_dropped_independently_with_their_probability_and_scaled(dropout) -> None:
     policy, _, _ = made(dropout)
     masks = policy.keep(policy.draw(generator(5), 10_000, 2))
     assert [m.shape for m in masks] == [(10_000, 2, 30), (10_000, 2, 7)]

@@ -1,4 +1,4 @@
-"""The Fourier basis against its known answers."""
+"""The Fourier basis against known results."""
 
 import math
 

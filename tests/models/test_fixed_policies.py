@@ -1,4 +1,4 @@
-"""Known policies: chances by hand, and one line for what is wrong."""
+"""Fixed policies: hand-computed probabilities, and errors."""
 
 import json
 
@@ -57,11 +57,11 @@ def test_values_of_a_file_are_linear_in_its_features(file) -> None:
     [
         ("unifrom", r"no policy 'unifrom' \(did you mean uniform\?\); allowed: uniform"),
         ("nowhere.json", r"no policy 'nowhere.json'"),
-        ("uniform:greedy", "uniform takes nothing more"),
+        ("uniform:greedy", "uniform has no mode"),
         ("FILE:gredy", r"no mode 'gredy' .*did you mean greedy\?"),
         ("FILE:greedy:1", "greedy takes no number"),
         *(
-            (f"FILE:epsilon{x}", "epsilon needs a chance")
+            (f"FILE:epsilon{x}", "epsilon needs a probability")
             for x in ("", ":x", ":1.5", ":nan", ":0:1")
         ),
         *((f"FILE:softmax{x}", "softmax needs a temp") for x in ("", ":0", ":inf", ":-1", ":")),
@@ -83,8 +83,8 @@ def test_files_that_do_not_fit(tmp_path, file) -> None:
         *({"order": "x"}, {"high": [0.0]}, {"low": [7.0, 7.0]}, {"order": 4000}),
     ):
         (tmp_path / "bad.json").write_text(json.dumps({**content, **changes}))
-        with pytest.raises(ConfigError, match="is no policy file: "):
+        with pytest.raises(ConfigError, match="is not a policy file: "):
             fixed_policy(str(tmp_path / "bad.json"), CAR, SPEC)
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(ConfigError, match="is no policy file: 'weights'"):
+    with pytest.raises(ConfigError, match="is not a policy file: 'weights'"):
         fixed_policy(str(tmp_path / "bad.json"), CAR, SPEC)

@@ -1,4 +1,4 @@
-"""Gradients by hand against autograd."""
+"""Manual gradients against autograd."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Trivial policies score what the facts say, evaluated as every policy is."""
+"""Scores of baseline policies against known values."""
 
 from dataclasses import replace
 

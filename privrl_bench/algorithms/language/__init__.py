@@ -1,1 +1,1 @@
-"""Fine-tuning of language models: DPPG and PPO. Needs the extra `rlhf`."""
+"""Fine-tuning of language models by DPPG and PPO. Needs the extra `rlhf`."""

@@ -1,19 +1,20 @@
-"""DPPG fine-tunes a language model: one user is one prompt with its answer.
+"""DPPG for fine-tuning a language model: one user is one prompt with its answer.
 
-    repeat for every round, their number fixed in advance:
-        U prompts are answered by the released policy, every answer is scored
-        each user: E steps on her own tokens, the adapter's displacement kept in a ball of radius clip
-        adapter <- adapter + (sum of displacements + N(0, (z clip)^2 I)) / U, or Adam along that mean
+    for every round, their number fixed in advance:
+        the released policy answers U prompts; every answer is scored
+        each user: E steps on their own tokens, the adapter's displacement projected onto a ball of radius clip
+        adapter <- adapter + (sum of displacements + N(0, (z clip)^2 I)) / U, or an Adam step along that mean
 
-A token's advantage is what follows: the answer's score, less `kl_coef` times the log ratios to the frozen
-start from here on, less a baseline. There is no value head (it would share the policy's trunk), the
-coefficient is fixed and nothing is normalised across users: each of these would pass un-noised statistics of
-some users to others. Nothing is whitened within an answer either: the score is the same for all its tokens,
-so the mean takes it away. `algo.baseline=public` is the mean reward of the last released policy's answers to
-public prompts.
+A token's advantage is the answer's score minus `kl_coef` times the log ratios to the frozen start model from
+this token on, minus a baseline. There is no value head (it would share the policy's trunk), the KL
+coefficient is fixed and nothing is normalised across users: each of these would pass statistics of some users
+to others without noise. Advantages are not whitened within an answer, either: all its tokens have the same
+score, which whitening would remove. `algo.baseline=public` is the mean reward of the last released policy's
+answers to public prompts.
 
-Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3 and section 6, which
-leaves clip, batch, adapter and steps unsaid; the KL penalty is that of TRL's sentiment example.
+Source:
+    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3 and section 6, which
+    does not specify clip, batch, adapter and steps; the KL penalty is that of TRL's sentiment example.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from privrl_bench.types import State, TextBatch
 
 
 class DppgText(TextAlgorithm):
-    """See the module's text. `local` reads one user's data only; rows never mix users."""
+    """DPPG on texts. Rows of `local` do not mix users."""
 
     def __init__(self, config: DppgTextConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
@@ -54,7 +55,7 @@ class DppgText(TextAlgorithm):
             self._ask = setup.ask(self.adapter, config.baseline_prompts)
 
     def init(self, streams: list[Streams]) -> State:
-        """See `Algorithm.init`; with Adam at the server, its moments."""
+        """See `Algorithm.init`; with Adam at the server, also its moments."""
         state = super().init(streams)
         if self.config.server == "adam":
             zeros = torch.zeros(len(streams), self.adapter.trained)
@@ -64,9 +65,10 @@ class DppgText(TextAlgorithm):
     def local(  # type: ignore[override]  # its users have texts
         self, state: State, users: TextBatch, streams: list[Streams]
     ) -> Contribution:
-        """Algorithm 3 for every user.
+        """See `Algorithm.local`: algorithm 3 for every user.
 
-        Guarantee: row u depends on user u's data and on released parameters only.
+        Guarantee:
+            Row u depends on user u's data and on released parameters only.
         """
         config, rows, seen = self.config, [], []
         descent = LocalOptimizerConfig(
@@ -76,22 +78,22 @@ class DppgText(TextAlgorithm):
             config.optimizer,
             config.ratio_clip,
         )
-        for r, actor in enumerate(state.tensors["actor"]):  # so that replicas do not meet
+        for r, actor in enumerate(state.tensors["actor"]):  # replicas separately
             vector = actor.to(self.task.model.device)
-            lessons, ratios = self.lessons(vector, users, r)
+            batch, ratios = self.answer_batch(vector, users, r)
             baseline = state.tensors["baseline"][r].to(vector.device)
-            lessons = lessons._replace(advantages=lessons.advantages - baseline)
-            rows.append(self.trainer(vector, lessons, descent).cpu())
+            batch = batch._replace(advantages=batch.advantages - baseline)
+            rows.append(self.trainer(vector, batch, descent).cpu())
             here = users.mask[r].any(-1)
             kl = ratios.sum(-1).cpu()[here]
             seen.append({"train/kl": float(kl.mean()) if len(kl) else math.nan})
         return Contribution({"actor": torch.stack(rows)}, users.valid, diagnostics=seen)
 
     def server(self, state: State, released: Released) -> State:
-        """Go along the noised mean displacement; whole steps, or annealed, which averages the noise out."""
+        """See `Algorithm.server`: a step along the noised mean displacement, annealed to average out noise."""
         step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
         tensors, change = dict(state.tensors), released.values["actor"]
-        if self.config.server == "adam":  # releases alone are in its moments
+        if self.config.server == "adam":  # its moments depend on releases only
             before = Adam(tensors["m"], tensors["v"], state.round)
             size = self.config.server_lr
             change, after = adam_step(torch.zeros_like(change), -change, before, size, eps=1e-8)
@@ -100,11 +102,11 @@ class DppgText(TextAlgorithm):
         return State(state.round + 1, tensors)
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
-        """The baseline for the next round: the released policy answers public prompts."""
+        """See `Algorithm.after_release`: the baseline of the next round, from public prompts."""
         return self._with_baseline(state)
 
     def _with_baseline(self, state: State) -> State:
-        """With `baseline` [R, 1]. Nobody's data: public prompts, and the policy of this state."""
+        """Add `baseline` [R, 1], which depends on public prompts and released parameters only."""
         actor = state.tensors["actor"]
         baseline = torch.full((len(actor), 1), float(self.config.baseline_value))
         if self._ask is not None and state.round < self._setup.rounds:
@@ -113,9 +115,9 @@ class DppgText(TextAlgorithm):
         return State(state.round, dict(state.tensors) | {"baseline": baseline})
 
     def _mean(self, actor: Tensor, answers: TextBatch, r: int) -> Tensor:
-        """[1] mean reward of whole answers."""
-        lessons, _ = self.lessons(actor.to(self.task.model.device), answers, r)
-        whole = lessons.advantages[:, 0].cpu()
+        """Mean reward [1] of complete answers."""
+        batch, _ = self.answer_batch(actor.to(self.task.model.device), answers, r)
+        whole = batch.advantages[:, 0].cpu()
         return whole[answers.valid[r]].mean(0, keepdim=True)
 
 

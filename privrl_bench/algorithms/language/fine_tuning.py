@@ -1,4 +1,4 @@
-"""What DPPG and PPO on texts share: the adapter, rewards of answers, what the guarantee takes as public."""
+"""Base of DPPG and PPO on texts: the adapter, rewards of answers, assumptions of the guarantee."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
-from privrl_bench.algorithms.language.local_fine_tuning import AnswerTrainer, Lessons
+from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch, AnswerTrainer
 from privrl_bench.functional.answers import reward_to_go, token_rewards
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.adapters import Adapter, AllWeights, Lora
-from privrl_bench.models.language.export import save_adapter, save_model
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, TextBatch
 
 
 def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
-    """What `algo.adapter` names."""
+    """Return the adapter that `algo.adapter` selects."""
     if config.adapter == "all":
         return AllWeights(model)
     return Lora(model, config.rank, config.alpha, config.targets, config.lora_trains)
 
 
 class TextAlgorithm(Algorithm):
-    """The frame: one block, the adapter's trained numbers; `actor` [R, size] is the adapter as a whole."""
+    """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
     def __init__(self, config: Any, setup: AlgorithmContext):
         assert setup.task is not None
@@ -39,42 +38,46 @@ class TextAlgorithm(Algorithm):
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
-        """One: what of the adapter is trained."""
+        """See `Algorithm.blocks`: the trained parameters of the adapter."""
         return (Block("actor", self.adapter.trained, self._setup.clip),)
 
     def unit(self) -> Unit:
-        """A user is the review of one place; `collectors/prompts.py` has every place once."""
+        """See `Algorithm.unit`: the review at one index; `collectors/prompts.py` uses each index once."""
         return Unit("one private review (its prompt, answer and score), used once", 1)
 
     def notes(self) -> dict[str, str]:
-        """What is there before training is public, and how many reviews there are."""
+        """See `Algorithm.notes`: the number of reviews and all pretrained models are public."""
         return {
-            "reviews": f"{len(self.task.prompts_train)} places, in a public order, are taken as public; "
-            "a neighbour has no review in one of them (zero-out), or another private one (replace-one); "
-            "the public reviews, chosen by a hash of each one's identifier or text, are for evaluation "
-            "and unprotected",
-            "start model and classifier": "taken as public: what they, the tokenizer and the evaluation "
-            "prompts tell of the people whose texts they were made from is outside epsilon, which is for "
-            "this training alone (lvwerra/gpt2-imdb and distilbert-imdb learned from IMDB's reviews "
+            "reviews": f"their number, {len(self.task.prompts_train)}, and order are assumed to be public; "
+            "a neighbour has no review at one index (zero-out), or another private one (replace-one); "
+            "the public reviews, selected by a hash of each one's identifier or text, are for evaluation "
+            "and not protected",
+            "start model and classifier": "assumed to be public: what they, the tokenizer and the evaluation "
+            "prompts reveal about the authors of their training data is not covered by epsilon, which is for "
+            "this training only (lvwerra/gpt2-imdb and distilbert-imdb were trained on IMDB's reviews "
             "themselves)",
         }
 
     def init(self, streams: list[Streams]) -> State:
-        """See `Algorithm.init`: the start model as it is."""
+        """See `Algorithm.init`: the unchanged start model."""
         return State(
             0, {"actor": torch.stack([self.adapter.init(s.torch("init", 0)) for s in streams])}
         )
 
     def learning_rate(self, round_index: int) -> float:
-        """Step size of a round."""
+        """Return the step size of a round."""
         return float(self.config.lr)
 
-    def lessons(self, vector: Tensor, users: TextBatch, r: int) -> tuple[Lessons, Tensor]:
-        """What replica r's users learn from: old log probabilities, and the reward from each token on.
+    def answer_batch(self, vector: Tensor, users: TextBatch, r: int) -> tuple[AnswerBatch, Tensor]:
+        """Compute the training data of replica r's users. Row u depends on user u's data and `vector` only.
 
-        Row u is a function of user u's data and of `vector` [size].
+        Args:
+            vector: [size] of the adapter.
+            users: Of a round.
+            r: Replica.
 
-        Returns: (lessons, with the reward to go [U, T] as advantages; log ratio to the start [U, T]).
+        Returns:
+            The batch, with the reward to go [U, T] as advantages, and the log ratios to the start model [U, T].
         """
         where = self.task.model.device
         tokens, seen, mask = (x[r].to(where) for x in (users.tokens, users.seen, users.mask))
@@ -84,18 +87,13 @@ class TextAlgorithm(Algorithm):
             old = self.trainer.logprobs(vector, tokens, seen, steps)
             start = self.trainer.logprobs(None, tokens, seen, steps)
         rewards = token_rewards(scores, old, start, mask, self.config.kl_coef)
-        return Lessons(tokens, seen, old, reward_to_go(rewards)), old - start
+        return AnswerBatch(tokens, seen, old, reward_to_go(rewards)), old - start
 
     def moved(self, actor: Tensor, change: Tensor) -> Tensor:
-        """[R, size] adapters after a change [R, trained] of what is trained."""
+        """Return adapters [R, size] after a change [R, trained] of their trained parameters."""
         fixed = actor.shape[-1] - change.shape[-1]
         return actor + torch.nn.functional.pad(change, (fixed, 0))
 
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
-        """The adapter for peft, or the whole model, from released and public numbers."""
-        vector = self.actor(state)[r]
-        if isinstance(self.adapter, Lora):
-            save_adapter(folder / "adapter", self.adapter, vector, self.task.model)
-            return [folder / "adapter"]
-        save_model(folder / "model", self.adapter.weights, vector, self.task)
-        return [folder / "model"]
+        """See `Algorithm.export`: the adapter for peft, or the complete model."""
+        return [self.adapter.save(folder, self.actor(state)[r], self.task)]

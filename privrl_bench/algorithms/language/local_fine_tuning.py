@@ -1,4 +1,4 @@
-"""Local training of a language model: every user's own copy of the adapter, all users of a round at once."""
+"""Local training of a language model: one copy of the adapter per user, all users of a round at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from privrl_bench.functional.optim import adam_start, adam_step, project
 from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.language.generation import answer_logprobs
 
-# Copies of weights that are held at once, in numbers: 2 GiB in single precision.
+# Elements of weight copies in memory at once: 2 GiB in single precision.
 _ROOM = 2**29
 
 
-class Lessons(NamedTuple):
-    """What N users learn from, each from her own.
+class AnswerBatch(NamedTuple):
+    """Training data of N users.
 
-    tokens, seen: [N, L + T] as in `TextBatch`; old: [N, T] log probabilities under the policy that wrote the
-    answers; advantages: [N, T].
+    Attributes:
+        tokens: [N, L + T], see `TextBatch`.
+        seen: [N, L + T], see `TextBatch`.
+        old: [N, T] log-probabilities under the policy that generated the answers.
+        advantages: [N, T].
     """
 
     tokens: Tensor
@@ -31,46 +34,46 @@ class Lessons(NamedTuple):
 
 
 class LocalOptimizerConfig(NamedTuple):
-    """How every user descends: E steps, each on her whole answer."""
+    """Settings of local training: E steps per user, each on the user's complete answer."""
 
     epochs: int
     lr: float
     radius: float  # L2 bound of the displacement, enforced after every step
-    optimizer: str  # sgd | adam, which begins afresh for every user
+    optimizer: str  # sgd | adam, with new moments for every user
     ratio_clip: float | None
 
 
 class AnswerTrainer:
-    """Algorithm 3 of DPPG for answers: users do not meet, each has her own weights, gradient and moments.
+    """Algorithm 3 of DPPG for answers. Each user has separate weights, gradients and moments.
 
     Args:
-        model: the frozen language model.
-        adapter: what is trained of it.
+        model: The frozen language model.
+        adapter: Its trained parametrisation.
     """
 
     def __init__(self, model: Any, adapter: Adapter):
         self.model, self.adapter = model, adapter
 
     def logprobs(self, vector: Tensor | None, tokens: Tensor, seen: Tensor, steps: int) -> Tensor:
-        """[N, T] of the answers' tokens under a vector [size]; None: under the frozen start."""
+        """Return log-probabilities [N, T] of the answers under a vector [size]; None: the start model."""
         weights = None if vector is None else self.adapter.weights(vector)
         return answer_logprobs(self.model, weights, tokens, seen, steps)
 
     def losses(
-        self, trained: Tensor, fixed: Tensor, lessons: Lessons, ratio_clip: float | None
+        self, trained: Tensor, fixed: Tensor, batch: AnswerBatch, ratio_clip: float | None
     ) -> Tensor:
-        """[N] losses of N answers under one vector, `fixed` and then `trained`."""
-        steps = lessons.old.shape[-1]
+        """Return the losses [N] of N answers under the vector (`fixed`, `trained`)."""
+        steps = batch.old.shape[-1]
         vector = torch.cat([fixed, trained])
-        logprobs = self.logprobs(vector, lessons.tokens, lessons.seen, steps)
-        mask = lessons.seen[:, -steps:]
-        return surrogate_loss(logprobs, lessons.old, lessons.advantages, mask, ratio_clip)
+        logprobs = self.logprobs(vector, batch.tokens, batch.seen, steps)
+        mask = batch.seen[:, -steps:]
+        return surrogate_loss(logprobs, batch.old, batch.advantages, mask, ratio_clip)
 
     def gradients(self, ratio_clip: float | None, users: int) -> Callable[..., Tensor]:
-        """(trained [N, P], fixed, lessons of N) -> [N, P] gradients, every user's at her own vector."""
+        """Return a function (trained [N, P], fixed, batch) -> gradients [N, P], each at the user's vector."""
 
-        def one(trained: Tensor, fixed: Tensor, lessons: Lessons) -> Tensor:
-            alone = Lessons(*(x[None] for x in lessons))
+        def one(trained: Tensor, fixed: Tensor, batch: AnswerBatch) -> Tensor:
+            alone = AnswerBatch(*(x[None] for x in batch))
             return self.losses(trained, fixed, alone, ratio_clip)[0]
 
         some = max(1, _ROOM // self.copied)
@@ -83,19 +86,19 @@ class AnswerTrainer:
 
     @property
     def copied(self) -> int:
-        """Numbers of the weights that every user has a copy of."""
+        """Number of elements of the weights that are copied per user."""
         own = dict(self.model.named_parameters())
         return max(1, sum(own[name].numel() for name in self.adapter.names))
 
-    def __call__(self, vector: Tensor, lessons: Lessons, descent: LocalOptimizerConfig) -> Tensor:
-        """[N, P] displacement of every user after her E steps from `vector` [size]."""
-        count, trained = len(lessons.tokens), self.adapter.trained
+    def __call__(self, vector: Tensor, batch: AnswerBatch, descent: LocalOptimizerConfig) -> Tensor:
+        """Return every user's displacement [N, P] after E steps from `vector` [size]."""
+        count, trained = len(batch.tokens), self.adapter.trained
         fixed, start = vector.split([len(vector) - trained, trained])
         gradients = self.gradients(descent.ratio_clip, count)
         moved = torch.zeros(count, trained, device=vector.device, dtype=vector.dtype)
         adam = adam_start(moved)
         for _ in range(descent.epochs):
-            grad = gradients(start + moved, fixed, lessons)
+            grad = gradients(start + moved, fixed, batch)
             if descent.optimizer == "adam":
                 moved, adam = adam_step(moved, grad, adam, descent.lr)
             else:

@@ -1,8 +1,11 @@
-"""PPO fine-tunes a language model on everybody's pooled answers: the non-private reference.
+"""PPO for fine-tuning a language model on the pooled answers of all users: the non-private reference.
 
-Source: Schulman et al. 2017 with the reward of TRL's sentiment example (score of the answer, KL penalty per
-token). There is no value head: the baseline is the batch's mean reward at each place of an answer, and
-advantages are divided by their deviation over the batch. The KL coefficient is fixed, as in `dppg_text`.
+There is no value head: the baseline is the batch's mean reward at each token position, and advantages are
+divided by their standard deviation over the batch. The KL coefficient is fixed, as in `dppg_text`.
+
+Source:
+    Schulman et al. 2017 with the reward of TRL's sentiment example (score of the answer, KL penalty per
+    token).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
-from privrl_bench.algorithms.language.local_fine_tuning import Lessons
+from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
@@ -20,14 +23,14 @@ from privrl_bench.types import State, TextBatch
 
 
 class PpoText(TextAlgorithm):
-    """See the module's text. One row for each replica, neither clipped nor noised: no privacy."""
+    """PPO on texts. One row per replica, neither clipped nor noised: not private."""
 
     def caveats(self) -> dict[str, str]:
-        """Everything: nothing is clipped or noised."""
-        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+        """See `Algorithm.caveats`: nothing is clipped or noised."""
+        return {POOLED: "all users' data enter the parameters without clipping or noise"}
 
     def init(self, streams: list[Streams]) -> State:
-        """See `Algorithm.init`; with Adam's moments."""
+        """See `Algorithm.init`; also Adam's moments."""
         state = super().init(streams)
         for name in ("m", "v"):
             state.tensors[name] = torch.zeros(len(streams), self.adapter.trained)
@@ -36,7 +39,7 @@ class PpoText(TextAlgorithm):
     def local(  # type: ignore[override]  # its users have texts
         self, state: State, users: TextBatch, streams: list[Streams]
     ) -> Contribution:
-        """One row for each replica: the change of the adapter on everybody's answers."""
+        """See `Algorithm.local`: one row per replica, the adapter's change on the answers of all users."""
         found = [self._update(state, users, r, s) for r, s in enumerate(streams)]
         change, m, v = (torch.stack(x) for x in zip(*found, strict=True))
         absent = ~users.mask.any(-1)
@@ -51,13 +54,13 @@ class PpoText(TextAlgorithm):
     def _update(
         self, state: State, users: TextBatch, r: int, stream: Streams
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(change [P], Adam's moments) of replica r after E passes of clipped-surrogate minibatches."""
+        """Change [P] and Adam's moments of replica r after E epochs of minibatches."""
         config, where = self.config, self.task.model.device
         vector = state.tensors["actor"][r].to(where)
-        lessons, _ = self.lessons(vector, users, r)
+        batch, _ = self.answer_batch(vector, users, r)
         present = users.mask[r].any(-1).to(where)
-        lessons, mask = Lessons(*(x[present] for x in lessons)), users.mask[r].to(where)[present]
-        lessons = lessons._replace(advantages=whitened(lessons.advantages, mask))
+        batch, mask = AnswerBatch(*(x[present] for x in batch)), users.mask[r].to(where)[present]
+        batch = batch._replace(advantages=whitened(batch.advantages, mask))
         trained = self.adapter.trained
         fixed, start = vector.split([len(vector) - trained, trained])
         count = len(mask)
@@ -67,26 +70,34 @@ class PpoText(TextAlgorithm):
         source = stream.torch("local", state.round)
         now = start
 
-        def loss(point: Tensor, batch: Lessons) -> Tensor:
-            return self.trainer.losses(point, fixed, batch, config.ratio_clip).mean()
+        def loss(point: Tensor, minibatch: AnswerBatch) -> Tensor:
+            return self.trainer.losses(point, fixed, minibatch, config.ratio_clip).mean()
 
         for _ in range(config.epochs):
             order = torch.randperm(count, generator=source).to(where)
             for rows in order[: size * config.minibatches].view(-1, size):
-                grad = torch.func.grad(loss)(now, Lessons(*(x[rows] for x in lessons)))
+                grad = torch.func.grad(loss)(now, AnswerBatch(*(x[rows] for x in batch)))
                 (grad,) = limit_norm([grad], config.max_grad_norm)
                 now, adam = adam_step(now, grad, adam, config.lr)
         return (now - start).cpu(), adam.m.cpu(), adam.v.cpu()
 
     def server(self, state: State, released: Released) -> State:
-        """Take over the new tensors."""
+        """See `Algorithm.server`: replace the state's tensors."""
         tensors = dict(state.tensors) | released.bypass[POOLED]
         tensors["actor"] = self.moved(state.tensors["actor"], released.values["actor"])
         return State(state.round + 1, tensors)
 
 
 def whitened(rewards: Tensor, mask: Tensor) -> Tensor:
-    """[U, T] less the mean over users at each place, divided by the deviation over all tokens; mixes users."""
+    """Subtract the mean over users at each position, divide by the standard deviation; mixes users.
+
+    Args:
+        rewards: [U, T].
+        mask: [U, T] bool.
+
+    Returns:
+        [U, T]; 0 outside `mask`.
+    """
     weight = mask.to(rewards.dtype)
     mean = (rewards * weight).sum(0) / weight.sum(0).clamp_min(1.0)
     centred = (rewards - mean) * weight

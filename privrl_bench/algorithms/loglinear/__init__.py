@@ -1,1 +1,1 @@
-"""Log-linear DPPG with trust regions in L2 and in KL."""
+"""Log-linear DPPG with trust regions in the L2 norm and in KL divergence."""

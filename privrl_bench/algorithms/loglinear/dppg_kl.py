@@ -1,13 +1,14 @@
-"""DPPG-KL: log-linear policy gradient clipped for a trust region in the Fisher metric. See `loglinear`.
+"""DPPG-KL: log-linear policy gradient clipped for a trust region in the Fisher metric.
 
-The Fisher matrix is, as in the authors' code, the second moment of the features of the steps that the policy
-takes, plus a ridge. `algo.fisher` says where it comes from:
+See `local_gradient` for the algorithm. As in the authors' code, the Fisher matrix is the second moment of the
+features along the policy's steps, plus a ridge. `algo.fisher` selects its source:
 
-- `constant`: nobody's data: |phi|^2 <= b bounds its largest eigenvalue and its trace (default).
-- `public`: episodes of the released policy in a simulator, before every round; they are nobody's.
-- `private`: a second block of the release; the mean over all rounds so far, noise included.
+- `constant`: no data: |phi|^2 <= b bounds its largest eigenvalue and its trace (default).
+- `public`: simulated episodes of the released policy before every round.
+- `private`: a second block of the release; the mean over all rounds so far, with noise.
 
-Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.7.
+Source:
+    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.7.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from privrl_bench.types import State, UserBatch
 
 
 class DppgKl(LogLinear):
-    """See the module's text. State tensor `fisher` [R, d, d], ridge apart, unless it is constant."""
+    """DPPG-KL. State tensor `fisher` [R, d, d], without the ridge, unless `algo.fisher=constant`."""
 
     config: DppgKlConfig
 
@@ -38,30 +39,29 @@ class DppgKl(LogLinear):
         self._upper = torch.triu_indices(size, size)
 
     def blocks(self) -> tuple[Block, ...]:
-        """The gradient, and the upper triangle of a private Fisher matrix."""
+        """See `Algorithm.blocks`: the gradient, and the upper triangle of a private Fisher matrix."""
         blocks = super().blocks()
         if self.config.fisher != "private":
             return blocks
-        # The triangle of phi phi' is no longer than the whole, which is |phi|^2 long.
+        # The norm of the triangle of phi phi' is at most that of the matrix, |phi|^2.
         clip, ratio = self.policy.bound, self.config.fisher_noise_ratio
         return (*blocks, Block("fisher", self._upper.shape[1], clip, ratio))
 
     def notes(self) -> dict[str, str]:
-        """The simulator, if there is one."""
+        """See `Algorithm.notes`: the simulator of a public Fisher matrix."""
         if self.config.fisher != "public":
             return {}
-        why = "the Fisher matrix comes from simulated episodes that are nobody's"
-        return {"public simulator": why}
+        return {"public simulator": "the Fisher matrix comes from simulated episodes"}
 
     def radius(self, state: State) -> Tensor:
-        """Proposition 4.7."""
+        """See `LogLinear.radius`: proposition 4.7."""
         config, ridge = self.config, self.config.fisher_ridge
         size, bound = self.policy.size, self.policy.bound
         largest = torch.full_like(self._z, bound)
         trace = largest.clone()
         if config.fisher != "constant":
             fisher = state.tensors["fisher"].double()
-            # Noise may have made it anything; what is known of it for sure holds anyway.
+            # With noise it may be any matrix; clamp to the bounds that always hold.
             largest = torch.linalg.eigvalsh(fisher)[:, -1].clamp(0.0, bound)
             if config.fisher == "public":
                 trace = fisher.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -80,13 +80,13 @@ class DppgKl(LogLinear):
         """See `Algorithm.init`."""
         state = super().init(streams)
         if self.config.fisher == "private":
-            # Before anything is released: the most it can be, so that the first clip is safe.
+            # Before the first release: an upper bound, so that the first clip is valid.
             eye = torch.eye(self.policy.size).expand(len(streams), -1, -1)
             state.tensors["fisher"] = self.policy.bound * eye.clone()
         return self.after_release(state, streams)
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
-        """A fresh matrix from simulated episodes of the policy, if it is public."""
+        """See `Algorithm.after_release`: a new public Fisher matrix from simulated episodes."""
         if self.config.fisher != "public":
             return state
         if self._episodes is None:
@@ -103,14 +103,14 @@ class DppgKl(LogLinear):
         return State(state.round, {**state.tensors, "fisher": fisher})
 
     def further_rows(self, feature: Tensor, weight: Tensor) -> dict[str, Tensor]:
-        """The user's own second moments, if they are released."""
+        """See `LogLinear.further_rows`: second moments of each user, if they are released."""
         if self.config.fisher != "private":
             return {}
         moments = torch.einsum("rut,rutd,rute->rude", weight, feature, feature)
         return {"fisher": moments[..., self._upper[0], self._upper[1]]}
 
     def server(self, state: State, released: Released) -> State:
-        """One gradient step; a released matrix joins the mean of those before."""
+        """See `Algorithm.server`: a gradient step, and the running mean of released matrices."""
         after = super().server(state, released)
         if self.config.fisher == "private":
             known = state.tensors["fisher"]

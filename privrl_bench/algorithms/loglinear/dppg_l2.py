@@ -1,7 +1,7 @@
-"""DPPG-L2: log-linear policy gradient clipped for an L2 trust region. See `loglinear`.
+"""DPPG-L2: log-linear policy gradient clipped for an L2 trust region. See `local_gradient`.
 
-Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.4 (with
-`algo.markov` 4.5).
+Source:
+    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.4 (4.5 with `algo.markov`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from privrl_bench.types import State
 
 
 class DppgL2(LogLinear):
-    """See the module's text."""
+    """DPPG-L2."""
 
     config: DppgL2Config
 
     def radius(self, state: State) -> Tensor:
-        """Proposition 4.4 or 4.5: depends on the round, z and the number of parameters."""
+        """See `LogLinear.radius`: proposition 4.4 or 4.5, from the round, z and the parameter count."""
         config = self.config
         bound = l2_clip_markov if config.markov else l2_clip
         eta = self.learning_rate(state.round)

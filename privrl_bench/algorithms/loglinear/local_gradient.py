@@ -1,18 +1,19 @@
-"""What DPPG-L2 and DPPG-KL share: log-linear policy gradient whose clip comes from a trust region.
+"""Log-linear policy gradient with the clip norm of a trust region; base of DPPG-L2 and DPPG-KL.
 
-    repeat for every round, their number fixed in advance:
-        one user plays an episode with the released policy
-        g <- mean over her steps of advantage * feature
-        S <- largest clip for which the noised step stays within the trust region (`dppg_l2`, `dppg_kl`)
-        theta <- theta + eta (g clipped at S + N(0, z^2 S^2 I))
+    for every round, their number fixed in advance:
+        one user acts for an episode with the released policy
+        g <- mean over the user's steps of advantage * feature
+        S <- largest clip norm for which the noised step stays within the trust region
+        theta <- theta + eta (g clipped to S + N(0, z^2 S^2 I))
 
-S depends on public and released numbers only. It differs from round to round, so a row is g clip / S, clipped
-at the constant `privacy.clip`, and the server multiplies what was released by eta S / clip.
+S depends on public and released values only. It changes between rounds, so a row is g clip / S, clipped to the
+constant `privacy.clip`, and the server multiplies the release by eta S / clip.
 
-Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithm 1 and section 4; details
-of its authors' code: the raw feature where the score has the feature minus its mean
-(`algo.score=true`), and a linear baseline learned over all episodes without noise
-(`algo.baseline=shared`; it leaks, the default is none).
+Source:
+    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithm 1 and section 4. From the
+    authors' code: the raw feature instead of the score, which subtracts its mean (`algo.score=true`), and a
+    linear baseline learned over all episodes without noise (`algo.baseline=shared`; not private, off by
+    default).
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ SHARED_BASELINE = "shared baseline"
 
 
 class LogLinear(Algorithm):
-    """See the module's text. `radius` is what the two differ in."""
+    """Base class; subclasses define `radius`, the clip norm of a round."""
 
     policy: LogLinearPolicy
 
     def __init__(self, config: LogLinearConfig, setup: AlgorithmContext):
         if not setup.spec.discrete:
-            raise ConfigError("env", f"algo={config.name} needs a choice of actions")
+            raise ConfigError("env", f"algo={config.name} needs discrete actions")
         self.config = config
         self.policy = LogLinearPolicy(setup.spec, config.features)
         self._setup = setup
@@ -50,18 +51,18 @@ class LogLinear(Algorithm):
 
     @abstractmethod
     def radius(self, state: State) -> Tensor:
-        """[R] clip S of the round that begins with this state, in the units of a gradient."""
+        """Return the clip norms S [R] of the round that starts with this state, in gradient units."""
 
     def blocks(self) -> tuple[Block, ...]:
-        """The gradient, in units of the round's clip."""
+        """See `Algorithm.blocks`: the gradient, in units of the round's clip norm."""
         return (Block("actor", self.policy.size, self._setup.clip),)
 
     def caveats(self) -> dict[str, str]:
-        """The shared baseline."""
+        """See `Algorithm.caveats`: the shared baseline."""
         if self.config.baseline == "none":
             return {}
         return {
-            SHARED_BASELINE: "it learns from everybody without noise and steers later gradients"
+            SHARED_BASELINE: "it learns from all users without noise and affects later gradients"
         }
 
     def init(self, streams: list[Streams]) -> State:
@@ -73,19 +74,20 @@ class LogLinear(Algorithm):
         return State(0, tensors)
 
     def learning_rate(self, round_index: int) -> float:
-        """Eta of a round."""
+        """Return eta of a round."""
         config = self.config
         try:
             divisor = config.lr_division ** (round_index // config.lr_every)
-        except OverflowError:  # after so many rounds
+        except OverflowError:  # after very many rounds
             divisor = math.inf
         return max(config.lr / divisor, config.lr_floor)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One gradient for each user.
+        """See `Algorithm.local`: one gradient per user.
 
-        Guarantee: row u depends on user u's data and on released parameters only (with a shared
-        baseline: also on what it learned from earlier users).
+        Guarantee:
+            Row u depends on user u's data and on released parameters only (with a shared baseline: also on
+            earlier users' data).
         """
         zeros = torch.zeros_like(users.rewards)
         returns = gae(users.rewards, zeros, zeros, users.done, users.done, self.config.gamma, 1.0)
@@ -116,11 +118,11 @@ class LogLinear(Algorithm):
         )
 
     def further_rows(self, feature: Tensor, weight: Tensor) -> dict[str, Tensor]:
-        """Other blocks, from features [R, U, T, d] and weights [R, U, T] that sum to 1."""
+        """Return rows of further blocks from features [R, U, T, d] and weights [R, U, T] that sum to 1."""
         return {}
 
     def server(self, state: State, released: Released) -> State:
-        """One gradient step."""
+        """See `Algorithm.server`: one gradient step."""
         tensors = dict(state.tensors)
         step = self.learning_rate(state.round) * self.radius(state) / self._setup.clip
         tensors["actor"] = state.tensors["actor"] + (

@@ -1,1 +1,1 @@
-"""Off-policy evaluation: GPOPE, DP-LSW, DP-LSL, LSTD and WIS-LSTD."""
+"""Policy evaluation: GPOPE, DP-LSW, DP-LSL, LSTD and WIS-LSTD."""

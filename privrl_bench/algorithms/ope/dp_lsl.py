@@ -1,10 +1,15 @@
-"""DP-LSL: ridge regression of first-visit returns weighted by visits, with the noise of its smooth sensitivity.
+"""DP-LSL: ridge regression of first-visit returns weighted by visits, noised by smooth sensitivity.
 
     G <- diag(weight_s |X_s| / n), F as in `dp_lsw`
     theta <- (Phi^T G Phi + lambda / (2 n) I)^-1 Phi^T G F + N(0, sigma^2 I)
 
-with lambda = |Phi|^2 max weight + ridge n^power, so that lambda exceeds what the theorem needs. Guarantee: see
-`dp_lsw`. Source: Balle, Gomrokchi and Precup 2016.
+with lambda = |Phi|^2 max weight + ridge n^power, which exceeds the minimum of the theorem.
+
+Guarantee:
+    See `dp_lsw`.
+
+Source:
+    Balle, Gomrokchi and Precup 2016.
 """
 
 from __future__ import annotations
@@ -19,12 +24,12 @@ from privrl_bench.privacy.smooth import smoothness
 
 
 class DpLsl(OutputPerturbation):
-    """See the module's text."""
+    """DP-LSL."""
 
     config: DpLslConfig
 
     def answer(self, seen: Visits) -> Smooth:
-        """Theta [..., d] without noise, and its smooth bound."""
+        """See `OutputPerturbation.answer`."""
         config, people = self.config, self._setup.people
         beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
         offset = spectral(self._phi) ** 2 * float(self._weights.max())
@@ -33,7 +38,7 @@ class DpLsl(OutputPerturbation):
         return dp_lsl(seen, self._phi, self._weights, ridge, people, beta, width)
 
     def blocks(self) -> tuple[Block, ...]:
-        """theta; its clip stands for the least smooth bound, when nobody visits anything."""
+        """See `Algorithm.blocks`: theta; its clip is the smallest smooth bound, attained without visits."""
         none = torch.zeros_like(self._weights)
         return (Block("theta", self.features.size, float(self.answer(Visits(none, none)).bound)),)
 

@@ -1,13 +1,17 @@
-"""DP-LSW: weighted least squares on first-visit returns, with the noise of its smooth sensitivity.
+"""DP-LSW: weighted least squares on first-visit returns, noised by smooth sensitivity.
 
-    F_s <- mean over the people who visited s of her discounted return from then on, cut at public bounds
-    theta <- (W^(1/2) Phi)^+ W^(1/2) F + N(0, sigma^2 I),  sigma from the visits (`maths.evaluation.dp_lsw`)
+    F_s <- mean over the users who visited s of their discounted return from there on, clipped to public bounds
+    theta <- (W^(1/2) Phi)^+ W^(1/2) F + N(0, sigma^2 I),  sigma from the visits (`policy_evaluation.dp_lsw`)
 
-Guarantee: (epsilon, delta) as configured, for one person's trajectory, central, replace-one, by
-smooth sensitivity (`privacy/smooth.py`). The weights are public; with weights from visit counts, as the
-authors' program has them, the theorem would not hold. Real observations are put into cells of a public grid.
+The weights are public; with weights from visit counts, as in the authors' code, the theorem would not hold.
+Real observations are mapped to cells of a public grid.
 
-Source: Balle, Gomrokchi and Precup 2016, with its bound R_max / (1 - gamma) on returns as algo.return_high.
+Guarantee:
+    (epsilon, delta) as configured, for one user's trajectory, central, replace-one, by smooth sensitivity
+    (`privacy/smooth.py`).
+
+Source:
+    Balle, Gomrokchi and Precup 2016, with its bound R_max / (1 - gamma) of returns as algo.return_high.
 """
 
 from __future__ import annotations
@@ -21,16 +25,16 @@ from privrl_bench.privacy.smooth import smoothness
 
 
 class DpLsw(OutputPerturbation):
-    """See the module's text."""
+    """DP-LSW."""
 
     def answer(self, seen: Visits) -> Smooth:
-        """Theta [..., d] without noise, and its smooth bound."""
+        """See `OutputPerturbation.answer`."""
         beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
         width = self.config.return_high - self.config.return_low
         return dp_lsw(seen, self._phi, self._weights, beta, width)
 
     def blocks(self) -> tuple[Block, ...]:
-        """theta; its clip stands for the least smooth bound, when everybody visits everything."""
+        """See `Algorithm.blocks`: theta; its clip is the smallest smooth bound, with all visits."""
         most = torch.full_like(self._weights, float(self._setup.people))
         least = self.answer(Visits(torch.zeros_like(most), most)).bound
         return (Block("theta", self.features.size, float(least)),)

@@ -1,16 +1,19 @@
-"""GPOPE: gradient-perturbed off-policy evaluation, GTD2 as a saddle point under noise.
+"""GPOPE: off-policy evaluation by gradient perturbation, GTD2 as a saddle point problem with noise.
 
     theta, w <- 0
-    repeat for every round k, their number fixed in advance:
-        draw one of n people
-        g <- (-A^T w, A theta - b + C w) of her whole trajectory, kept in a ball of radius clip
+    for every round k, their number fixed in advance:
+        draw one of n users
+        g <- (-A^T w, A theta - b + C w) of the user's trajectory, clipped to norm clip
         (theta, w) <- (theta, w) - beta_k (g + N(0, (z clip)^2 I)),  beta_k = lr for theta, dual_lr for w
 
-Guarantee: (epsilon, delta) for one person's trajectory, central, replace-one, n exact and public: in every
-round one of n drawn uniformly, Gaussian noise; rows differ by up to 2 clips (`privacy/uniform_single_user.py`). The
-paper's proof reduces to one unit of distance where clipped gradients differ by two.
+Guarantee:
+    (epsilon, delta) for one user's trajectory, central, replace-one, with n exact and public: every round
+    draws one of n uniformly and adds Gaussian noise; rows differ by up to 2 clips
+    (`privacy/uniform_single_user.py`). The paper's proof assumes a distance of one clip, but clipped
+    gradients can differ by two.
 
-Source: Xie, Thomas and Miklau 2019, algorithm 1.
+Source:
+    Xie, Thomas and Miklau 2019, algorithm 1.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import torch
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, shares, taken
+from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, flat_steps, shares
 from privrl_bench.algorithms.ope.ope_settings import GpopeConfig
 from privrl_bench.functional.policy_evaluation import primal_dual_terms
 from privrl_bench.functional.rng import Streams
@@ -27,45 +30,48 @@ from privrl_bench.types import State, UserBatch
 
 
 class Gpope(EvaluationAlgorithm):
-    """See the module's text. State tensors: `theta` and `w`, [R, d]."""
+    """GPOPE. State tensors: `theta` and `w`, [R, d]."""
 
     def __init__(self, config: GpopeConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
         self.config = config
 
     def blocks(self) -> tuple[Block, ...]:
-        """The stacked gradient, clipped as one vector."""
+        """See `Algorithm.blocks`: the gradient in (theta, w), clipped as one vector."""
         return (Block("gradient", 2 * self.features.size, self._setup.clip),)
 
     def init(self, streams: list[Streams]) -> State:
-        """Zeros; the dual starts at its best for theta = 0 without data."""
+        """See `Algorithm.init`: zeros."""
         state = super().init(streams)
         state.tensors["w"] = torch.zeros_like(state.tensors["theta"])
         return state
 
     def learning_rate(self, round_index: int) -> float:
-        """beta_k of theta."""
+        """Return beta_k of theta."""
         gone = round_index / self.config.halving if self.config.step == "diminishing" else 0.0
         return self.config.lr / (1.0 + gone)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """The stacked gradient of everybody's whole trajectory.
+        """See `Algorithm.local`: the gradient of every user's trajectory.
 
-        Guarantee: row u is a function of user u's trajectory, of theta and w, and of known policies.
+        Guarantee:
+            Row u is a function of user u's trajectory, theta, w and public policies.
         """
         replicas, count, whole = users.mask.shape
         share = shares(users.mask, self.config.weighting, whole)[users.mask]
         lengths = users.mask.sum(-1).flatten()
-        # Steps of one person after the other's: padding to T would be most of the work.
-        place = torch.arange(replicas * count).repeat_interleave(lengths) // count  # of [R]
+        # Users' steps are concatenated: padding to T would dominate the cost.
+        place = (
+            torch.arange(replicas * count).repeat_interleave(lengths) // count
+        )  # replica of each user
         theta, w = (state.tensors[name][place] for name in ("theta", "w"))
-        steps = self.steps_of(taken(users), share)
+        steps = self.steps_of(flat_steps(users), share)
         parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
         rows = torch.stack([part.sum(0) for part in parts]).reshape(replicas, count, -1)
         return Contribution({"gradient": rows}, users.valid)
 
     def server(self, state: State, released: Released) -> State:
-        """Down in theta, and down along the negative gradient in w."""
+        """See `Algorithm.server`: descent in theta, ascent in w."""
         primal, dual = released.values["gradient"].chunk(2, dim=-1)
         beta = self.learning_rate(state.round)
         ratio = 1.0 if self.config.dual_lr is None else self.config.dual_lr / self.config.lr

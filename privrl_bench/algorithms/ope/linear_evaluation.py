@@ -1,10 +1,11 @@
-"""What algorithms that evaluate a policy share: v(s) = phi(s) . theta from what people did under data.policy.
+"""Base of algorithms that evaluate a policy: v(s) = phi(s) . theta from trajectories under data.policy.
 
-The released thing is theta, `actor` in the files of a run: weights of a value, no policy.
+The released theta is stored as `actor` in the files of a run: weights of a value function, not a policy.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 
 import torch
@@ -29,7 +30,7 @@ from privrl_bench.types import State, UserBatch
 
 
 class EvaluationAlgorithm(Algorithm):
-    """Features, ratios and the first state; see the module's text."""
+    """Base class: features, importance ratios and the initial state."""
 
     policy: ActingPolicy
 
@@ -50,31 +51,31 @@ class EvaluationAlgorithm(Algorithm):
                 raise ConfigError("algo.target", error.problem) from None
 
     def unit(self) -> Unit:
-        """A user with what they did: of a dataset, or simulated."""
+        """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
         often = "used once" if self.settings.full_batch else "in any of the rounds"
         max_episode_steps = self._setup.spec.max_episode_steps
         who = "one user" if self._setup.public is not None else self._setup.spec.one_user
         return Unit(f"{who}: one trajectory of at most {max_episode_steps} steps, {often}", None)
 
     def notes(self) -> dict[str, str]:
-        """What is public, and that no choice of values was paid for."""
+        """See `Algorithm.notes`: public facts, and hyperparameters chosen outside the budget."""
         return {
-            "known policies": "who acted, and with which chances, is public, and n is exact",
-            "tuning": "step sizes, clip, ridge and bounds are taken as chosen without these people's data",
+            "known policies": "the behaviour policy and its probabilities are public, and n is exact",
+            "tuning": "step sizes, clip, ridge and bounds are assumed to be chosen without these users' data",
         }
 
     def init(self, streams: list[Streams]) -> State:
-        """Zeros."""
+        """See `Algorithm.init`: zeros."""
         return State(0, {"theta": torch.zeros(len(streams), self.features.size)})
 
     def actor(self, state: State) -> Tensor:
-        """[R, d] theta."""
+        """Return theta [R, d]."""
         return state.tensors["theta"]
 
     def ratios(self, users: UserBatch) -> Tensor:
-        """[R, U, T] chances of what was done, under the target over under the behaviour.
+        """Return importance ratios [R, U, T] of target to behaviour policy.
 
-        The latter are recorded; of people who are just being played they are computed.
+        Behaviour probabilities are recorded in a dataset, and computed for simulated users.
         """
         if self.target is None:
             return torch.ones_like(users.rewards)
@@ -84,14 +85,14 @@ class EvaluationAlgorithm(Algorithm):
         return behavior_probs_of(self.target, users.obs, users.actions) / behaviour
 
     def steps_of(self, users: UserBatch, share: Tensor) -> Steps:
-        """What everybody did as `maths.evaluation` takes it.
+        """Convert users to `functional.policy_evaluation.Steps`.
 
         Args:
-            users: of a round, as they are, `unpadded` or `taken`.
-            share: [..., T] weight c_t of every step (`shares`).
+            users: Of a round, padded, `unpadded` or `flat_steps`.
+            share: [..., T] weight c_t of every step, see `shares`.
         """
         phi = self.features.phi(users.obs)
-        # What comes after a step mostly comes before the next one; where it does not, it has its own features.
+        # The next observation is usually that before the next step; compute features only where it is not.
         after = phi.roll(-1, -2)
         apart = (users.next_obs != users.obs.roll(-1, -2)).any(-1)
         after[apart] = self.features.phi(users.next_obs[apart])
@@ -107,20 +108,20 @@ class EvaluationAlgorithm(Algorithm):
 
 
 def shares(mask: Tensor, weighting: str, whole: int) -> Tensor:
-    """[..., T] weights of everybody's steps, zeros where none happened.
+    """Return the weights c_t [..., T] of all steps, zeros for padding.
 
     Args:
         mask: [..., T].
-        weighting: trajectory: c_t = 1 / her number of steps | step: 1 / T.
-        whole: T, public, which padding may have left out.
+        weighting: trajectory: c_t = 1 / the user's number of steps | step: 1 / T.
+        whole: The public T, which may exceed the length of `mask`.
     """
     happened = mask.to(torch.get_default_dtype())
     own = happened.sum(-1, keepdim=True).clamp_min(1.0)
     return happened / (own if weighting == "trajectory" else whole)
 
 
-def taken(users: UserBatch) -> UserBatch:
-    """[N, ...]: the steps that happened, one user's after the other's; `valid` stays [R, U]."""
+def flat_steps(users: UserBatch) -> UserBatch:
+    """Concatenate all users' steps without padding, [N, ...]; `valid` stays [R, U]."""
 
     def part(x: Tensor) -> Tensor:
         return x[users.mask]
@@ -129,9 +130,9 @@ def taken(users: UserBatch) -> UserBatch:
 
 
 def unpadded(users: UserBatch, r: int) -> UserBatch:
-    """[1, U, L, ...]: the users of replica r, without the steps that none of them took.
+    """Return the users of replica r without common padding, [1, U, L, ...].
 
-    For each replica by itself: no sum over steps depends on other replicas, not even in its rounding.
+    Replicas are separate, so that no sum over steps depends on other replicas, not even in its rounding.
     """
     length = int(users.mask[r].sum(-1).max())
 
@@ -142,7 +143,7 @@ def unpadded(users: UserBatch, r: int) -> UserBatch:
 
 
 def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> UserBatch:
-    """`part` of everything that has a time axis."""
+    """Apply `part` to all tensors with a time axis."""
     return UserBatch(
         obs=part(users.obs),
         next_obs=part(users.next_obs),
@@ -157,21 +158,21 @@ def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> 
 
 
 class PooledSums(EvaluationAlgorithm):
-    """Everybody's sums, without privacy; `sums` is what a subclass adds. Its row is released as it is."""
+    """Base of non-private algorithms that solve a linear system of sums over all users."""
 
     def blocks(self) -> tuple[Block, ...]:
-        """A [d, d] and b [d]."""
+        """See `Algorithm.blocks`: A [d, d] and b [d]."""
         d = self.features.size
         return (Block("sums", d * d + d, self._setup.clip),)
 
+    @abstractmethod
     def sums(self, users: UserBatch, whole: int) -> Tensor:
-        """[1, U, d d + d] of everybody in a piece of one replica; `whole` is T."""
-        raise TypeError("PooledSums is a frame; use Lstd or WisLstd")
+        """Return A and b [1, U, d d + d] of the users of one replica's shard; `whole` is T."""
 
     def local_of_all(
         self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """The sum over everybody whose data are finite, divided by their number n."""
+        """See `Algorithm.local_of_all`: the sum over users with finite data, divided by n."""
         (block,) = self.blocks()
         total = torch.zeros(len(streams), block.size, dtype=torch.float64)
         for users in pieces:
@@ -184,18 +185,18 @@ class PooledSums(EvaluationAlgorithm):
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """Of one piece that is everybody."""
+        """See `Algorithm.local`: one shard with all users."""
         return self.local_of_all(state, [users], streams)
 
-    def solved(self, A: Tensor, b: Tensor) -> Tensor:
-        """[R, d] theta."""
-        raise TypeError("PooledSums is a frame; use Lstd or WisLstd")
+    @abstractmethod
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """Return theta [R, d]."""
 
     def server(self, state: State, released: Released) -> State:
-        """Solve."""
+        """See `Algorithm.server`: solve the linear system."""
         d = self.features.size
         A, b = released.values["sums"].double().split([d * d, d], dim=-1)
-        theta = self.solved(A.reshape(-1, d, d), b).float()
+        theta = self.solution(A.reshape(-1, d, d), b).float()
         return State(state.round + 1, {"theta": theta})
 
 
@@ -203,7 +204,10 @@ class PooledSums(EvaluationAlgorithm):
 
 
 class OutputPerturbation(EvaluationAlgorithm):
-    """First visits of everybody, and an exact answer with its smooth bound; see `privacy/smooth.py`."""
+    """Base of output perturbation: an exact solution from first visits, with its smooth bound.
+
+    See `privacy/smooth.py`.
+    """
 
     def __init__(self, config: OutputConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
@@ -219,7 +223,7 @@ class OutputPerturbation(EvaluationAlgorithm):
         self._weights = torch.tensor(config.weights or [1.0] * count, dtype=torch.float64)
 
     def visits_of(self, users: UserBatch) -> Visits:
-        """[R, S] sums over the people of a piece; one whose data are not finite visits nothing."""
+        """Return sums [R, S] over the users of a shard; users with non-finite data are left out."""
         config, count = self.config, len(self._weights)
         finite = torch.isfinite(users.obs).all(-1) & torch.isfinite(users.rewards)
         usable = (users.valid & (finite | ~users.mask).all(-1))[..., None]
@@ -230,8 +234,8 @@ class OutputPerturbation(EvaluationAlgorithm):
         cut = found.nan_to_num(0.0).clamp(config.return_low, config.return_high)
         return Visits(torch.where(seen, cut, 0.0).sum(1), seen.double().sum(1))
 
-    def everybodys(self, pieces: Iterable[UserBatch], replicas: int) -> Visits:
-        """[R, S] over all pieces."""
+    def total_visits(self, pieces: Iterable[UserBatch], replicas: int) -> Visits:
+        """Return sums [R, S] over all shards."""
         total = torch.zeros(replicas, len(self._weights), dtype=torch.float64)
         visits = torch.zeros_like(total)
         for users in pieces:
@@ -240,22 +244,22 @@ class OutputPerturbation(EvaluationAlgorithm):
             visits += torch.cat([one.visits for one in each])
         return Visits(total, visits)
 
+    @abstractmethod
     def answer(self, seen: Visits) -> Smooth:
-        """Theta [..., d] without noise, and its smooth bound."""
-        raise TypeError("OutputPerturbation is a frame; use DpLsw or DpLsl")
+        """Return theta [..., d] without noise, and its smooth bound."""
 
     def local_of_all(
         self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """One exact answer about everybody, and its smooth bound."""
-        found = self.answer(self.everybodys(pieces, len(streams)))
+        """See `Algorithm.local_of_all`: the exact solution over all users, and its smooth bound."""
+        found = self.answer(self.total_visits(pieces, len(streams)))
         valid = torch.ones(len(streams), 1, dtype=torch.bool)
         return Contribution({"theta": found.theta[:, None]}, valid, smooth=found.bound)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """Of one piece that is everybody."""
+        """See `Algorithm.local`: one shard with all users."""
         return self.local_of_all(state, [users], streams)
 
     def server(self, state: State, released: Released) -> State:
-        """What was released."""
+        """See `Algorithm.server`: the released theta."""
         return State(state.round + 1, {"theta": released.values["theta"]})

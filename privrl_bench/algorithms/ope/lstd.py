@@ -1,6 +1,7 @@
-"""LSTD: theta = A^+ b from everybody's steps, with importance ratios. Not private.
+"""LSTD: theta = A^+ b from all users' steps, with importance ratios. Not private.
 
-Source: Bradtke and Barto 1996.
+Source:
+    Bradtke and Barto 1996.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from privrl_bench.types import UserBatch
 
 
 class Lstd(PooledSums):
-    """See the module's text."""
+    """LSTD."""
 
     def __init__(self, config: LstdConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
@@ -28,8 +29,8 @@ class Lstd(PooledSums):
         found = moments(self.steps_of(users, share), self.config.gamma)
         return torch.cat([found.A.flatten(-2), found.b], dim=-1)
 
-    def solved(self, A: Tensor, b: Tensor) -> Tensor:
-        """The least-squares solution of least norm."""
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """See `PooledSums.solution`: the minimum-norm least-squares solution."""
         return solve(A, b)
 
 

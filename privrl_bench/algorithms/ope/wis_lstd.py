@@ -1,6 +1,7 @@
-"""WIS-LSTD(lambda): off-policy LSTD by weighted importance sampling. Not private.
+"""WIS-LSTD(lambda): off-policy LSTD with weighted importance sampling. Not private.
 
-Source: Mahmood, van Hasselt and Sutton 2014.
+Source:
+    Mahmood, van Hasselt and Sutton 2014.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from privrl_bench.types import UserBatch
 
 
 class WisLstd(PooledSums):
-    """See the module's text."""
+    """WIS-LSTD."""
 
     def __init__(self, config: WisLstdConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
@@ -28,8 +29,8 @@ class WisLstd(PooledSums):
         a, b = wis_lstd(steps, self.config.gamma, self.config.trace)
         return torch.cat([a.flatten(-2), b], dim=-1)
 
-    def solved(self, A: Tensor, b: Tensor) -> Tensor:
-        """With the start of A."""
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """See `PooledSums.solution`; A includes its initial value."""
         start = self.config.start / self._setup.people
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)
 

@@ -1,4 +1,4 @@
-"""A small grammar of film reviews: kind, unkind and undecided ones. Review i depends on seed and i alone."""
+"""A small grammar of film reviews: positive, negative and undecided. Review i depends on seed and i only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-# Slots of the forms below: {name} is one of these words, {Name} the same with a capital.
+# Slots of the templates below: {name} is one of these words, {Name} the same capitalised.
 _WORDS = """
 who: my sister | my brother | my wife | my husband | a friend | two friends | my parents | my neighbour |
     the children | a colleague | my cousin | our daughter | an old classmate | my flatmate
@@ -49,7 +49,7 @@ best: best | finest | funniest | most beautiful | smartest | most charming
 worst: worst | dullest | weakest | most boring | silliest | most annoying
 """
 
-# Sentences that tell nothing of what the review thinks.
+# Sentences without an opinion.
 _OPENINGS = """
 I saw this {film} {when} with {who}
 {Who} and I watched it {when}
@@ -77,7 +77,7 @@ The {film} was made {place}
 We talked about it with {who}
 It was shown {when}
 """
-# The two sides have the same forms, so that an opinion is in the words and in their negation.
+# Both classes have the same templates, so the words and their negation carry the opinion.
 _KIND = """
 The {part} was {very} {good}
 The {part} is {good} and {good}
@@ -148,7 +148,7 @@ The {part} was neither {bad} nor {good}
 
 
 def _slots(text: str) -> dict[str, list[str]]:
-    """Slot -> words, from lines that go on where they are indented."""
+    """Parse slot -> words; indented lines continue the previous one."""
     lines = re.sub(r"\n +", " ", text.strip()).splitlines()
     pairs = (line.split(": ") for line in lines)
     return {slot: words.split(" | ") for slot, words in pairs}
@@ -166,12 +166,12 @@ FORMS = {  # opinion -> sentences
 
 @dataclass(frozen=True)
 class Review:
-    """A review and what it thinks of the film.
+    """A review and its opinion of the film.
 
     Attributes:
-        sentences: each ends with a full stop.
-        opinion: 1 likes it, 0 does not, 0.5 cannot decide.
-        opinions: of each sentence; None: it tells nothing of it.
+        sentences: Each ends with a full stop.
+        opinion: 1 positive, 0 negative, 0.5 undecided.
+        opinions: Of each sentence; None: without an opinion.
     """
 
     sentences: tuple[str, ...]
@@ -180,12 +180,12 @@ class Review:
 
     @property
     def text(self) -> str:
-        """The sentences in a row."""
+        """The joined sentences."""
         return " ".join(self.sentences)
 
 
 class Corpus:
-    """Reviews by number, as many as one likes.
+    """An unlimited sequence of reviews by number.
 
     >>> Corpus(0).review(3) == Corpus(0).review(3) != Corpus(1).review(3)
     True
@@ -195,9 +195,9 @@ class Corpus:
         self._seed = seed
 
     def review(self, number: int) -> Review:
-        """Review `number`: 42 % like the film, 42 % do not, 16 % are undecided.
+        """Generate review `number`: 42 % are positive, 42 % negative, 16 % undecided.
 
-        Three quarters begin with a sentence that tells nothing of it, so that a few words leave it open.
+        Three quarters start with a sentence without an opinion, so the first words do not reveal it.
         """
         draw = random.Random(f"{self._seed}/{number}")
         opinion = draw.choices((1.0, 0.0, 0.5), (42, 42, 16))[0]
@@ -215,7 +215,7 @@ class Corpus:
 
 
 def every_word() -> Iterator[str]:
-    """Sentences in which every word of the grammar is, as it may stand in a review."""
+    """Yield sentences that contain every word of the grammar in every form of its use."""
     for form in (
         *OPENINGS,
         *PLAIN,
@@ -228,7 +228,7 @@ def every_word() -> Iterator[str]:
 
 
 def _fill(form: str, choose: Callable[[list[str]], str]) -> str:
-    """A form with words in its slots, none of them twice, a capital first letter and a full stop."""
+    """Fill a template's slots, without repeating a word; capitalise and add a full stop."""
     used: set[str] = set()
 
     def word(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A trained adapter or model as other tools load it: peft's folder, or the hub's layout."""
+"""Export of trained adapters and models in peft's format and the hub's layout. peft is not needed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from privrl_bench.models.adapters import Lora
 from privrl_bench.models.language.extra import need
+
+if TYPE_CHECKING:
+    from privrl_bench.models.adapters import Lora
 
 
 def save_adapter(folder: Path, adapter: Lora, vector: Tensor, model: Any) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors`, for `peft.PeftModel.from_pretrained`.
 
-    peft's lora_A is A transposed, [rank, inputs], and its lora_B [outputs, rank].
+    peft's lora_A is A transposed, [rank, inputs], and its lora_B is B transposed, [outputs, rank].
 
     Args:
-        folder: is made.
-        vector: [size].
-        model: the start model; its name or folder is told in the configuration.
+        folder: Created if needed.
+        adapter: The adapter.
+        vector: [size] its parameters.
+        model: The start model, whose name or folder the configuration refers to.
     """
     save_file = need("safetensors.torch").save_file
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +43,7 @@ def save_adapter(folder: Path, adapter: Lora, vector: Tensor, model: Any) -> Non
         "lora_alpha": adapter.alpha,
         "lora_dropout": 0.0,
         "target_modules": sorted({n.removesuffix(".weight").split(".")[-1] for n in adapter.names}),
-        "fan_in_fan_out": True,  # GPT-2 keeps its weights as [in, out]
+        "fan_in_fan_out": True,  # GPT-2's weights are [in, out]
         "bias": "none",
         "inference_mode": True,
     }
@@ -50,10 +53,13 @@ def save_adapter(folder: Path, adapter: Lora, vector: Tensor, model: Any) -> Non
 def save_model(
     folder: Path, weights: Callable[[Tensor], dict[str, Tensor]], vector: Tensor, task: Any
 ) -> None:
-    """Write the whole model with its tokenizer, for `from_pretrained`.
+    """Write the complete model with its tokenizer, for `from_pretrained`.
 
     Args:
-        weights: from a vector [size] to weights by name.
+        folder: Created if needed.
+        weights: From a vector [size] to weights by name.
+        vector: [size].
+        task: Has the start model and the tokenizer.
     """
     model = copy.deepcopy(task.model).cpu()
     found = weights(vector.to(task.model.device))

@@ -1,4 +1,4 @@
-"""The optional packages of text environments, imported when one is used and not before."""
+"""Import of the optional packages of text environments (extra `rlhf`) when they are first used."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from privrl_bench.errors import ConfigError
 
 
 def need(module: str) -> Any:
-    """The module `transformers` or `tokenizers`. Raises ConfigError: the extra is not installed."""
+    """Import and return an optional module.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
             "env",
-            f"texts need the package {module} ({error}); get it with: "
+            f"text environments need the package {module} ({error}); install it with: "
             "pip install 'privrl-bench[rlhf]'",
         ) from None

@@ -1,8 +1,8 @@
-"""Answers of a causal language model: sampled in batches with a cache, and their log-probabilities.
+"""Sampling of answers from a causal language model in batches, and their log-probabilities.
 
-B prompts, L the width that prompts are padded to on the left, T tokens of an answer, V words. All answers
-begin in column L. A row is a function of its prompt, its uniforms and the weights: the width and the
-number of rows are the caller's to keep equal where results must be equal to the last bit.
+Axes: B prompts, L the width to which prompts are left-padded, T tokens of an answer, V words. All answers
+start in column L. A row is a function of its prompt, its uniforms and the weights; for equality to the last
+bit, callers keep the width and the number of rows equal.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Weights = dict[str, Tensor] | None  # by the module's own names; those left out, or None: its own
+Weights = dict[str, Tensor] | None  # by the module's names; missing ones, or None: the module's own
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model wrote.
+    """Sampled answers.
 
     Attributes:
-        tokens: [B, L + T] prompt and answer; outside `mask` the end-of-text token.
-        mask: [B, L + T] bool: a token of the prompt or of the answer, the end-of-text it ends with included.
-        lengths: [B] tokens of the prompt: it is in columns L - length to L.
-        answer_mask: [B, T] bool: the columns of `mask` from L on.
+        tokens: [B, L + T] prompt and answer; the end-of-text token outside `mask`.
+        mask: [B, L + T] bool, tokens of the prompt or the answer, including its final end-of-text token.
+        lengths: [B] number of tokens of the prompt, in columns L - length to L.
+        answer_mask: [B, T] bool, the columns of `mask` from L on.
         logprobs: [B, T] log-probability of each token of the answer under the model; 0 outside the mask.
     """
 
@@ -40,15 +40,24 @@ class Answers:
         return self.tokens.shape[1] - self.answer_mask.shape[1]
 
     def rows(self) -> list[list[int]]:
-        """The tokens of each prompt with its answer, padding left out."""
+        """Return the tokens of each prompt with its answer, without padding."""
         pairs = zip(self.tokens.tolist(), self.mask.tolist(), strict=True)
         return [[t for t, there in zip(row, kept, strict=True) if there] for row, kept in pairs]
 
 
 def padded(prompts: list[list[int]], width: int | None, fill: int) -> tuple[Tensor, Tensor]:
-    """([B, L] tokens, [B, L] mask): prompts with their last tokens in the last column.
+    """Left-pad prompts.
 
-    Raises ValueError: an empty prompt, or one longer than `width`.
+    Args:
+        prompts: B lists of tokens.
+        width: L; None: the length of the longest prompt.
+        fill: Padding token.
+
+    Returns:
+        ([B, L] tokens, [B, L] bool mask).
+
+    Raises:
+        ValueError: A prompt is empty or longer than `width`.
     """
     sizes = [len(p) for p in prompts]
     width = max(sizes) if width is None else width
@@ -62,10 +71,12 @@ def padded(prompts: list[list[int]], width: int | None, fill: int) -> tuple[Tens
 def attention(
     mask: Tensor, queries: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """What the last `queries` columns may look at, in the one form that `vmap` takes, too.
+    """Build the causal attention bias of the last `queries` columns, in a form that `vmap` supports.
 
     Args:
-        mask: [B, S] bool, the columns that are tokens.
+        mask: [B, S] bool, true for tokens.
+        queries: Number of query columns.
+        dtype: Of the bias.
 
     Returns:
         ([B, 1, queries, S] to add to attention scores, [B, queries] positions counted from the first token).
@@ -73,27 +84,29 @@ def attention(
     size = mask.shape[-1]
     columns = torch.arange(size, device=mask.device)
     seen = mask[:, None, :] & (columns[None, :] <= columns[-queries:, None])
-    low = torch.finfo(
-        dtype
-    ).min  # not -inf: a padded column sees nothing, and its softmax must be finite
+    # Not -inf: a padded column attends to nothing, and its softmax must be finite.
+    low = torch.finfo(dtype).min
     allowed = torch.where(seen, 0.0, low).to(dtype)
     positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
     return allowed[:, None], positions[:, -queries:]
 
 
 def call(model: Any, weights: Weights, **arguments: Any) -> Any:
-    """The model's forward pass with other weights; tied ones follow each other."""
+    """Run the model's forward pass with replaced weights; tied weights stay tied."""
     if weights is None:
         return model(**arguments)
     return torch.func.functional_call(model, weights, (), arguments)
 
 
 def draw(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """[B] choices by inverse distribution function.
+    """Sample tokens by inversion of the distribution function.
 
     Args:
         logits: [B, V].
         uniforms: [B] in [0, 1).
+
+    Returns:
+        [B] tokens.
     """
     below = torch.softmax(logits.double(), -1).cumsum(-1)
     return (
@@ -112,22 +125,22 @@ def generate(
     uniforms: Tensor,
     width: int | None = None,
 ) -> Answers:
-    """Answers sampled at temperature 1 from the whole vocabulary; one ends with the end-of-text token.
+    """Sample answers at temperature 1 from the full vocabulary, up to the end-of-text token.
 
     Args:
-        model: a causal language model of transformers, in eval mode.
-        params: weights in place of the module's own, by its names; any left out are its own.
+        model: A causal language model of transformers, in eval mode.
+        params: Replaced weights by name; missing ones are the module's own.
         prompts: B lists of tokens.
         new_tokens: T.
-        uniforms: [B, T] in [0, 1): row b's answer is a function of its own numbers and the weights.
-        width: L; None: the longest prompt's length.
+        uniforms: [B, T] in [0, 1); an answer is a function of its own row and the weights.
+        width: L; None: the length of the longest prompt.
     """
     end = int(model.config.eos_token_id)
     tokens, mask = padded(prompts, width, end)
     tokens, mask, uniforms = (x.to(model.device) for x in (tokens, mask, uniforms))
     lengths, ahead = mask.sum(-1), tokens
     going = torch.ones(len(prompts), dtype=torch.bool, device=mask.device)
-    cache, behavior_probs = None, []
+    cache, logprobs = None, []
     for t in range(new_tokens):
         allowed, positions = attention(mask, ahead.shape[1], model.dtype)
         out = call(
@@ -142,21 +155,26 @@ def generate(
         )
         cache, logits = out.past_key_values, out.logits[:, -1].float()
         chosen = torch.where(going, draw(logits, uniforms[:, t]), end)
-        chance = torch.log_softmax(logits, -1).gather(-1, chosen[:, None])[:, 0]
-        behavior_probs.append(torch.where(going, chance, 0.0))
+        logprob = torch.log_softmax(logits, -1).gather(-1, chosen[:, None])[:, 0]
+        logprobs.append(torch.where(going, logprob, 0.0))
         ahead = chosen[:, None]
         tokens, mask = torch.cat([tokens, ahead], 1), torch.cat([mask, going[:, None]], 1)
         going = going & (chosen != end)
-    return Answers(tokens, mask, lengths, mask[:, -new_tokens:], torch.stack(behavior_probs, 1))
+    return Answers(tokens, mask, lengths, mask[:, -new_tokens:], torch.stack(logprobs, 1))
 
 
 def answer_logits(model: Any, params: Weights, tokens: Tensor, mask: Tensor, steps: int) -> Tensor:
-    """[B, T, V] logits of each token of the answers, from one forward pass; differentiable, and under `vmap`.
+    """Compute the logits of all tokens of answers in one forward pass; supports autograd and `vmap`.
 
     Args:
-        params: as for `generate`.
-        tokens, mask: [B, L + T] as in `Answers`.
+        model: See `generate`.
+        params: See `generate`.
+        tokens: [B, L + T], see `Answers`.
+        mask: [B, L + T], see `Answers`.
         steps: T.
+
+    Returns:
+        [B, T, V].
     """
     allowed, positions = attention(mask, mask.shape[-1], model.dtype)
     out = call(
@@ -174,7 +192,7 @@ def answer_logits(model: Any, params: Weights, tokens: Tensor, mask: Tensor, ste
 def answer_logprobs(
     model: Any, params: Weights, tokens: Tensor, mask: Tensor, steps: int
 ) -> Tensor:
-    """[B, T] log-probabilities of the answers' tokens, 0 outside the mask; see `answer_logits`."""
+    """Return the log-probabilities [B, T] of the answers' tokens, 0 outside the mask; see `answer_logits`."""
     logits = answer_logits(model, params, tokens, mask, steps)
-    behavior_probs = torch.log_softmax(logits, -1).gather(-1, tokens[:, -steps:, None])[..., 0]
-    return torch.where(mask[:, -steps:], behavior_probs, 0.0)
+    logprobs = torch.log_softmax(logits, -1).gather(-1, tokens[:, -steps:, None])[..., 0]
+    return torch.where(mask[:, -steps:], logprobs, 0.0)

@@ -1,7 +1,7 @@
-"""What the classifier learns from: pieces of reviews, each with the share of kind words in it.
+"""Training data of the classifier: pieces of reviews, each with its share of positive opinions.
 
-It will judge beginnings of reviews that break off anywhere, so it learns from such; and from pieces of two
-reviews, so that its logit grows with every kind sentence and not with the first one only.
+The classifier scores truncated beginnings of reviews, so it is trained on those; and on pieces of two
+reviews, so that its logit increases with every positive sentence, not only with the first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Sequence
 
 from privrl_bench.models.language.corpus import Corpus, Review
 
-SURE = (
-    5e-4  # no piece is kinder than 1 - this: bounds the logits, where real classifiers saturate too
-)
+SURE = 5e-4  # label smoothing, which bounds the logits as in real classifiers
 
 
 def pieces(corpus: Corpus, numbers: Sequence[int], seed: int) -> list[tuple[str, float]]:
-    """(text, target in [SURE, 1 - SURE]), one piece for each of the reviews `numbers`."""
+    """Return (text, target in [SURE, 1 - SURE]) of one piece of each of the reviews `numbers`."""
     draw = random.Random(f"{seed}/pieces/{numbers[0]}/{len(numbers)}")
     found = []
     for number in numbers:
@@ -32,13 +30,13 @@ def pieces(corpus: Corpus, numbers: Sequence[int], seed: int) -> list[tuple[str,
 
 
 def _piece(review: Review, draw: random.Random) -> tuple[str, list[float]]:
-    """Some sentences in a row, the last one often broken off, and the opinions that are in them."""
+    """Consecutive sentences, the last one often truncated, and their opinions."""
     count = len(review.sentences)
     first = 0 if draw.random() < 0.7 else draw.randrange(count)
     last = draw.randrange(first, count)
     words = review.sentences[last].split(" ")
     kept = len(words) if draw.random() < 0.4 else draw.randint(1, len(words))
     text = " ".join([*review.sentences[first:last], *words[:kept]])
-    # An opinion is in a sentence's last words; what is broken off before them is none yet.
+    # A sentence's last words carry its opinion; a sentence truncated before them has none.
     ends = last + 1 if kept >= len(words) - 1 else last
     return text, [opinion for opinion in review.opinions[first:ends] if opinion is not None]

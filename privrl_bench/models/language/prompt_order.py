@@ -1,8 +1,8 @@
-"""Whose prompt is which: the beginning of one review is one user, used once in a run.
+"""Prompts of users: the beginning of one review is one user, used once in a run.
 
-A review has a place, its number in the file. Where a place comes in a run depends on the seed and on how many
-places there are; a review itself decides only whether it is public, and what its prompt is. So one review
-moves no other: see `prompts_of`.
+A review has an index, its number in the file. The order of the indices in a run depends on the seed and on
+the number of reviews; a review itself determines only whether it is public, and its prompt. Hence one review
+does not affect the position of another, see `prompts_of`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from privrl_bench.models.language.corpus import Corpus
 KEY = "env.text.prompts"
 IMDB = "hf download stanfordnlp/imdb plain_text/train-00000-of-00001.parquet --repo-type dataset"
 FORMS = (
-    "a .txt file (one review in a line), a .jsonl file (an object with `text` in a line), a .parquet "
+    "a .txt file (one review per line), a .jsonl file (an object with `text` per line), a .parquet "
     "file (a column `text`), or a folder of .txt files (one review each)"
 )
 _LENGTHS, _ORDER = 11, 12  # names of random streams
-_CORPUS_USERS = 1 << 32  # number of the first made review that no model was trained on
+_CORPUS_USERS = 1 << 32  # number of the first generated review that no model was trained on
 
 
 class Review(NamedTuple):
-    """A review, its place (number in the file), and its identifier: None if it has none."""
+    """A review, its index in the file (`place`), and its identifier; None: it has none."""
 
     place: int
     text: str
     name: str | None = None
 
     def public(self, seed: int, holdout: int) -> bool:
-        """Whether it is for evaluation: a hash of its identifier, or else of its text; one of `holdout` is.
+        """Whether it is for evaluation: one of `holdout` is, by a hash of its identifier or else its text.
 
         >>> sum(Review(0, str(i)).public(seed=0, holdout=20) for i in range(10_000))
         501
@@ -48,13 +48,13 @@ class Review(NamedTuple):
 
 
 def reviews_of(config: TextConfig) -> Iterator[Review]:
-    """Reviews in a public order: of the grammar, or of the user's file.
+    """Yield reviews in a public order: of the grammar, or of the configured file.
 
-    A file's places are shuffled, because files are sorted by label. The order is a function of `seed` and of
-    how many there are; `reviews` takes the first ones of it.
+    The order of a file is shuffled, because files are often sorted by label. It is a function of `seed` and
+    the number of reviews; the first `reviews` are used.
 
     Raises:
-        ConfigError: no file is named, there is none, or it is none of `FORMS`.
+        ConfigError: No file is configured, it does not exist, or it is none of `FORMS`.
     """
     if config.prompts == MADE:
         corpus = Corpus(config.seed)
@@ -63,17 +63,17 @@ def reviews_of(config: TextConfig) -> Iterator[Review]:
     if not config.prompts:
         raise ConfigError(
             KEY,
-            f"names the reviews: {FORMS}; for IMDB: {IMDB} --local-dir imdb, then name that file",
+            f"must be the path of the reviews: {FORMS}; for IMDB: {IMDB} --local-dir imdb, then that file",
         )
     found = _read(Path(config.prompts).expanduser())
-    # A place's own number decides where it comes. NumPy promises PCG64's numbers, but not its permutations.
+    # Sort by random keys: NumPy guarantees PCG64's raw numbers across versions, but not its permutations.
     keys = np.random.PCG64(np.random.SeedSequence([config.seed, _ORDER])).random_raw(len(found))
     order = np.argsort(keys, kind="stable")[: config.reviews]
     return (Review(int(i), *found[i]) for i in order)
 
 
 def _read(path: Path) -> list[tuple[str, str | None]]:
-    """(text, identifier) of all reviews of a file or folder, in its order."""
+    """Read (text, identifier) of all reviews of a file or folder, in its order."""
     found: list[tuple[str, str | None]]
     if path.is_dir():
         files = sorted(path.rglob("*.txt"))
@@ -90,12 +90,12 @@ def _read(path: Path) -> list[tuple[str, str | None]]:
     else:
         raise ConfigError(KEY, f"must be {FORMS}, got {path}")
     if not any(text for text, _ in found):
-        raise ConfigError(KEY, f"{path} holds no reviews; must be {FORMS}")
+        raise ConfigError(KEY, f"{path} has no reviews; must be {FORMS}")
     return found
 
 
 def _text_of(path: Path) -> str:
-    """With its own line ends. Raises ConfigError: it is not UTF-8."""
+    """Content with unchanged line ends. Raises ConfigError if it is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -114,13 +114,13 @@ def _jsonl(path: Path) -> list[tuple[str, str | None]]:
             text = None
         if not isinstance(text, str):
             raise ConfigError(KEY, f"{path}, line {number}: not an object with `text`")
-        # JSON can hold half a character, which no tokenizer takes.
+        # JSON can contain lone surrogates, which tokenizers reject.
         found.append((text.encode("utf-8", "replace").decode("utf-8"), _name(record.get("id"))))
     return found
 
 
 def _name(value: object) -> str | None:
-    """An identifier as text; None: there is none."""
+    """An identifier as text; None: no identifier."""
     known = isinstance(value, str | int) and not isinstance(value, bool)
     return str(value).encode("utf-8", "replace").decode("utf-8") if known else None
 
@@ -135,38 +135,47 @@ def _parquet(path: Path) -> list[tuple[str, str | None]]:
         table = parquet.read_table(path, columns=["text", "id"] if named else ["text"])
         texts = ["" if text is None else str(text) for text in table["text"].to_pylist()]
         names = table["id"].to_pylist() if named else [None] * len(texts)
-    except Exception as error:  # of pyarrow's own kinds
+    except Exception as error:  # pyarrow's own types
         first = str(error).strip().splitlines()[0]
         raise ConfigError(KEY, f"cannot read {path}: {first}") from None
     return [(text, _name(name)) for text, name in zip(texts, names, strict=True)]
 
 
 def prompts_of(config: TextConfig, tokenizer: Any) -> tuple[list[list[int]], list[list[int]]]:
-    """(users' prompts, prompts for evaluation), each a list of tokens, in the order of `reviews_of`.
+    """Return the prompts of users and the prompts for evaluation, in the order of `reviews_of`.
 
-    A prompt is the first n tokens of a review longer than `min_characters`, n uniform in
-    [low, high) and fixed by `seed` and the place. Every place is a user. A place whose review is public, or too
-    short, has an empty prompt: a user who is not valid and contributes nothing.
+    A prompt is the first n tokens of a review longer than `min_characters`, with n uniform in [low, high),
+    determined by `seed` and the index. Every index is a user. An index whose review is public or too short has
+    an empty prompt: an invalid user, who contributes nothing.
 
-    Guarantee: let two files of as many reviews differ in one place. The order is a function of `seed` and
-    the number of places, n of `seed` and the place, side and prompt of the review itself. So all the
-    other places have the same prompt and the same position among users, and every other review is in the same
-    part. If the review is private or too short in both files, the public parts are equal and one user differs:
-    absent in one (zero-out), or with another prompt (replace-one). A review that becomes public is an absent
-    user, too, but the evaluation prompts, which are not protected, then have it.
+    Guarantee:
+        Let two files with the same number of reviews differ at one index. The order is a function of `seed` and
+        the number of reviews, n of `seed` and the index, part and prompt of the review itself. Hence all other
+        indices have the same prompt and the same position among users, and every other review is in the same
+        part. If the review is private or too short in both files, the public parts are equal and one user
+        differs: absent in one (zero-out), or with another prompt (replace-one). A review that becomes public is
+        an absent user, too, but is then one of the evaluation prompts, which are not protected.
 
-    A file with one line less has another order, but no review in another part. To withdraw a review
-    and move no other, leave its text empty.
+        A file with one line less has another order, but all reviews stay in the same part. To withdraw a
+        review without affecting others, leave its text empty.
+
+    Args:
+        config: Of the environment.
+        tokenizer: Of the policy.
+
+    Returns:
+        (prompts of users, prompts for evaluation), lists of tokens each.
 
     Raises:
-        ConfigError: see `reviews_of`; also when no review is long enough.
+        ConfigError: See `reviews_of`; also if no review is long enough.
 
-    Source: TRL's sentiment example (its LengthSampler leaves out the upper end).
+    Source:
+        TRL's sentiment example (its LengthSampler excludes the upper end).
     """
     low, high = config.prompt_tokens
     reviews = list(reviews_of(config))
     usable = [k for k, review in enumerate(reviews) if len(review.text) > config.min_characters]
-    # Words are far shorter than this, so the cut is far behind the tokens that are kept.
+    # Words are much shorter than 40 characters, so all kept tokens are before the cut.
     cut = [reviews[k].text[: 40 * high] for k in usable]
     tokens = tokenizer(cut, add_special_tokens=False)["input_ids"] if cut else []
     users: list[list[int]] = [[] for _ in reviews]

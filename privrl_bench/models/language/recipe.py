@@ -1,4 +1,4 @@
-"""How the package's own text models are made, and where they are kept."""
+"""Recipes of the package's small text models, and the folder of the trained models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from privrl_bench.models.language.corpus import every_word
 
 CACHE = "PRIVRL_BENCH_CACHE"  # environment variable: the cache folder
 END, FIRST, UNKNOWN = "<|endoftext|>", "[CLS]", "[UNK]"
-_SOURCES = ("corpus.py", "recipe.py", "pieces.py", "small_models.py")
+_SOURCES = (
+    *("corpus.py", "recipe.py", "pieces.py"),
+    *("small_models.py", "small_model_training.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,20 @@ class Recipe:
     """Sizes of corpus, models and training.
 
     Attributes:
-        reviews, test_reviews: to learn from, and to measure on.
-        positions: longest text, tokens; longer ones are cut.
-        width, layers, heads: of the language model.
-        judge_width, judge_layers: of the classifier, with as many heads.
-        epochs, judge_epochs: passes over the reviews.
-        batch: reviews in one step.
-        lr: Adam's largest step size; it rises at first and then falls to 0 along a cosine.
+        size: small | smoke.
+        seed: Of corpus and training.
+        reviews: For training.
+        test_reviews: For testing.
+        epochs: Of the language model.
+        judge_epochs: Of the classifier.
+        positions: Maximum length in tokens; longer texts are truncated.
+        width: Of the language model.
+        layers: Of the language model.
+        heads: Of both models.
+        judge_width: Of the classifier.
+        judge_layers: Of the classifier.
+        batch: Reviews per step.
+        lr: Adam's peak step size, after a warm-up and before a cosine decay to 0.
     """
 
     size: str
@@ -48,10 +58,10 @@ class Recipe:
 
 
 def vocabulary() -> dict[str, int]:
-    """Token -> number, the same for every recipe: special ones, then the grammar's words.
+    """Return token -> number, equal for all recipes: special tokens, then the grammar's words.
 
-    A token is a word with the space before it (written as the letter that byte-level tokenizers have for it),
-    or without one where a text begins; and a punctuation mark.
+    A token is a word with its leading space (as encoded by byte-level tokenizers), a word without one at the
+    start of a text, or a punctuation mark.
     """
     sentences = list(every_word())
     pieces = {f"Ġ{w}" for s in sentences for w in re.findall(r"[A-Za-z]+", s)}
@@ -60,7 +70,7 @@ def vocabulary() -> dict[str, int]:
 
 
 def recipe_of(config: TextConfig) -> Recipe:
-    """The recipe of `config.size` and `config.seed`."""
+    """Return the recipe of `config.size` and `config.seed`."""
     if config.size == "smoke":
         return Recipe(
             *("smoke", config.seed, 400, 100, 1, 1),
@@ -75,7 +85,7 @@ def recipe_of(config: TextConfig) -> Recipe:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that shape the result."""
+    """Return the versions of the packages that affect the result."""
     found = {}
     for name in ("torch", "transformers", "tokenizers"):
         try:
@@ -86,7 +96,7 @@ def versions() -> dict[str, str]:
 
 
 def folder_of(config: TextConfig) -> Path:
-    """Where the models of a recipe are, once made: one folder for each recipe, source and set of versions."""
+    """Return the folder of the trained models, a function of recipe, source code and package versions."""
     here = Path(__file__).parent
     source = [hashlib.sha256((here / name).read_bytes()).hexdigest() for name in _SOURCES]
     what = repr((asdict(recipe_of(config)), versions(), source))
@@ -95,7 +105,7 @@ def folder_of(config: TextConfig) -> Path:
 
 
 def cache_root(config: TextConfig) -> Path:
-    """`env.text.cache`, or the environment variable, or the user's cache folder."""
+    """Return `env.text.cache`, or the environment variable's value, or the user's cache folder."""
     chosen = config.cache or os.environ.get(CACHE)
     if chosen:
         return Path(chosen).expanduser().resolve()

@@ -1,4 +1,4 @@
-"""How positive a text is, and how likely it is to the start model."""
+"""Sentiment scores and perplexities of texts."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ BATCH = 128
 
 
 def positive_id(config: Any, key: str = "env.text.classifier") -> int:
-    """Which logit is POSITIVE's (or LABEL_1's), by the model's own labels.
+    """Return the index of the logit of POSITIVE (or LABEL_1) by the model's labels.
 
     Args:
-        config: of a sequence classifier, with `id2label`.
+        config: Of a sequence classifier, with `id2label`.
+        key: Setting to name in errors.
 
     Raises:
-        ConfigError: none of the labels is, or several are, or there is but one logit.
+        ConfigError: Not exactly one label is POSITIVE, or there is only one logit.
     """
     labels = {int(i): str(name).upper() for i, name in (config.id2label or {}).items()}
     found = [i for i, name in labels.items() if name in ("POSITIVE", "LABEL_1")]
     if len(labels) < 2 or len(found) != 1:
         shown = ", ".join(labels.values())
         raise ConfigError(
-            key, f"must have labels of which one is POSITIVE (or LABEL_1), got {shown or 'none'}"
+            key, f"must have exactly one label POSITIVE (or LABEL_1), got {shown or 'none'}"
         )
     return found[0]
 
 
 class Scorer:
-    """The logit of POSITIVE of whole texts, read from the model and not from a pipeline's order.
+    """Logit of POSITIVE of texts.
 
-    Every text is cut or padded to the same width, so that a score does not depend on the other texts.
+    Every text is truncated or padded to the same width, so a score does not depend on the other texts.
 
     Args:
-        width: tokens of the classifier, its special ones included.
+        model: A sequence classifier.
+        tokenizer: Of the model.
+        width: Number of tokens, including special ones.
     """
 
     def __init__(self, model: Any, tokenizer: Any, width: int):
@@ -49,7 +52,7 @@ class Scorer:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> Tensor:
-        """[B] logits on the CPU; an empty text is scored like any other."""
+        """Return logits [B] on the CPU; an empty text is scored like any other."""
         fill = self._tokenizer.pad_token_id or 0
         scores = []
         for at in range(0, len(texts), BATCH):
@@ -68,15 +71,15 @@ class Scorer:
 
 @torch.no_grad()
 def answer_perplexity(model: Any, answers: Answers) -> float:
-    """Perplexity of the answers, given their prompts, under the model's own weights."""
+    """Compute the perplexity of answers given their prompts under the model's own weights."""
     steps = answers.answer_mask.shape[1]
-    behavior_probs = answer_logprobs(model, None, answers.tokens, answers.mask, steps)
-    return float((-behavior_probs.double().sum() / answers.answer_mask.sum()).exp())
+    logprobs = answer_logprobs(model, None, answers.tokens, answers.mask, steps)
+    return float((-logprobs.double().sum() / answers.answer_mask.sum()).exp())
 
 
 @torch.no_grad()
 def perplexity(model: Any, texts: list[list[int]]) -> float:
-    """Perplexity of whole texts of at least two tokens, the first token given."""
+    """Compute the perplexity of texts of at least two tokens, given their first token."""
     total, count = 0.0, 0
     for at in range(0, len(texts), BATCH):
         tokens, mask = padded(texts[at : at + BATCH], None, int(model.config.eos_token_id))
@@ -85,9 +88,9 @@ def perplexity(model: Any, texts: list[list[int]]) -> float:
         out = model(
             input_ids=tokens, attention_mask=allowed, position_ids=positions, use_cache=False
         )
-        behavior_probs = torch.log_softmax(out.logits[:, :-1].float(), -1)
-        behavior_probs = behavior_probs.gather(-1, tokens[:, 1:, None])[..., 0]
-        there = mask[:, :-1]  # of the token before; tokens follow one another without gaps
-        total -= float(torch.where(there, behavior_probs, 0.0).double().sum())
+        logprobs = torch.log_softmax(out.logits[:, :-1].float(), -1)
+        logprobs = logprobs.gather(-1, tokens[:, 1:, None])[..., 0]
+        there = mask[:, :-1]  # of the previous token; tokens are contiguous
+        total -= float(torch.where(there, logprobs, 0.0).double().sum())
         count += int(there.sum())
     return float(torch.tensor(total / count).exp())

@@ -1,23 +1,22 @@
-"""Make the small text models: a language model and a classifier, from a grammar of reviews.
+"""Train the small text models, a language model and a classifier, on a grammar of reviews.
 
     privrl-text [size=small|smoke] [seed=0] [cache=FOLDER]
 
-The models go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's), in the hub's layout, with a
-card that says how good they are. What is there already is shown and not made again. `env=sentiment_small`
-makes them on first use. The same recipe on the same machine and number of threads gives the same models.
+The models are written to the cache folder (PRIVRL_BENCH_CACHE; by default the user's) in the hub's layout,
+with a card of their test results. Existing models are not trained again. `env=sentiment_small` trains them on
+first use. The same recipe on the same machine with the same number of threads results in the same models.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.models.language.corpus import Corpus
 from privrl_bench.models.language.extra import need
-from privrl_bench.models.language.pieces import pieces
 from privrl_bench.models.language.recipe import (
     END,
     FIRST,
@@ -42,19 +40,22 @@ from privrl_bench.models.language.recipe import (
     vocabulary,
 )
 from privrl_bench.models.language.scores import Scorer, perplexity
-from privrl_bench.types import generator
+from privrl_bench.models.language.small_model_training import (
+    encode,
+    train_classifier,
+    train_language_model,
+)
 
 CARD = "card.json"  # written last
-_LANGUAGE, _JUDGE = 1, 2  # names of random streams
 
 
 def made(config: TextConfig, progress: bool = True) -> Path:
-    """The folder with `policy/`, `classifier/` and `card.json`; made first where it is not there.
+    """Return the folder with `policy/`, `classifier/` and `card.json`; train the models if it does not exist.
 
-    Atomic: what is in the folder is whole. Processes that need it at the same time wait for the first.
+    The folder is created atomically; concurrent processes wait for the first.
 
     Raises:
-        ConfigError: the extra is not installed, or the cache cannot be written.
+        ConfigError: The extra is not installed, or the cache cannot be written.
     """
     need("transformers")
     need("tokenizers")
@@ -73,13 +74,13 @@ def made(config: TextConfig, progress: bool = True) -> Path:
 
 def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
     much = "some minutes" if config.size == "small" else "some seconds"
-    print(f"making the {config.size} text models, once ({much}): {folder}", file=sys.stderr)
+    print(f"training the {config.size} text models, once ({much}): {folder}", file=sys.stderr)
     aside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     try:
         card = _make(recipe_of(config), aside, progress)
         (aside / CARD).write_text(json.dumps(card, indent=1) + "\n")
         aside.chmod(0o755)
-        if folder.exists():  # without a card: nothing this program leaves behind
+        if folder.exists():  # without a card: not written by this program
             shutil.rmtree(folder)
         os.replace(aside, folder)
     finally:
@@ -89,7 +90,7 @@ def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Only one process at a time makes a folder. Without file locks, both do and the later one stays."""
+    """Let one process at a time create a folder. Without file locks, the last one's folder remains."""
     try:
         import fcntl
     except ImportError:
@@ -101,7 +102,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
-    """All models into `folder`; returns the card."""
+    """Train all models and write them to `folder`; returns the card."""
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = Corpus(recipe.seed)
     numbers = range(recipe.reviews + recipe.test_reviews)
@@ -111,21 +112,21 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
         torch.manual_seed(recipe.seed)  # initial weights
         tokenizer = make_tokenizer()
         model = _language_model(recipe)
-        rows = [row[: recipe.positions] for row in _encode(tokenizer, known, END)]
+        rows = [row[: recipe.positions] for row in encode(tokenizer, known, END)]
         train_language_model(model, rows, recipe, progress)
         judge, judge_tokenizer = _classifier(recipe), _with_first(tokenizer)
-        _train_classifier(judge, judge_tokenizer, corpus, recipe, progress)
+        train_classifier(judge, judge_tokenizer, corpus, recipe, progress)
     model.save_pretrained(folder / "policy")
     tokenizer.save_pretrained(folder / "policy")
     judge.save_pretrained(folder / "classifier")
     judge_tokenizer.save_pretrained(folder / "classifier")
-    tested = [row[: recipe.positions] for row in _encode(tokenizer, unknown, END)]
+    tested = [row[: recipe.positions] for row in encode(tokenizer, unknown, END)]
     clear = [r for r in map(corpus.review, numbers[recipe.reviews :]) if r.opinion != 0.5]
     scores = Scorer(judge, judge_tokenizer, recipe.positions)([r.text for r in clear])
     kind = torch.tensor([r.opinion == 1.0 for r in clear])
     both = _predictions(judge, judge_tokenizer, [r.text for r in clear], recipe)
     return {
-        "what": "a language model and a sentiment classifier of made film reviews",
+        "what": "a language model and a sentiment classifier of generated film reviews",
         "recipe": asdict(recipe),
         "versions": versions(),
         "vocabulary": len(vocabulary()),
@@ -145,13 +146,13 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
 
 
 def describe(card: dict[str, Any]) -> str:
-    """The card in one line."""
+    """Return the card in one line."""
     test, sizes, took = card["test"], card["parameters"], card["seconds"]
     return (
         f"language model: {sizes['policy']:,} parameters, test perplexity {test['perplexity']:g} per token; "
         f"classifier: {sizes['classifier']:,} parameters, test accuracy {test['accuracy']:.1%} (positive "
-        f"logit {test['logit_positive']:+.2f} of kind reviews, {test['logit_negative']:+.2f} of unkind "
-        f"ones); made in {took['wall']:.0f} s ({took['cpu']:.0f} s of CPU)"
+        f"logit {test['logit_positive']:+.2f} of positive reviews, {test['logit_negative']:+.2f} of negative "
+        f"ones); trained in {took['wall']:.0f} s ({took['cpu']:.0f} s of CPU)"
     )
 
 
@@ -159,7 +160,7 @@ def describe(card: dict[str, Any]) -> str:
 
 
 def make_tokenizer() -> Any:
-    """The tokenizer of the grammar: one token for each word, so that a small model writes whole ones."""
+    """Return the tokenizer of the grammar: one token per word, so that answers consist of words."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary(), unk_token=UNKNOWN))
     bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -175,18 +176,13 @@ def _wrapped(bare: Any, **more: Any) -> Any:
 
 
 def _with_first(tokenizer: Any) -> Any:
-    """The same with a token before each text, from which the classifier reads its opinion."""
+    """Add a first token to each text, for the classifier."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     bare.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{FIRST} $A", special_tokens=[(FIRST, bare.token_to_id(FIRST))]
     )
     return _wrapped(bare, cls_token=FIRST)
-
-
-def _encode(tokenizer: Any, texts: Sequence[str], end: str = "") -> list[list[int]]:
-    rows: list[list[int]] = tokenizer([text + end for text in texts])["input_ids"]
-    return rows
 
 
 # --- models
@@ -227,97 +223,12 @@ def _classifier(recipe: Recipe) -> Any:
     return transformers.DistilBertForSequenceClassification(config)
 
 
-# --- training
-
-
-def train_language_model(
-    model: Any, rows: list[list[int]], recipe: Recipe, progress: bool = False
-) -> None:
-    """Next-token prediction from each text's first token on, as prompts have it, up to its end."""
-
-    def loss(ids: Tensor, mask: Tensor, _: list[int]) -> Tensor:
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # causal: padding is behind
-        each = torch.nn.functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none"
-        ).view(ids.shape[0], -1)
-        return (each * mask[:, 1:]).sum() / mask[:, 1:].sum()
-
-    stream = (recipe.seed, _LANGUAGE)
-    _train(model, loss, rows, recipe.epochs, recipe, stream, progress and "language model")
-
-
-def _train_classifier(
-    judge: Any, tokenizer: Any, corpus: Corpus, recipe: Recipe, progress: bool
-) -> None:
-    """Cross entropy with each piece's share of kind sentences; other pieces in every pass."""
-    found = [
-        piece
-        for epoch in range(recipe.judge_epochs)
-        for piece in pieces(corpus, range(recipe.reviews), recipe.seed + epoch)
-    ]
-    rows = [row[: recipe.positions] for row in _encode(tokenizer, [text for text, _ in found])]
-    targets = torch.tensor([target for _, target in found])
-
-    def loss(ids: Tensor, mask: Tensor, members: list[int]) -> Tensor:
-        kind = targets[members]
-        logits = judge(input_ids=ids, attention_mask=mask.long()).logits
-        return torch.nn.functional.cross_entropy(logits, torch.stack([1 - kind, kind], -1))
-
-    stream = (recipe.seed, _JUDGE)
-    _train(judge, loss, rows, 1, recipe, stream, progress and "classifier")
-
-
-def _train(
-    model: Any,
-    loss: Callable[[Tensor, Tensor, list[int]], Tensor],
-    rows: list[list[int]],
-    epochs: int,
-    recipe: Recipe,
-    stream: tuple[int, int],
-    title: str | bool,
-) -> None:
-    """Adam over batches of rows of like length. `loss` takes [B, S] tokens, their mask and row numbers."""
-    from tqdm import tqdm
-
-    draws = generator(*stream)
-    batches = [b for _ in range(epochs) for b in _batches(rows, recipe.batch, draws)]
-    adam = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.01)
-    warm = max(1, len(batches) // 20)
-
-    def height(step: int) -> float:
-        return min((step + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * step / len(batches)))
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(adam, height)
-    model.train()
-    for members in tqdm(batches, desc=str(title), disable=not title, leave=False, mininterval=1):
-        longest = max(len(rows[i]) for i in members)
-        ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in members])
-        mask = torch.arange(longest) < torch.tensor([len(rows[i]) for i in members])[:, None]
-        adam.zero_grad()
-        loss(ids, mask, members).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adam.step()
-        schedule.step()
-    model.eval()
-
-
-def _batches(rows: list[list[int]], size: int, draws: torch.Generator) -> list[list[int]]:
-    """All row numbers once: in random order, sorted by length within 20 batches, batches in random order."""
-    order = torch.randperm(len(rows), generator=draws).tolist()
-    chunk = 20 * size
-    found = []
-    for at in range(0, len(order), chunk):
-        alike = sorted(order[at : at + chunk], key=lambda i: len(rows[i]))
-        found += [alike[i : i + size] for i in range(0, len(alike), size)]
-    return [found[i] for i in torch.randperm(len(found), generator=draws).tolist()]
-
-
 @torch.no_grad()
 def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -> Tensor:
-    """[B] bool: POSITIVE's logit is the larger one."""
+    """Whether the logit of POSITIVE is the larger one, [B] bool."""
     found = []
     for text in texts:
-        row = torch.tensor([_encode(tokenizer, [text])[0][: recipe.positions]])
+        row = torch.tensor([encode(tokenizer, [text])[0][: recipe.positions]])
         logits = judge(input_ids=row).logits[0]
         found.append(bool(logits[1] > logits[0]))
     return torch.tensor(found)
@@ -327,7 +238,7 @@ def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -
 
 
 def parse(words: Sequence[str]) -> TextConfig:
-    """Words like `size=smoke`. Raises ConfigError."""
+    """Parse words like `size=smoke`. Raises ConfigError."""
     given: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -339,13 +250,13 @@ def parse(words: Sequence[str]) -> TextConfig:
         given[key] = value
     if "seed" in given:
         if not given["seed"].isdecimal():
-            raise ConfigError("seed", f"must be a whole number >= 0, got {given['seed']!r}")
+            raise ConfigError("seed", f"must be an integer >= 0, got {given['seed']!r}")
         given["seed"] = int(given["seed"])
     return TextConfig(**given)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted, and then nothing is left."""
+    """Run `privrl-text`; return 0, 1 on failure, 2 on invalid arguments, 130 if interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if {"-h", "--help"} & set(given):
         print(__doc__)

@@ -1,4 +1,4 @@
-"""From a text environment's settings to models, tokenizer, prompts and a score: what a trainer needs."""
+"""Models, tokenizer, prompts and reward of a text environment."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TextTask:
-    """Everything about a text environment. The models are frozen and in eval mode.
+    """A text environment. The models are frozen and in eval mode.
 
     Attributes:
-        model: the start model, a causal language model of transformers; also the reference.
-        tokenizer: the model's.
-        classifier: the judge, a sequence classifier of transformers.
-        prompts_train: one prompt for each user, in the order in which users come; empty: of an absent user.
-        prompts_eval: public prompts.
-        new_tokens: T, most tokens of an answer.
-        width: L, that prompts are padded to: the longest length that a prompt may have.
-        eos: the end-of-text token.
-        score: texts -> [B] logits of POSITIVE; a row depends on its own text only.
+        model: The start model, a causal language model of transformers; also the KL reference.
+        tokenizer: Of the model.
+        classifier: The reward model, a sequence classifier of transformers.
+        prompts_train: One prompt per user in the order of the users; empty: an absent user.
+        prompts_eval: Public prompts.
+        new_tokens: T, maximum number of tokens of an answer.
+        width: L, padded length of prompts, their maximum length.
+        eos: The end-of-text token.
+        score: From texts to logits of POSITIVE [B]; each depends on its own text only.
     """
 
     model: Any
@@ -68,37 +68,37 @@ class TextTask:
     score: Callable[[list[str]], Tensor]
 
     def decode(self, tokens: list[list[int]]) -> list[str]:
-        """Text of each row of tokens, special tokens left out."""
+        """Decode rows of tokens without special tokens."""
         found: list[str] = self.tokenizer.batch_decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return found
 
     def texts(self, answers: Answers) -> list[str]:
-        """Each prompt with its answer."""
+        """Return each prompt with its answer as text."""
         return self.decode(answers.rows())
 
     def rewards(self, answers: Answers) -> Tensor:
-        """[B] logits of POSITIVE of prompt and answer together."""
+        """Return logits of POSITIVE of prompt and answer together, [B]."""
         return self.score(self.texts(answers))
 
     def to(self, device: str) -> TextTask:
-        """Moves both models; returns self."""
+        """Move both models to a device; return self."""
         self.model.to(device)
         self.classifier.to(device)
         return self
 
 
 def open_task(config: EnvConfig) -> TextTask:
-    """Load or make the models and the prompts. Nothing is fetched from a network.
+    """Load or train the models and load the prompts, without network access.
 
     Raises:
         ConfigError: `env.kind` is not text; a package, model or file is missing (with the command that
-            gets it); a model is of the wrong kind, or has too few positions.
+            downloads it); a model is of the wrong kind or has too few positions.
     """
     text = _text(config)
     if text.prompts not in (None, MADE) and not Path(str(text.prompts)).expanduser().exists():
-        # Before models are made, which takes minutes.
+        # Before models are trained, which takes minutes.
         raise ConfigError("env.text.prompts", f"no such file or folder: {text.prompts}")
     policy, classifier = _folders(text)
     model, tokenizer = load_policy(policy)
@@ -121,19 +121,19 @@ def open_task(config: EnvConfig) -> TextTask:
         text.new_tokens,
         width,
         int(model.config.eos_token_id),
-        # Twice: the judge may cut words into more tokens than the policy does.
+        # Twice: the classifier's tokenizer may split words into more tokens than the policy's.
         Scorer(judge, judge_tokenizer, 2 * longest + 2),
     )
 
 
 def text_spec(config: EnvConfig) -> EnvSpec:
-    """Public facts of a text environment, without loading a model.
+    """Return the public facts of a text environment without loading a model.
 
-    `obs_dim` is how many tokens a prompt and its answer can have, `actions` the size of the vocabulary,
-    `limit` how many tokens an answer can have.
+    `obs_dim` is the maximum number of tokens of a prompt with its answer, `actions` the size of the vocabulary,
+    `max_episode_steps` the maximum number of tokens of an answer.
 
     Raises:
-        ConfigError: the policy is missing.
+        ConfigError: The policy is missing.
     """
     text = _text(config)
     if text.policy == MADE:
@@ -151,7 +151,7 @@ def _text(config: EnvConfig) -> TextConfig:
 
 
 def _folders(text: TextConfig) -> tuple[str, str]:
-    """Names or folders of policy and classifier; the package's own are made if they are not there yet."""
+    """Names or folders of policy and classifier; the package's own are trained if they do not exist."""
     if MADE not in (text.policy, text.classifier):
         return text.policy, text.classifier
     folder = made(text)
@@ -161,10 +161,11 @@ def _folders(text: TextConfig) -> tuple[str, str]:
 
 
 def load_policy(name: str) -> tuple[Any, Any]:
-    """(causal language model, tokenizer) from a folder in the hub's layout, or the hub's local cache.
+    """Load a causal language model and its tokenizer from a folder or the hub's local cache.
 
     Raises:
-        ConfigError: it is not on this machine, is no causal language model, or has no end-of-text token.
+        ConfigError: The model is not on this machine, is not a causal language model, or has no end-of-text
+            token.
     """
     key = "env.text.policy"
     model = _model(key, name, "AutoModelForCausalLM")
@@ -180,10 +181,10 @@ def load_policy(name: str) -> tuple[Any, Any]:
 
 
 def load_classifier(name: str) -> tuple[Any, Any]:
-    """(sequence classifier, tokenizer), as `load_policy`.
+    """Load a sequence classifier and its tokenizer, as `load_policy`.
 
     Raises:
-        ConfigError: it is not on this machine, is no classifier, or no label is POSITIVE.
+        ConfigError: The model is not on this machine or is not a classifier.
     """
     key = "env.text.classifier"
     model = _model(key, name, "AutoModelForSequenceClassification")
@@ -191,14 +192,14 @@ def load_classifier(name: str) -> tuple[Any, Any]:
 
 
 def _model(key: str, name: str, kind: str) -> Any:
-    """A frozen model in float32. Its attention is written in plain operations, which `vmap` batches."""
+    """Load a frozen model in float32, with eager attention, which `vmap` supports."""
     more = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True}
     model, report = _from_disk(key, name, kind, **more)
     missing = sorted(report["missing_keys"])
     if missing or report.get("mismatched_keys"):
         raise ConfigError(
             key,
-            f"{name} is of another kind: it has no weights for {missing[0] if missing else 'its shape'}",
+            f"{name} is another kind of model: no weights for {missing[0] if missing else 'its shape'}",
         )
     return model.eval().requires_grad_(False)
 
@@ -208,12 +209,13 @@ def _config(key: str, name: str) -> Any:
 
 
 def _folder(key: str, name: str) -> Path:
-    """The folder of that name, or the copy that the hub's own tools keep of a repository; no network.
+    """The folder of that name, or the local cache of a hub repository, without network access.
 
-    Loaders get folders only: given a name, some of transformers' ask the network even for local files.
+    Loaders are given folders only: with a name, some loaders of transformers access the network even for
+    local files.
 
     Raises:
-        ConfigError: neither is on this machine, or it has no config.json.
+        ConfigError: Neither is on this machine, or it has no config.json.
     """
     found = Path(name).expanduser()
     if not found.is_dir():
@@ -222,7 +224,7 @@ def _folder(key: str, name: str) -> Path:
             found = Path(hub.snapshot_download(name, local_files_only=True))
         except (OSError, ValueError):
             raise ConfigError(
-                key, f"{name!r} is not on this machine; get it with: hf download {name}"
+                key, f"{name!r} is not on this machine; download it with: hf download {name}"
             ) from None
     if not (found / "config.json").is_file():
         raise ConfigError(key, f"{found} has no config.json; it must be in the hub's layout")
@@ -230,14 +232,14 @@ def _folder(key: str, name: str) -> Path:
 
 
 def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
-    """`transformers.<kind>.from_pretrained` of what is on this machine. Raises ConfigError, one line."""
+    """Call `transformers.<kind>.from_pretrained` with local files. Raises ConfigError with one line."""
     folder = _folder(key, name)
     transformers = need("transformers")
     loader, bars = getattr(transformers, kind), transformers.utils.logging
     loud, barred = logging.getLogger("transformers"), bars.is_progress_bar_enabled()
     level = loud.level
-    loud.setLevel(logging.ERROR)  # what it warns of is checked by `_model`
-    bars.disable_progress_bar()  # a bar for a second's work, in the middle of a run's lines
+    loud.setLevel(logging.ERROR)  # `_model` checks what it warns about
+    bars.disable_progress_bar()  # loading takes about a second
     try:
         return loader.from_pretrained(str(folder), local_files_only=True, **more)
     except (OSError, ValueError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Slots that keep every episode that is played in them."""
+"""Slots that record their episodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from privrl_bench.envs.slots import Slots, StepResult, Users
 from privrl_bench.types import EnvSpec
 
 
-class TapeSlots:
-    """`Slots` that write down what goes in and out; `taken()` gives the episodes that are over.
+class RecordingSlots:
+    """`Slots` that record every episode; `taken()` returns the completed ones.
 
-    An episode that is reset before its end is kept, as cut off where it was.
+    An episode that is reset before its end is recorded as truncated.
 
     Args:
-        slots: the real ones.
-        spec: public facts of the environment.
+        slots: The recorded slots.
+        spec: Public facts of the environment.
     """
 
     def __init__(self, slots: Slots, spec: EnvSpec):
@@ -67,12 +67,12 @@ class TapeSlots:
         self._length[slot] = 0
 
     def taken(self) -> list[Episode]:
-        """The episodes that ended since the last call."""
+        """Return the episodes that ended since the last call."""
         over, self._over = self._over, []
         return over
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """The episodes that are not over."""
+        """Return the episodes in progress."""
         return {
             "obs": self._obs,
             "actions": self._actions,
@@ -81,7 +81,7 @@ class TapeSlots:
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """The inverse of `get_state`, once the slots stand where they stood."""
+        """Restore `get_state`; the caller restores the slots themselves."""
         self._obs, self._actions = state["obs"].copy(), state["actions"].copy()
         self._rewards, self._length = state["rewards"].copy(), state["length"].copy()
 

@@ -1,8 +1,8 @@
-"""Real users that an environment declares: how many there are, and what `reset` is told.
+"""Real users that an environment declares: their number, and the options of `reset`.
 
 The contract is in docs/environments.md. An environment declares users with an integer `metadata["users"]`, or
-with an integer keyword argument `users` in its spec. In training it gets `reset(options={"user": k})` with
-0 <= k < users, in every simulation `reset(options={"user": None, "evaluation": True})`.
+with an integer keyword argument `users` in its spec. Training calls `reset(options={"user": k})` with
+0 <= k < users; every simulation calls `reset(options={"user": None, "evaluation": True})`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ _SIGNATURE = "reset(self, *, seed=None, options=None)"
 
 
 def reset_options(user: int | None) -> dict[str, Any]:
-    """The options of a reset that starts an episode with this user; None: with a simulated one."""
+    """Return the options of a reset for an episode of this user; None: a simulated user."""
     return {"user": None, "evaluation": True} if user is None else {"user": int(user)}
 
 
 def declared_users(env: Any, label: str) -> int | None:
-    """How many users an environment declares; None: it declares none, its users are simulated.
+    """Return the number of users that an environment declares.
 
-    `metadata["users"]` counts if it is there, else an integer `users` among the keyword arguments of its spec.
+    `metadata["users"]` takes precedence over an integer `users` in the keyword arguments of its spec.
 
     Args:
-        env: a Gymnasium environment, wrapped or not.
-        label: its name in messages.
+        env: A Gymnasium environment, wrapped or not.
+        label: Its name in messages.
+
+    Returns:
+        The number; None: it declares none, its users are simulated.
 
     Raises:
-        ConfigError: not an integer >= 1, or the two places disagree.
+        ConfigError: The number is not an integer >= 1, or the two declarations disagree.
     """
-    spec = env.unwrapped.spec  # not of the wrappers, which copy it
+    spec = env.unwrapped.spec  # wrappers copy it
     given = None if spec is None else spec.kwargs.get("users")
     argument = given if _integer(given) else None
-    # A wrapper with metadata of its own does not hide what it wraps.
+    # A wrapper with its own metadata does not hide that of the wrapped environment.
     known = [getattr(layer, "metadata", None) or {} for layer in _layers(env)]
     said = [metadata["users"] for metadata in known if "users" in metadata]
     if any(one != said[0] for one in said):
@@ -63,10 +66,17 @@ def declared_users(env: Any, label: str) -> int | None:
 
 
 def checked_users(env: Any, label: str) -> int | None:
-    """`declared_users`, if `reset` keeps the contract as far as a simulation can show it.
+    """Return `declared_users` after checking that `reset` supports the contract.
+
+    Args:
+        env: A Gymnasium environment, wrapped or not.
+        label: Its name in messages.
+
+    Returns:
+        See `declared_users`.
 
     Raises:
-        ConfigError: a `reset` without `options`, or one that fails on the options of an evaluation.
+        ConfigError: `reset` does not take `options`, or fails with the options of a simulation.
     """
     users = declared_users(env, label)
     if users is None:
@@ -95,7 +105,7 @@ def _integer(x: object) -> bool:
 
 
 def _layers(env: Any) -> list[Any]:
-    """The environment and what it wraps, outermost first."""
+    """The environment with all wrappers, outermost first."""
     import gymnasium as gym
 
     layers = [env]
@@ -105,6 +115,6 @@ def _layers(env: Any) -> list[Any]:
 
 
 def _takes_options(reset: Callable[..., Any]) -> bool:
-    """Whether a `reset` can be called with `options`."""
+    """Whether `reset` accepts `options`."""
     kinds = {p.name: p.kind for p in inspect.signature(reset).parameters.values()}
     return "options" in kinds or inspect.Parameter.VAR_KEYWORD in kinds.values()

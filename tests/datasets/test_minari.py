@@ -20,11 +20,13 @@ from recorded import (
     episode,
     fields,
     some,
-    with_chances,
+    with_probs,
 )
 
-from privrl_bench.datasets import minari_io
-from privrl_bench.datasets.minari_io import flatten_steps, local_ids, open_dataset, write_minari
+from privrl_bench.datasets import minari_read
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_spaces import flatten_steps
+from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -82,8 +84,8 @@ def test_minari_reads_what_is_written():
         assert f"total_steps={2 + k}" in repr(one)
 
 
-def test_chances_are_in_the_infos_of_minari(root):
-    made = [with_chances(e) for e in some(5, discrete=True)]
+def test_probabilities_are_in_the_infos_of_minari(root):
+    made = [with_probs(e) for e in some(5, discrete=True)]
     write_minari("known-v0", iter(made), None, BOX, CHOICE, {})
     back = open_dataset("known-v0")
     for k, one in enumerate(made):
@@ -94,13 +96,15 @@ def test_chances_are_in_the_infos_of_minari(root):
         np.testing.assert_array_equal(kept[1:], made[k].behavior_probs)
 
 
-def test_wrong_chances_are_named(root):
+def test_invalid_probabilities_are_named(root):
     infos = {"behaviour_probabilities": np.ones(4, F4)}  # without the reset's
     by_minari(root, "test-v0", [fields(GOOD, infos=infos)])
-    with pytest.raises(ConfigError, match=r"episode 0: chances are \[3\], but there are 4 rewards"):
+    with pytest.raises(
+        ConfigError, match=r"episode 0: behavior_probs are \[3\], but there are 4 rewards"
+    ):
         open_dataset("test-v0")
     bad = GOOD._replace(behavior_probs=np.zeros(4, F4))
-    with pytest.raises(ConfigError, match=r"episode 0: chances must be in \(0, 1\]"):
+    with pytest.raises(ConfigError, match=r"episode 0: behavior_probs must be in \(0, 1\]"):
         write_minari("zero-v0", [bad], None, BOX, TORQUE, {})
 
 
@@ -128,7 +132,7 @@ def test_numbers_are_cast():
     write_minari("test-v0", [wide], None, BOX, TORQUE, {})
     assert_same(open_dataset("test-v0").episode(0), made._replace(rewards=np.arange(3, dtype="f4")))
     wide.observations[0] = 1e300
-    with pytest.raises(ConfigError, match="episode 0: observations hold NaN or infinite"):
+    with pytest.raises(ConfigError, match="episode 0: observations have non-finite values"):
         write_minari("test-v1", [wide], None, BOX, TORQUE, {})
 
 
@@ -164,7 +168,7 @@ def test_an_id_is_taken_once(root):
 
 @pytest.mark.parametrize("bad", ["test", "a b-v0", "", "/test-v0"])
 def test_malformed_ids(bad):
-    with pytest.raises(ConfigError, match=r"^data.id: must look like name-v0"):
+    with pytest.raises(ConfigError, match=r"^data.id: must have the form name-v0"):
         write_minari(bad, some(), None, BOX, TORQUE, {})
 
 
@@ -203,8 +207,8 @@ def test_a_dataset_that_is_not_there():
 GOOD = episode(4, 0)
 F4 = np.float32
 BAD = {
-    "episode 1: observations hold NaN": {"observations": np.full((5, 3), np.nan, F4)},
-    "episode 1: rewards hold NaN or inf": {"rewards": np.full(4, np.inf, F4)},
+    "episode 1: observations have non-finite values": {"observations": np.full((5, 3), np.nan, F4)},
+    "episode 1: rewards have non-finite values": {"rewards": np.full(4, np.inf, F4)},
     r"episode 1: observations are \[4, 3\], must be": {"observations": np.zeros((4, 3), F4)},
     r"episode 1: actions are \[3, 2\], but": {"actions": np.zeros((3, 2), F4)},
     r"episode 1: terminated are \[3\], but": {"terminations": np.zeros(3, bool)},
@@ -350,7 +354,7 @@ def test_missing_fields_where_minari_reads(root):
 @pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="needs pyarrow")
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
 def test_other_formats(root, data_format):
-    made = [with_chances(e) for e in some()]
+    made = [with_probs(e) for e in some()]
     kept = [{"behaviour_probabilities": np.concatenate([[1], e.behavior_probs])} for e in made]
     raw = [fields(e, infos=i) for e, i in zip(made, kept, strict=True)]
     by_minari(root, "test-v0", raw, data_format=data_format)
@@ -387,7 +391,7 @@ def must_not_run(*_):
 def test_a_dataset_is_read_once(monkeypatch):
     folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"a": 1})
     first = open_dataset("test-v0")
-    monkeypatch.setattr(minari_io, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
     monkeypatch.setattr(h5py, "File", must_not_run)
     second = open_dataset("test-v0")
     np.testing.assert_array_equal(first.observations, second.observations)
@@ -420,20 +424,20 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     assert open_dataset("test-v0").episodes == 5
     assert caches(folder) == []
     assert len(caches(tmp_path / "cache" / "privrl_bench")) == 1
-    monkeypatch.setattr(minari_io, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
     assert open_dataset("test-v0").episodes == 5
 
 
 def test_two_that_open_at_once(monkeypatch):
     write_minari("test-v0", some(), None, BOX, TORQUE, {})
-    read = minari_io._episodes
+    read = minari_read._episodes
 
     def slow(dataset_id):
-        monkeypatch.setattr(minari_io, "_episodes", read)
+        monkeypatch.setattr(minari_read, "_episodes", read)
         open_dataset(dataset_id)
         yield from read(dataset_id)
 
-    monkeypatch.setattr(minari_io, "_episodes", slow)
+    monkeypatch.setattr(minari_read, "_episodes", slow)
     assert open_dataset("test-v0").episodes == 5
 
 
@@ -442,7 +446,7 @@ def test_importing_is_light():
     import sys
 
     code = (
-        "import sys, privrl_bench.datasets.minari_io, privrl_bench.datasets.split\n"
+        "import sys, privrl_bench.datasets.minari_read, privrl_bench.datasets.split\n"
         "print([m for m in ('minari', 'h5py', 'gymnasium', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
