@@ -1,10 +1,8 @@
-"""Make the small text models: a language model and a classifier, from a grammar of reviews.
+"""The small text models: a language model and a classifier, made from a grammar of reviews.
 
-    privrl-text [size=small|smoke] [seed=0] [cache=FOLDER]
-
-The models go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's), in the hub's layout, with a
-card that says how good they are. What is there already is shown and not made again. `env=sentiment_small`
-makes them on first use. The same recipe on the same machine and number of threads gives the same models.
+They go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache), in the layout of the Hugging
+Face hub, with a card that states their quality. Existing models are not made again. The same recipe on the same
+machine and number of threads gives the same models.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import TextConfig
-from privrl_bench.errors import ConfigError, require_choice
-from privrl_bench.experiment.crash import guarded
+from privrl_bench.errors import ConfigError
 from privrl_bench.models.language.corpus import Corpus
 from privrl_bench.models.language.extra import need
 from privrl_bench.models.language.pieces import pieces
@@ -49,9 +46,13 @@ _LANGUAGE, _JUDGE = 1, 2  # names of random streams
 
 
 def made(config: TextConfig, progress: bool = True) -> Path:
-    """The folder with `policy/`, `classifier/` and `card.json`; made first where it is not there.
+    """Return the folder with `policy/`, `classifier/` and `card.json`; the models are made if it is missing.
 
-    Atomic: what is in the folder is whole. Processes that need it at the same time wait for the first.
+    The folder appears when it is complete. Processes that need it at the same time wait for the first.
+
+    Args:
+        config: size, seed and cache folder.
+        progress: show progress bars.
 
     Raises:
         ConfigError: the extra is not installed, or the cache cannot be written.
@@ -89,7 +90,7 @@ def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Only one process at a time makes a folder. Without file locks, both do and the later one stays."""
+    """Let one process at a time make a folder. Without file locks the last process wins."""
     try:
         import fcntl
     except ImportError:
@@ -101,7 +102,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
-    """All models into `folder`; returns the card."""
+    """Make all models in `folder` and return the card."""
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = Corpus(recipe.seed)
     numbers = range(recipe.reviews + recipe.test_reviews)
@@ -145,7 +146,7 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
 
 
 def describe(card: dict[str, Any]) -> str:
-    """The card in one line."""
+    """Return the card in one line."""
     test, sizes, took = card["test"], card["parameters"], card["seconds"]
     return (
         f"language model: {sizes['policy']:,} parameters, test perplexity {test['perplexity']:g} per token; "
@@ -159,7 +160,7 @@ def describe(card: dict[str, Any]) -> str:
 
 
 def make_tokenizer() -> Any:
-    """The tokenizer of the grammar: one token for each word, so that a small model writes whole ones."""
+    """Return the tokenizer of the grammar. A word is one token, so that a small model writes whole words."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary(), unk_token=UNKNOWN))
     bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -175,7 +176,7 @@ def _wrapped(bare: Any, **more: Any) -> Any:
 
 
 def _with_first(tokenizer: Any) -> Any:
-    """The same with a token before each text, from which the classifier reads its opinion."""
+    """Return the same tokenizer with a token before each text, which the classifier reads."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     bare.post_processor = tokenizers.processors.TemplateProcessing(
@@ -233,7 +234,7 @@ def _classifier(recipe: Recipe) -> Any:
 def train_language_model(
     model: Any, rows: list[list[int]], recipe: Recipe, progress: bool = False
 ) -> None:
-    """Next-token prediction from each text's first token on, as prompts have it, up to its end."""
+    """Train next-token prediction on each text from its first token to its end."""
 
     def loss(ids: Tensor, mask: Tensor, _: list[int]) -> Tensor:
         logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # causal: padding is behind
@@ -249,7 +250,7 @@ def train_language_model(
 def _train_classifier(
     judge: Any, tokenizer: Any, corpus: Corpus, recipe: Recipe, progress: bool
 ) -> None:
-    """Cross entropy with each piece's share of kind sentences; other pieces in every pass."""
+    """Train with cross entropy on each piece's share of kind sentences; every pass has other pieces."""
     found = [
         piece
         for epoch in range(recipe.judge_epochs)
@@ -276,8 +277,19 @@ def _train(
     stream: tuple[int, int],
     title: str | bool,
 ) -> None:
-    """Adam over batches of rows of like length. `loss` takes [B, S] tokens, their mask and row numbers."""
-    from tqdm import tqdm
+    """Train with AdamW over batches of rows of similar length.
+
+    Args:
+        model: the model, changed in place.
+        loss: of [B, S] tokens, their mask [B, S] and row numbers.
+        rows: token ids of each text.
+        epochs: passes over the rows.
+        recipe: batch size and learning rate.
+        stream: key of the random numbers.
+        title: name of the progress bar; empty or False: none.
+    """
+    from rich.console import Console
+    from rich.progress import track
 
     draws = generator(*stream)
     batches = [b for _ in range(epochs) for b in _batches(rows, recipe.batch, draws)]
@@ -289,7 +301,9 @@ def _train(
 
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, height)
     model.train()
-    for members in tqdm(batches, desc=str(title), disable=not title, leave=False, mininterval=1):
+    hidden = not title or not sys.stderr.isatty()
+    on = Console(stderr=True)
+    for members in track(batches, str(title), console=on, transient=True, disable=hidden):
         longest = max(len(rows[i]) for i in members)
         ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in members])
         mask = torch.arange(longest) < torch.tensor([len(rows[i]) for i in members])[:, None]
@@ -302,7 +316,7 @@ def _train(
 
 
 def _batches(rows: list[list[int]], size: int, draws: torch.Generator) -> list[list[int]]:
-    """All row numbers once: in random order, sorted by length within 20 batches, batches in random order."""
+    """Return all row numbers once, in batches: sorted by length within 20 batches, in random order."""
     order = torch.randperm(len(rows), generator=draws).tolist()
     chunk = 20 * size
     found = []
@@ -314,51 +328,10 @@ def _batches(rows: list[list[int]], size: int, draws: torch.Generator) -> list[l
 
 @torch.no_grad()
 def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -> Tensor:
-    """[B] bool: POSITIVE's logit is the larger one."""
+    """Return [B] bool: the logit of POSITIVE is larger."""
     found = []
     for text in texts:
         row = torch.tensor([_encode(tokenizer, [text])[0][: recipe.positions]])
         logits = judge(input_ids=row).logits[0]
         found.append(bool(logits[1] > logits[0]))
     return torch.tensor(found)
-
-
-# --- the command
-
-
-def parse(words: Sequence[str]) -> TextConfig:
-    """Words like `size=smoke`. Raises ConfigError."""
-    given: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        require_choice("privrl-text", key, ("size", "seed", "cache"))
-        if not equals or not value:
-            raise ConfigError(key, f"write {key}=<value>")
-        if given.get(key, value) != value:
-            raise ConfigError(key, f"given twice, as {given[key]} and {value}; give it once")
-        given[key] = value
-    if "seed" in given:
-        if not given["seed"].isdecimal():
-            raise ConfigError("seed", f"must be a whole number >= 0, got {given['seed']!r}")
-        given["seed"] = int(given["seed"])
-    return TextConfig(**given)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 for a failure; 2 for a wrong word; 130 when interrupted, and then nothing is left."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if {"-h", "--help"} & set(given):
-        print(__doc__)
-        return 0
-    return guarded(lambda: _make_and_show(parse(given)))
-
-
-def _make_and_show(config: TextConfig) -> int:
-    folder = made(config)
-    print(describe(json.loads((folder / CARD).read_text())))
-    print(folder)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
