@@ -27,6 +27,7 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.models.language import extra
+from privrl_bench.cli import text as command
 from privrl_bench.models.language import small_models as make
 from privrl_bench.models.language.recipe import cache_root, folder_of, vocabulary
 from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, positive_id
@@ -295,22 +296,22 @@ def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make.made(tiny)
     assert [p.name for p in (tmp_path / "text").iterdir() if not p.name.endswith(".lock")] == []
-    assert make.main(["size=smoke"]) == 130
+    assert command.main(["size=smoke"]) == 130
     (tmp_path / "file").write_text("")
     blocked = replace(tiny, cache=str(tmp_path / "file"))
     assert problem(make.made, blocked).startswith("env.text.cache: cannot write")
 
 
 def test_the_command_line(capsys, monkeypatch, tiny):
-    assert make.main(["--help"]) == 0
+    assert command.main(["--help"]) == 0
     assert "privrl-text" in capsys.readouterr().out
     for word, expected in (
         ("sise=smoke", "error: privrl-text: must be one of size, seed, cache, got 'sise'"),
-        ("seed=x", "error: seed: must be a whole number >= 0, got 'x'"),
+        ("seed=x", "error: seed: must be an integer >= 0, got 'x'"),
         ("size=", "error: size: write size=<value>"),
         ("size=huge", "error: env.text.size: must be one of small, smoke"),
     ):
-        assert make.main([word]) == 2
+        assert command.main([word]) == 2
         assert capsys.readouterr().err.startswith(expected)
     folder = make.folder_of(tiny)
     folder.mkdir(parents=True)
@@ -320,7 +321,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         "seconds": {"wall": 1.0, "cpu": 1.0},
     }
     (folder / "card.json").write_text(json.dumps(card))
-    assert make.main(["size=smoke"]) == 0
+    assert command.main(["size=smoke"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert "test accuracy 90.0%" in out[0]
     assert out[1] == str(folder)
