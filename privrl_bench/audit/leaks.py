@@ -183,7 +183,7 @@ def _not_covered(
     config = parts.config
     lines = [
         "time, memory and the private files of the run folder (checkpoint, ledger, local log)",
-        "the accounting, the noise and the secrecy of sampling (privrl-audit epsilon)",
+        "the accounting, the noise and the secrecy of sampling (privrl audit epsilon)",
         "what shows only after more than two rounds, or in a state that many rounds have changed",
     ]
     if not late:

@@ -41,7 +41,7 @@ COMMANDS = {
         "privrl_bench.cli.audit:epsilon", "measure a lower bound on epsilon with attacks"
     ),
 }
-EXIT_CODES = "Exit codes: 0 nothing contradicts the guarantee; {}; 2 bad input; 130 interrupted."
+EXIT_CODES = "Exit codes: 0 nothing contradicts the guarantee; {};\n2 bad input; 130 interrupted."
 
 LEAKS = """Find what bypasses the gate, bit for bit.
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "privrl-audit") -> 
     add_working_directory()
     words = given(arguments)
     return guarded(
-        lambda: dispatch(prog, ABOUT, COMMANDS, words),
+        lambda: dispatch(prog, ABOUT, COMMANDS, words, EXIT_CODES.format("1 something does")),
         "no results were kept; rerun the same command to start again",
     )
 

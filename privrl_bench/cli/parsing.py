@@ -81,7 +81,13 @@ def add_working_directory() -> None:
         sys.path.append(os.getcwd())
 
 
-def dispatch(prog: str, about: str, commands: Mapping[str, Command], words: Sequence[str]) -> int:
+def dispatch(
+    prog: str,
+    about: str,
+    commands: Mapping[str, Command],
+    words: Sequence[str],
+    codes: str = EXIT_CODES,
+) -> int:
     """Run one of several commands.
 
     Args:
@@ -89,6 +95,7 @@ def dispatch(prog: str, about: str, commands: Mapping[str, Command], words: Sequ
         about: what it does.
         commands: by name.
         words: the name of a command, then its arguments; none, or --help: the commands are listed.
+        codes: their exit codes.
 
     Returns:
         The exit code of the command.
@@ -101,7 +108,7 @@ def dispatch(prog: str, about: str, commands: Mapping[str, Command], words: Sequ
         lines = [f"  {name:{width}}{command.about}" for name, command in commands.items()]
         listed = "\n".join(["commands:", *lines, "", f"Arguments of each: {prog} COMMAND --help"])
         usage = f"{prog} COMMAND [argument ...]"
-        Parser(prog, about, f"{listed}\n{EXIT_CODES}", usage=usage, add_help=False).print_help()
+        Parser(prog, about, f"{listed}\n{codes}", usage=usage, add_help=False).print_help()
         return 0
     name, *rest = words
     if name not in commands:

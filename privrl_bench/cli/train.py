@@ -36,6 +36,14 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.sweep import jobs
 from privrl_bench.sweep.jobs import Job, Outcome
 
+# Hydra's flags.
+SWITCHES = (
+    *("--help -h", "--version", "--multirun -m", "--run -r", "--resolve", "--hydra-help"),
+    "--shell-completion -sc",
+)
+OPTIONS = ("--package -p", "--config-dir -cd")
+UNSUPPORTED = ("--config-name -cn", "--config-path -cp", "--experimental-rerun")
+ABOUT = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # of --info
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is refused
 
 
@@ -67,7 +75,14 @@ def _main(words: list[str]) -> int:
     else:
         check_hardware(config.compose(overrides, args.config_dir))
     outcomes = _run(overrides, args.config_dir, sweep)
-    return finish_sweep(outcomes) if sweep else finish_run(outcomes[0])
+    refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
+    if outcomes and len(refused) == len(outcomes):
+        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
+        raise ConfigError("", f"{refused[0]}{count}")
+    if not sweep:
+        return outcomes[0].exit_code
+    show(outcomes)
+    return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 
 # --- before anything runs
@@ -76,34 +91,20 @@ def _main(words: list[str]) -> int:
 def _parse_args(words: list[str]) -> argparse.Namespace:
     """Return Hydra's flags and the overrides. Raises `ConfigError` for an unknown flag."""
     parser = Parser("privrl-bench", "", add_help=False)
-    for names in (
-        *(
-            ("--help", "-h"),
-            ("--version",),
-            ("--hydra-help",),
-            ("--multirun", "-m"),
-            ("--run", "-r"),
-        ),
-        *(("--resolve",), ("--shell-completion", "-sc")),
-    ):
-        parser.add_argument(*names, action="store_true")
+    for names in SWITCHES:
+        parser.add_argument(*names.split(), action="store_true")
+    for names in (*OPTIONS, *UNSUPPORTED):
+        parser.add_argument(*names.split())
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    about = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=about)
-    for names in (
-        *(("--package", "-p"), ("--config-dir", "-cd"), ("--config-name", "-cn")),
-        *(("--config-path", "-cp"), ("--experimental-rerun",)),
-    ):
-        parser.add_argument(*names)
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=ABOUT)
     parser.add_argument("overrides", nargs="*")
     args = parser.read(words)
     if args.package is not None and args.cfg is None:
         raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
     if args.multirun and args.cfg is not None:
         raise ConfigError("--cfg", "shows one run, and -m is a sweep; leave -m out")
-    for name in ("config_name", "config_path", "experimental_rerun"):
-        if getattr(args, name) is not None:
-            flag = "--" + name.replace("_", "-")
+    for flag in (names.split()[0] for names in UNSUPPORTED):
+        if getattr(args, flag[2:].replace("-", "_")) is not None:
             raise ConfigError(flag, "is not supported; --config-dir adds a folder of YAML files")
     return args
 
@@ -246,22 +247,6 @@ def prepare_in_sweep(cfg: DictConfig) -> Job | Outcome:
 # --- afterwards
 
 
-def finish_run(outcome: Outcome) -> int:
-    """Return the exit code of a lone run. Raises `ConfigError` for bad input found while building."""
-    if outcome.bad_input:
-        raise ConfigError("", outcome.reason)
-    return outcome.exit_code
-
-
-def finish_sweep(outcomes: list[Outcome]) -> int:
-    """Print the table of a sweep and return its exit code. Raises `ConfigError` if every job is refused."""
-    if outcomes and all(outcome.bad_input for outcome in outcomes):
-        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
-        raise ConfigError("", f"{outcomes[0].reason}{count}")
-    show(outcomes)
-    return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
-
-
 STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim"}
 
 
@@ -274,14 +259,16 @@ def show(outcomes: list[Outcome]) -> None:
             _short(outcome.folder),
             outcome.status,
             _number((outcome.summary.get(measure.name) or {}).get("mean")),
-            _epsilon(outcome.summary.get("epsilon")),
+            shown_epsilon(epsilon) if isinstance(epsilon, float) else _number(epsilon),
             one_line(outcome.reason),
         )
         for outcome, measure in zip(outcomes, measures, strict=True)
+        for epsilon in [outcome.summary.get("epsilon")]
     ]
     print()
     head = ("folder", "status", names, "epsilon", "reason")
-    print_table(head, rows, [STYLES.get(outcome.status, "") for outcome in outcomes])
+    styles = [STYLES.get(outcome.status, "") for outcome in outcomes]
+    print_table(head, rows, styles, fold=("folder", "reason"))
     failed, interrupted = (
         sum(one.status == status for one in outcomes) for status in ("failed", "interrupted")
     )
@@ -290,15 +277,9 @@ def show(outcomes: list[Outcome]) -> None:
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, str):  # summaries may hold "inf", which JSON has no number for
+    if isinstance(value, str):  # summaries may have "inf", which JSON has no number for
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    return f"{float(value):.4g}"
-
-
-def _epsilon(value: Any) -> str:
-    return shown_epsilon(value) if isinstance(value, float) else _number(value)
+    return "-" if value is None or math.isnan(value) else f"{float(value):.4g}"
 
 
 def _short(folder: str) -> str:

@@ -76,11 +76,8 @@ def prepare(
     try:
         run_config = compose()
         check_hardware(run_config)
-    except ConfigError as error:
-        remove_empty(folder)
-        return _refused(error, number, folder)
     except Exception as error:
-        return _broken(error, number, folder)
+        return _failed(error, number, folder)
     return Job(number, run_config, folder, overrides)
 
 
@@ -115,15 +112,13 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
                 file=sys.stderr,
             )
             return train_in_turn([[job] for job in jobs])
-        (job,) = jobs
-        return [_broken(error, job.number, job.folder)]
+        return [_failed(error, job.number, job.folder) for job in jobs]
     return [_outcome(job, result) for job, result in zip(jobs, results, strict=True)]
 
 
 def _outcome(job: Job, result: RunResult | ConfigError) -> Outcome:
     if isinstance(result, ConfigError):
-        remove_empty(job.folder)
-        return _refused(result, job.number, job.folder)
+        return _failed(result, job.number, job.folder)
     return Outcome(
         result.status,
         result.reason,
@@ -134,11 +129,11 @@ def _outcome(job: Job, result: RunResult | ConfigError) -> Outcome:
     )
 
 
-def _refused(error: ConfigError, number: int, folder: Path) -> Outcome:
-    return Outcome("failed", one_line(error), str(folder), 2, bad_input=True, number=number)
-
-
-def _broken(error: Exception, number: int, folder: Path) -> Outcome:
+def _failed(error: Exception, number: int, folder: Path) -> Outcome:
+    """Return the outcome of bad input or of a defect, whose traceback goes to a file."""
+    if isinstance(error, ConfigError):
+        remove_empty(folder)
+        return Outcome("failed", one_line(error), str(folder), 2, bad_input=True, number=number)
     reason = one_line(describe(error))
     print(f"error: {reason}; traceback in {save(error, folder)}", file=sys.stderr, flush=True)
     return Outcome("failed", reason, str(folder), 1, number=number)

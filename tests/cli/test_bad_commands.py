@@ -148,7 +148,8 @@ BAD = {
     "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs a choice of actions",
     "algo=sac env=riverswim": "env: algo=sac needs actions in a bounded box",
     "algo=dqn privacy=fixed": "privacy.sampling: algo=dqn draws who joins a round",
-    "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: nothing is bounded",
+    "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: "
+    "nothing is bounded",
     EVALUATE: "privacy.population: say how many people play",
     f"{EVALUATE} privacy.population=-3": "privacy.population: must be",
     "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",

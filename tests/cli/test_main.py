@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commands_and_their_aliases_exist() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert set(scripts) == {
-        *("privrl-bench", "privrl", "privrl-audit", "privrl-report", "privrl-collect", "privrl-text")
+        *(
+            "privrl-bench",
+            "privrl",
+            "privrl-audit",
+            "privrl-report",
+            "privrl-collect",
+            "privrl-text",
+        )
     }
     found = [command.function for command in (*main.COMMANDS.values(), *audit.COMMANDS.values())]
     for function in (*scripts.values(), *found):
@@ -92,15 +100,29 @@ def test_a_table_is_plain_text_without_a_terminal(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_a_table_on_a_terminal_keeps_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, *table: Any, **more: Any) -> str:
     out = Terminal()
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(sys, "stdout", out)
-    console.print_table(HEAD, ROWS, ["", "red"])
-    assert out.getvalue().count("x") == 120
-    assert "[b]" in out.getvalue()
-    assert "\x1b[31m" in out.getvalue()
+    with monkeypatch.context() as patch:
+        patch.setenv("TERM", "xterm-256color")
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "stdout", out)
+        console.print_table(*table, **more)
+    return out.getvalue()
+
+
+def test_a_table_on_a_terminal_keeps_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = on_terminal(monkeypatch, HEAD, ROWS, ["", "red"], fold=["folder"])
+    assert text.count("x") == 120
+    assert "[b]" in text
+    assert "\x1b[31m" in text
+
+
+def test_a_table_that_is_too_wide_is_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, rows = [f"column {i}" for i in range(12)], [["value"] * 12, ["other"] * 12]
+    lines = [line.split() for line in on_terminal(monkeypatch, head, rows).splitlines()]
+    assert ["column", "11", "value", "other"] in lines
