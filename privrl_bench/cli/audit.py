@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import (
@@ -64,6 +64,29 @@ The bounds are printed beside the claimed epsilon. A bound above the claim is a 
 accounting or of a caveat. A bound below the claim proves nothing.
 
 Example: {} env=cartpole algo.critic=private env.user=fresh privacy.z=1"""
+
+
+# Flag -> metavar, least value, help. Defaults: `lower_bound.Options`.
+EPSILON_OPTIONS: dict[str, tuple[str, int | None, str]] = {
+    "--attack": (
+        "NAME",
+        None,
+        "canary: worst-case rows through the gate, the tight bound; one-run: many canaries in one run "
+        "(Steinke et al. 2023); end-to-end: a crafted user against whole runs, from what they release; "
+        "all: the three",
+    ),
+    "--confidence": ("P", None, "confidence of each bound"),
+    "--scores": ("N", 20, "canary: canary units of the run"),
+    "--per-round": ("N", 1, "canary: units of one round, in orthogonal directions"),
+    "--others": (
+        "KIND",
+        None,
+        "canary: known or unknown, whether the adversary knows the other users' rows",
+    ),
+    "--canaries": ("N", 100, "one-run: canaries of the run"),
+    "--replicas": ("N", 20, "end-to-end: runs, half of them with the crafted user"),
+    "--later-rounds": ("N", 0, "end-to-end: rounds observed after the user's round"),
+}
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "privrl-audit") -> int:
@@ -192,38 +215,11 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
     one = EXIT_CODES.format("1 a bound exceeds its claim, or the run contradicts it otherwise")
     parser = Parser(prog, EPSILON.format(prog), one)
     _add_overrides(parser)
-    default = Options()
-
-    def option(flag: str, low: int | None, text: str, **more: Any) -> None:
-        name = flag.strip("-").replace("-", "_")
-        value = getattr(default, name)
-        more = {"metavar": "N", "type": int, "default": value} | more
-        parser.add_argument(flag, help=f"{text} (default {value})", **more)
-        lowest[flag] = low
-
-    lowest: dict[str, int | None] = {}
-    option(
-        "--attack",
-        None,
-        "canary: worst-case rows through the gate, the tight bound; one-run: many canaries in one run "
-        "(Steinke et al. 2023); end-to-end: a crafted user against whole runs, from what they release; "
-        "all: the three",
-        type=str,
-        metavar="NAME",
-    )
-    option("--confidence", None, "confidence of each bound", type=float, metavar="P")
-    option("--scores", 20, "canary: canary units of the run")
-    option("--per-round", 1, "canary: units of one round, in orthogonal directions")
-    option(
-        "--others",
-        None,
-        "canary: known or unknown, whether the adversary knows the other users' rows",
-        type=str,
-        metavar="KIND",
-    )
-    option("--canaries", 100, "one-run: canaries of the run")
-    option("--replicas", 20, "end-to-end: runs, half of them with the crafted user")
-    option("--later-rounds", 0, "end-to-end: rounds observed after the user's round")
+    default = vars(Options())
+    for flag, (metavar, _, text) in EPSILON_OPTIONS.items():
+        value = default[_name(flag)]
+        text = f"{text} (default {value})"
+        parser.add_argument(flag, metavar=metavar, type=type(value), default=value, help=text)
     parser.add_argument(
         "--full-size",
         action="store_true",
@@ -236,10 +232,10 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
         help="for audit.json and audit.png (default outputs/audit/<algo>_<env>_z<z>)",
     )
     args = parser.read(words)
-    options = Options(**{name: getattr(args, name) for name in vars(default)})
-    for flag, low in lowest.items():
+    options = Options(**{name: getattr(args, name) for name in default})
+    for flag, (_, low, _) in EPSILON_OPTIONS.items():
         if low is not None:
-            check_at_least(flag, getattr(args, flag.strip("-").replace("-", "_")), low)
+            check_at_least(flag, getattr(args, _name(flag)), low)
     if not 0.5 <= options.confidence < 1.0:
         raise ConfigError("--confidence", f"must be in [0.5, 1), got {options.confidence}")
     for flag, value, allowed in (
@@ -250,6 +246,10 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
             near = suggest(value, allowed)
             raise ConfigError(flag, f"must be one of {', '.join(allowed)}, got {value!r}{near}")
     return args, options
+
+
+def _name(flag: str) -> str:
+    return flag.strip("-").replace("-", "_")
 
 
 def _say(text: str) -> None:

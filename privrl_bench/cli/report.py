@@ -114,7 +114,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
                 "Probability of improvement",
                 ("env", "X", "Y", "P(X > Y)", "95 % interval"),
                 pairs,
-                "chance that a seed of X ends above one of Y; bootstrap over seeds",
+                "probability that a seed of X ends above one of Y; bootstrap over seeds",
             )
         )
     page = out / "index.html"
