@@ -8,12 +8,10 @@ must be a declared caveat.
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
@@ -23,39 +21,11 @@ from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.collectors.prompts import PromptCollector
 from privrl_bench.collectors.returning_users import ReturningUsers
-from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
+from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import NOT_PRIVATE, RunComponents, build
-from privrl_bench.experiment.plugin_review import outside, write
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.experiment.writable import check_file
-from privrl_bench.kernels.machine import check_hardware, use_threads
 from privrl_bench.privacy.guarantee import UNREVIEWED
-
-USAGE = """privrl-audit leaks: what gets past the gate, bit for bit
-
-  privrl-audit leaks [group=choice ...] [key=value ...] [--config-dir DIR] [--round I] [--user U] [--json FILE]
-
-Runs the real training code in two worlds that differ in one user: once the user contributes nothing (null),
-once the user is another one with extreme data (crafted). Both worlds get the same released values. Everything
-that later rounds compute is then compared, and what may leave the run: released metrics, policy.pt, exported
-files, evaluation. What differs went around the gate and must be a caveat of the configuration. The test
-compares the first rounds, the last planned ones, and late ones around multiples of every period up to 100 and
-of the configured periods. Two runs with other seeds are trained together: the second must not differ.
-
-`found` says where a path begins, `reaches` what later rounds compute otherwise when all paths are left as they
-are, `not covered` what the test does not see. With privacy=local the user has other observations (and noised
-rewards), the device shows the same, and nothing at all may differ. Sizes that cost time only are cut unless
-they are given; the output says which. When an algorithm from outside the package passes, the result is recorded
-in outputs/reviews, and runs of this configuration and version are no longer `unreviewed`.
-
-  --config-dir DIR  a folder with more YAML files, as for privrl-bench
-  --round I         the user's round, from 0 (default 1), within the plan
-  --user U          the user in it, from 0 (default 0)
-  --json FILE       write the report as JSON, too
-
-Exit codes: 0 what was found is what is declared; 1 it is not, or the test has no power; 2 bad input."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +183,7 @@ def _not_covered(
     config = parts.config
     lines = [
         "time, memory and the private files of the run folder (checkpoint, ledger, local log)",
-        "the accounting, the noise and the secrecy of sampling (privrl-audit epsilon)",
+        "the accounting, the noise and the secrecy of sampling (privrl audit epsilon)",
         "what shows only after more than two rounds, or in a state that many rounds have changed",
     ]
     if not late:
@@ -237,74 +207,32 @@ def _not_covered(
     return tuple(lines)
 
 
-def _round(config: RunConfig, asked: int | None) -> int:
-    """The user's round. Raises ConfigError for one that the configuration, at its own size, does not have."""
-    if asked is None:
-        return 1
-    rounds = build([config], [None]).rounds
-    if asked >= rounds:
-        raise ConfigError(
-            "--round", f"the plan has {rounds} rounds, so the last is {rounds - 1}, got {asked}"
-        )
-    return asked
+def audit_leaks(
+    config: RunConfig, given: Collection[str], round_index: int | None = None, user: int = 0
+) -> tuple[LeakReport, list[str]]:
+    """Run the leak test on a configuration with reduced sizes.
 
+    Args:
+        config: at its own size.
+        given: keys whose sizes are kept.
+        round_index: the user's round, from 0; None: 1.
+        user: the user in it, from 0.
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as a `ConfigError`."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError("", f"{message}; see privrl-audit leaks --help")
-
-
-def main(argv: list[str]) -> int:
-    """The command; returns its exit code.
+    Returns:
+        The report, and the sizes that were reduced.
 
     Raises:
-        ConfigError: bad input.
+        ConfigError: the plan has no such round, or as `find_leaks`.
+        EnvironmentFailure: an environment raised.
+        PrivacyError: the gate refused what the algorithm sent.
     """
-    parser = _Parser(prog="privrl-audit leaks", add_help=False, allow_abbrev=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--round", type=int)
-    parser.add_argument("--user", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--config-dir")
-    parser.add_argument("overrides", nargs="*")
-    args = parser.parse_intermixed_args(argv)
-    if args.help:
-        print(USAGE)
-        return 0
-    for flag in ("round", "user"):
-        if (getattr(args, flag) or 0) < 0:
-            raise ConfigError(f"--{flag}", f"must be >= 0, got {getattr(args, flag)}")
-    if args.json is not None:
-        check_file("--json", args.json)
-    config = compose(args.overrides, args.config_dir)
-    check_hardware(config)
-    args.round = _round(config, args.round)
-    use_threads(config.hardware.threads)
-    given = frozenset(word.partition("=")[0].lstrip("+~") for word in args.overrides)
-    small, cuts = shrink(
-        config, given, args.round + LATER + 1, max(USERS, args.user + 1), args.user
-    )
-    try:
-        report = find_leaks(small, args.round, args.user)
-    except EnvironmentFailure as error:
-        raise ConfigError("env", str(error)) from error
-    except PrivacyError as error:
-        print(f"verdict  the gate refused: {error}")
-        return 1
-    first, *rest = report.lines()
-    print(first)
-    if cuts:
-        print(f"  cut     {', '.join(cuts)}")
-    print("\n".join(rest), flush=True)
-    if args.json is not None:
-        try:
-            args.json.write_text(json.dumps(report.to_dict() | {"cut": cuts}, indent=2) + "\n")
-        except OSError as error:
-            raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
-    if report.ok and outside(config):
-        path = write(config, report.verdict(), report.lines())
-        where = f"recorded in {path}" if path else "not recorded: its source cannot be read"
-        print(f"review   {where}", flush=True)
-    return 0 if report.ok else 1
+    if round_index is not None:
+        rounds = build([config], [None]).rounds
+        if round_index >= rounds:
+            raise ConfigError(
+                "--round",
+                f"the plan has {rounds} rounds, so the last is {rounds - 1}, got {round_index}",
+            )
+    start = 1 if round_index is None else round_index
+    small, cuts = shrink(config, frozenset(given), start + LATER + 1, max(USERS, user + 1), user)
+    return find_leaks(small, start, user), cuts

@@ -1,61 +1,62 @@
-"""`privrl-audit epsilon`: a measured lower bound on epsilon, on the real code, beside the claim.
+"""Measured lower bounds on epsilon, from attacks on the real code, beside the claimed epsilon.
 
 A lower bound above the claim is a defect of the code, of the accounting or of a caveat. A bound below it
-proves nothing; how close it comes says how much a defect would have to change to be seen.
+proves nothing; how close it comes shows how large a defect must be to be detected.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
-from privrl_bench.config.compose import compose, parse
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.experiment.builder import build, env_spec
-from privrl_bench.experiment.writable import check_folder
-from privrl_bench.kernels.machine import check_hardware, use_threads
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import env_spec
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 
 ATTACKS = ("canary", "one-run", "end-to-end")
 
-USAGE = """privrl-audit epsilon [options] [group=choice ...] [key=value ...]
 
-Runs attacks on the real training code and prints lower bounds on epsilon beside the claimed one.
+@dataclass(frozen=True)
+class Options:
+    """How an audit measures.
 
-  --attack NAME       canary: worst-case rows through the gate, the tight number (default)
-                      one-run: many canaries in one run, the bound of Steinke et al. 2023
-                      end-to-end: a crafted user against whole runs, from what they release
-                      all: the three
-  --confidence 0.95   of each bound; a correct run is called wrong with chance 1 - confidence at most
-  --scores 20000      canary: canary units of the run
-  --per-round 4       canary: units of one round, in directions that do not meet
-  --others known      canary: known | unknown, whether the adversary knows the other users' rows
-  --canaries 5000     one-run: canaries of the run
-  --replicas 800      end-to-end: runs with and without the crafted user, half of each
-  --later-rounds 8    end-to-end: rounds watched after hers
-  --full-size         keep the sizes of the configuration; without it what is not given on the command
-                      line (steps of a user, users of a round, local passes, layers) is made small
-  --folder DIR        where audit.json and audit.png go (outputs/audit/<algo>_<env>_z<z>)
+    Attributes:
+        attack: one of `ATTACKS`, or all.
+        confidence: of each bound, in [0.5, 1).
+        scores: canary: canary units of the run.
+        per_round: canary: units of one round.
+        others: canary: known or unknown, whether the adversary knows the other users' rows.
+        canaries: one-run: canaries of the run.
+        replicas: end-to-end: runs, half of them with the crafted user.
+        later_rounds: end-to-end: rounds observed after the user's round.
+        full_size: keep the sizes of the configuration.
+    """
 
-Example: privrl-audit epsilon env=cartpole algo.critic=private env.user=fresh privacy.z=1
-Exit codes: 0 no bound exceeds its claim; 1 one does, or the run contradicts it otherwise; 2 bad input."""
+    attack: str = "canary"
+    confidence: float = 0.95
+    scores: int = 20_000
+    per_round: int = 4
+    others: str = "known"
+    canaries: int = 5000
+    replicas: int = 800
+    later_rounds: int = 8
+    full_size: bool = False
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What an audit changes in a configuration to be quick; nothing of it enters epsilon's formula."""
+    """Sizes that an audit reduces to be fast; none of them enters the formula of epsilon."""
 
     user_steps: int
     users: int
@@ -70,126 +71,50 @@ SMALL = {
 }
 
 
-def main(argv: list[str]) -> int:
-    """Audit one configuration.
-
-    Args:
-        argv: options and overrides, without the command's name.
-
-    Returns: the exit code, 0 or 1.
-
-    Raises:
-        ConfigError: an option or a setting is wrong, or there is nothing to measure.
-    """
-    if any(word in ("-h", "--help") for word in argv):
-        print(USAGE)
-        return 0
-    args = _arguments(argv)
-    words: list[str] = args.overrides
-    claimed = compose(words)
-    check_hardware(claimed)
-    refuse_unauditable(claimed)
-    folder = Path(args.folder) if args.folder else default_folder(claimed)
-    check_folder("--folder", folder)
-    _refuse_declared_users(claimed)
-    use_threads(claimed.hardware.threads)
-    given = {override.key_or_group for override in parse(words)}
-    attacks = _attacks(args.attack, claimed)
-    sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
-    parts = build([claimed], [None])
-    guarantee = parts.plan.guarantee(0)
-    _announce(claimed, guarantee, args.confidence)
-
-    findings: list[Finding] = []
-    changes: dict[str, list[str]] = {}
-    for attack in attacks:
-        config, changes[attack] = sized[attack]
-        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
-            config = replace(config, privacy=replace(config.privacy, population=None))
-        if changes[attack]:
-            _say(f"{attack}: made small for the audit: {', '.join(changes[attack])}")
-        found = _run(attack, config, args)
-        for finding in found:
-            _print(finding)
-        findings += found
-    wrong = verdicts(findings, guarantee)
-    code = 1 if wrong else 0
-    write(folder, claimed, words, guarantee, findings, changes, args.confidence, wrong)
-    for line in wrong:
-        print(f"CONTRADICTION  {line}")
-    if wrong:
-        chance = f"{1 - args.confidence:.2g}"
-        print(
-            f"  (each bound is wrong with chance {chance} at most; another seed, or --confidence "
-            "0.999, tells chance from a defect)"
-        )
-    else:
-        print("nothing contradicts the claim")
-    print(f"look at {folder / 'audit.png'} and {folder / 'audit.json'}", flush=True)
-    return code
-
-
-def _refuse_declared_users(config: RunConfig) -> None:
-    """Raise `ConfigError`; before sizes are changed, which would meet the bound on rounds first."""
+def check_auditable(config: RunConfig) -> None:
+    """Raise `ConfigError` when there is nothing to measure, or users would be real."""
+    refuse_unauditable(config)
     users = env_spec(config.env).users
     if users is not None:
         raise ConfigError(
             "env",
             f"{config.env.label} declares {users} users, whom an attack would play; attack a simulator, or "
-            "see leaks",
+            "use the leak test",
         )
 
 
-# --- words on the command line
+def attacked_runs(
+    config: RunConfig, options: Options, given: set[str]
+) -> dict[str, tuple[RunConfig, list[str]]]:
+    """Return the attacks to run, each with the configuration of its runs and the sizes that were reduced.
+
+    Args:
+        config: as claimed.
+        options: the attack, and whether sizes are kept.
+        given: keys on the command line; their sizes are kept.
+    """
+    found = {}
+    for attack in _attacks(options.attack, config):
+        run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
+        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
+            run = replace(run, privacy=replace(run.privacy, population=None))
+        found[attack] = run, changes
+    return found
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors are ours: one line, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError("", f"{message}; see privrl-audit epsilon --help")
-
-
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--attack", default="canary")
-    parser.add_argument("--confidence", type=float, default=0.95)
-    parser.add_argument("--scores", type=int, default=20_000)
-    parser.add_argument("--per-round", type=int, default=4)
-    parser.add_argument("--others", default="known")
-    parser.add_argument("--canaries", type=int, default=5000)
-    parser.add_argument("--replicas", type=int, default=800)
-    parser.add_argument("--later-rounds", type=int, default=8)
-    parser.add_argument("--full-size", action="store_true")
-    parser.add_argument("--folder", default=None)
-    parser.add_argument("overrides", nargs="*")
-    args = parser.parse_intermixed_args(list(argv))
-    for name, low in (
-        ("scores", 20),
-        ("per_round", 1),
-        ("canaries", 100),
-        ("replicas", 20),
-        ("later_rounds", 0),
-    ):
-        if getattr(args, name) < low:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(flag, f"must be a whole number >= {low}, got {getattr(args, name)}")
-    if not 0.5 <= args.confidence < 1.0:
-        raise ConfigError("--confidence", f"must be in [0.5, 1), got {args.confidence}")
-    for flag, value, allowed in (
-        ("--attack", args.attack, (*ATTACKS, "all")),
-        ("--others", args.others, ("known", "unknown")),
-    ):
-        if value not in allowed:
-            raise ConfigError(
-                flag,
-                f"must be one of {', '.join(allowed)}, got {value!r}{suggest(value, allowed)}",
-            )
-    return args
+def run_attack(attack: str, config: RunConfig, options: Options, say: Say) -> list[Finding]:
+    """Run one attack of `ATTACKS` and return what it found. `say` gets lines on its progress."""
+    confidence = options.confidence
+    if attack == "canary":
+        known = options.others == "known"
+        return [canary.attack(config, options.scores, options.per_round, known, confidence, say)]
+    if attack == "one-run":
+        return [one_run.attack(config, options.canaries, confidence, say)]
+    return end_to_end.attack(config, options.replicas, options.later_rounds, confidence, say)
 
 
 def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
-    """The attacks to run; `all` leaves out what Poisson sampling or texts do not allow."""
+    """Return the attacks to run; `all` omits those that Poisson sampling or texts do not allow."""
     if name != "all":
         return (name,)
     if config.privacy.sampling == "poisson":
@@ -204,10 +129,10 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, list[str]]:
-    """(configuration of the audited runs, what was changed, in words).
+    """Return the configuration of the audited runs, and the sizes that were changed.
 
-    Only sizes change, and none that the command line names: z, clip, delta, adjacency, sampling, blocks
-    and the number of releases that one unit can enter stay.
+    Sizes that the command line gives are kept, and so are z, clip, delta, adjacency, sampling, blocks and the
+    number of releases that one unit can enter.
 
     Args:
         config: as claimed.
@@ -237,7 +162,7 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         before = canary.long_run(config)
         env = change(env, "user_steps", small.user_steps, "env")
         if env.user == "segment" and "env.user_steps" not in given:
-            # As many segments of the shorter kind as before of the longer.
+            # One unit has as many segments as before, of the new length.
             meets = canary.rounds_of_one_unit(before)
             limit = max(1, (meets - 1) * small.user_steps + 1)
             env = change(env, "max_episode_steps", limit, "env")
@@ -251,56 +176,8 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
     return replace(config, env=env, privacy=privacy, algo=algo), changes
 
 
-# --- running and telling
-
-
-def _say(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-def _run(attack: str, config: RunConfig, args: argparse.Namespace) -> list[Finding]:
-    say: Say = _say
-    if attack == "canary":
-        known = args.others == "known"
-        return [canary.attack(config, args.scores, args.per_round, known, args.confidence, say)]
-    if attack == "one-run":
-        return [one_run.attack(config, args.canaries, args.confidence, say)]
-    return end_to_end.attack(config, args.replicas, args.later_rounds, args.confidence, say)
-
-
-def _announce(config: RunConfig, guarantee: Guarantee, confidence: float) -> None:
-    print(f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.z:g}")
-    first, *rest = guarantee.describe()
-    print(f"  claimed {first}")
-    for line in rest:
-        print(f"          {line}")
-    print(f"  bounds hold with confidence {confidence:g} each", flush=True)
-
-
-def _print(finding: Finding) -> None:
-    """One finding on the screen."""
-    print(f"{finding.attack}  ({finding.seconds:.0f} s)")
-    if finding.claim is not None:
-        print(f"  claim   epsilon <= {shown_epsilon(finding.claim)} for {finding.claim_of}")
-    else:
-        print(f"  claim   none for {finding.claim_of}")
-    for bound in finding.bounds:
-        share = ""
-        if finding.claim:
-            share = f"  {bound.epsilon / finding.claim:.3f} of the claim"
-        mu = "" if bound.mu is None else f"  (mu >= {bound.mu:.4g})"
-        why = f"  if {bound.assumes}" if bound.assumes else ""
-        print(f"  {bound.form:8}epsilon >= {shown_measured(bound.epsilon)}{share}{mu}{why}")
-    print(f"  scores  {len(finding.inside)} with her, {len(finding.outside)} without")
-    for line in finding.notes:
-        print(f"  note    {line}")
-    for line in finding.problems:
-        print(f"  PROBLEM {line}")
-    print(end="", flush=True)
-
-
 def verdicts(findings: Sequence[Finding], guarantee: Guarantee) -> list[str]:
-    """Lines that contradict the claim; empty when nothing does."""
+    """Return lines that contradict the claim."""
     lines = []
     for finding in findings:
         for bound in finding.exceeded():

@@ -1,54 +1,299 @@
-"""The command `privrl-audit`: tries the privacy of a configuration on the real training code.
-
-Exit codes: 0 nothing contradicts the guarantee; 1 something does; 2 bad input.
-"""
+"""The command `privrl audit` (also `privrl-audit`): tests the privacy of a configuration."""
 
 from __future__ import annotations
 
-import os
-import sys
+import argparse
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.cli.console import print_table
+from privrl_bench.cli.parsing import (
+    OVERRIDES,
+    Command,
+    Parser,
+    add_working_directory,
+    check_at_least,
+    dispatch,
+    given,
+)
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import explicit_keys
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError, suggest
 from privrl_bench.experiment.crash import guarded
+from privrl_bench.experiment.writable import check_file, check_folder
+from privrl_bench.kernels.machine import check_hardware, use_threads
+from privrl_bench.metrics import shown_epsilon, shown_measured
 
-USAGE = """privrl-audit tries to break the privacy of a configuration, on the real training code.
+if TYPE_CHECKING:
+    from privrl_bench.audit.canary import Finding
+    from privrl_bench.audit.lower_bound import Options
+    from privrl_bench.privacy.guarantee import Guarantee
 
-  privrl-audit leaks [group=choice ...] [key=value ...]     what gets past the gate, bit for bit
-  privrl-audit epsilon [group=choice ...] [key=value ...]   a measured lower bound on epsilon
+ABOUT = "Test the privacy of a configuration on the real training code."
+COMMANDS = {
+    "leaks": Command(
+        "privrl_bench.cli.audit:leaks", "find what bypasses the gate, bit for bit, in seconds"
+    ),
+    "epsilon": Command(
+        "privrl_bench.cli.audit:epsilon", "measure a lower bound on epsilon with attacks"
+    ),
+}
+EXIT_CODES = "Exit codes: 0 nothing contradicts the guarantee; {};\n2 bad input; 130 interrupted."
 
-Groups and keys are those of privrl-bench. Exit codes: 0 nothing contradicts the guarantee; 1 something
-does; 2 bad input. Options of each: privrl-audit leaks --help, privrl-audit epsilon --help"""
+LEAKS = """Find what bypasses the gate, bit for bit.
 
-COMMANDS = ("leaks", "epsilon")
+Runs the real training code twice, with two datasets that differ in one user: once the user contributes nothing
+(null), once the user is replaced by one with extreme data (crafted). Both runs get the same released values.
+Then everything that later rounds compute is compared, and everything that leaves the run: released metrics,
+policy.pt, exported files, evaluation. A difference bypassed the gate and must be a caveat of the configuration.
+The test compares the first rounds, the last planned ones, and late ones around multiples of every period up to
+100 and of the configured periods. Two runs with other seeds are trained together: the second must not differ.
+
+`found` names where a path begins, `reaches` what later rounds compute differently when no path is closed,
+`not covered` what the test does not see. With privacy=local the user has other observations (and noised
+rewards), the device shows the same, and nothing may differ. Sizes that only cost time are reduced unless they
+are given; the output lists them. When an algorithm from outside the package passes, the result is recorded in
+outputs/reviews, and runs of this configuration and version are no longer `unreviewed`."""
+
+EPSILON = """Measure lower bounds on epsilon with attacks on the real training code.
+
+The bounds are printed beside the claimed epsilon. A bound above the claim is a defect of the code, of the
+accounting or of a caveat. A bound below the claim proves nothing.
+
+Example: {} env=cartpole algo.critic=private env.user=fresh privacy.z=1"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Always leaves through `SystemExit`."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    words = list(sys.argv[1:] if argv is None else argv)
-    sys.exit(guarded(lambda: _main(words), "nothing was kept; the same command starts anew"))
+# Flag -> metavar, least value, help. Defaults: `lower_bound.Options`.
+EPSILON_OPTIONS: dict[str, tuple[str, int | None, str]] = {
+    "--attack": (
+        "NAME",
+        None,
+        "canary: worst-case rows through the gate, the tight bound; one-run: many canaries in one run "
+        "(Steinke et al. 2023); end-to-end: a crafted user against whole runs, from what they release; "
+        "all: the three",
+    ),
+    "--confidence": ("P", None, "confidence of each bound"),
+    "--scores": ("N", 20, "canary: canary units of the run"),
+    "--per-round": ("N", 1, "canary: units of one round, in orthogonal directions"),
+    "--others": (
+        "KIND",
+        None,
+        "canary: known or unknown, whether the adversary knows the other users' rows",
+    ),
+    "--canaries": ("N", 100, "one-run: canaries of the run"),
+    "--replicas": ("N", 20, "end-to-end: runs, half of them with the crafted user"),
+    "--later-rounds": ("N", 0, "end-to-end: rounds observed after the user's round"),
+}
 
 
-def _main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0
-    command, *rest = words
-    if command not in COMMANDS:
-        raise ConfigError(
-            "", f"no command {command!r}; {' or '.join(COMMANDS)}{suggest(command, COMMANDS)}"
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl-audit") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    words = given(arguments)
+    return guarded(
+        lambda: dispatch(prog, ABOUT, COMMANDS, words, EXIT_CODES.format("1 something does")),
+        "no results were kept; rerun the same command to start again",
+    )
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+
+
+# --- leaks
+
+
+def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
+    """Run the leak test and return the exit code. Raises `ConfigError`."""
+    args = _leak_arguments(words, prog)
+    config = compose(args.overrides, args.config_dir)
+    check_hardware(config)
+    use_threads(config.hardware.threads)
+
+    from privrl_bench.audit.leaks import audit_leaks
+    from privrl_bench.experiment.plugin_review import outside, write
+
+    try:
+        report, cuts = audit_leaks(config, explicit_keys(args.overrides), args.round, args.user)
+    except EnvironmentFailure as error:
+        raise ConfigError("env", str(error)) from error
+    except PrivacyError as error:
+        print(f"verdict  the gate refused: {error}")
+        return 1
+    first, *rest = report.lines()
+    print(first)
+    if cuts:
+        print(f"  cut     {', '.join(cuts)}")
+    print("\n".join(rest), flush=True)
+    if args.json is not None:
+        try:
+            args.json.write_text(json.dumps(report.to_dict() | {"cut": cuts}, indent=2) + "\n")
+        except OSError as error:
+            raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
+    if report.ok and outside(config):
+        path = write(config, report.verdict(), report.lines())
+        where = f"recorded in {path}" if path else "not recorded: its source cannot be read"
+        print(f"review   {where}", flush=True)
+    return 0 if report.ok else 1
+
+
+def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
+    parser = Parser(prog, LEAKS, EXIT_CODES.format("1 something does, or the test has no power"))
+    _add_overrides(parser)
+    parser.add_argument(
+        "--round",
+        type=int,
+        metavar="I",
+        help="the user's round, from 0 (default 1), within the plan",
+    )
+    parser.add_argument(
+        "--user", type=int, default=0, metavar="U", help="the user in it, from 0 (default 0)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report as JSON")
+    args = parser.read(words)
+    check_at_least("--round", args.round, 0)
+    check_at_least("--user", args.user, 0)
+    if args.json is not None:
+        check_file("--json", args.json)
+    return args
+
+
+# --- epsilon
+
+
+def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
+    """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
+    from privrl_bench.audit import lower_bound as audit
+    from privrl_bench.experiment.builder import build
+
+    args, options = _epsilon_arguments(words, prog)
+    claimed = compose(args.overrides, args.config_dir)
+    check_hardware(claimed)
+    audit.check_auditable(claimed)
+    folder = args.folder or audit.default_folder(claimed)
+    check_folder("--folder", folder)
+    use_threads(claimed.hardware.threads)
+    sized = audit.attacked_runs(claimed, options, explicit_keys(args.overrides))
+    guarantee = build([claimed], [None]).plan.guarantee(0)
+    _announce(claimed, guarantee, options.confidence)
+    findings: list[Finding] = []
+    for attack, (config, changes) in sized.items():
+        if changes:
+            _say(f"{attack}: sizes reduced for the audit: {', '.join(changes)}")
+        found = audit.run_attack(attack, config, options, _say)
+        for finding in found:
+            _print(finding)
+        findings += found
+    wrong = audit.verdicts(findings, guarantee)
+    changed = {attack: changes for attack, (_, changes) in sized.items()}
+    audit.write(
+        folder, claimed, args.overrides, guarantee, findings, changed, options.confidence, wrong
+    )
+    if len(findings) > 1:
+        _print_overview(findings)
+    for line in wrong:
+        print(f"CONTRADICTION  {line}")
+    if wrong:
+        print(
+            f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
+            "another seed or --confidence 0.999 to tell chance from a defect)"
         )
-    # Each part is imported when it is asked for: both are slow to import.
-    if command == "leaks":
-        from privrl_bench.audit import leaks
-
-        return leaks.main(rest)
-    from privrl_bench.audit import lower_bound as epsilon
-
-    return epsilon.main(rest)
+    else:
+        print("nothing contradicts the claim")
+    print(f"results: {folder} (audit.json, audit.png)", flush=True)
+    return 1 if wrong else 0
 
 
-if __name__ == "__main__":
-    main()
+def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namespace, Options]:
+    """Parse and check the arguments. Raises `ConfigError`."""
+    from privrl_bench.audit.lower_bound import ATTACKS, Options
+
+    one = EXIT_CODES.format("1 a bound exceeds its claim, or the run contradicts it otherwise")
+    parser = Parser(prog, EPSILON.format(prog), one)
+    _add_overrides(parser)
+    default = vars(Options())
+    for flag, (metavar, _, text) in EPSILON_OPTIONS.items():
+        value = default[_name(flag)]
+        text = f"{text} (default {value})"
+        parser.add_argument(flag, metavar=metavar, type=type(value), default=value, help=text)
+    parser.add_argument(
+        "--full-size",
+        action="store_true",
+        help="keep the sizes of the configuration; otherwise sizes that are not given are reduced",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="for audit.json and audit.png (default outputs/audit/<algo>_<env>_z<z>)",
+    )
+    args = parser.read(words)
+    options = Options(**{name: getattr(args, name) for name in default})
+    for flag, (_, low, _) in EPSILON_OPTIONS.items():
+        if low is not None:
+            check_at_least(flag, getattr(args, _name(flag)), low)
+    if not 0.5 <= options.confidence < 1.0:
+        raise ConfigError("--confidence", f"must be in [0.5, 1), got {options.confidence}")
+    for flag, value, allowed in (
+        ("--attack", options.attack, (*ATTACKS, "all")),
+        ("--others", options.others, ("known", "unknown")),
+    ):
+        if value not in allowed:
+            near = suggest(value, allowed)
+            raise ConfigError(flag, f"must be one of {', '.join(allowed)}, got {value!r}{near}")
+    return args, options
+
+
+def _name(flag: str) -> str:
+    return flag.strip("-").replace("-", "_")
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def _announce(config: RunConfig, guarantee: Guarantee, confidence: float) -> None:
+    print(f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.z:g}")
+    first, *rest = guarantee.describe()
+    print(f"  claimed {first}")
+    for line in rest:
+        print(f"          {line}")
+    print(f"  confidence of each bound: {confidence:g}", flush=True)
+
+
+def _print(finding: Finding) -> None:
+    """Print one finding."""
+    print(f"{finding.attack}  ({finding.seconds:.0f} s)")
+    if finding.claim is not None:
+        print(f"  claim   epsilon <= {shown_epsilon(finding.claim)} for {finding.claim_of}")
+    else:
+        print(f"  claim   none for {finding.claim_of}")
+    for bound in finding.bounds:
+        share = f"  {bound.epsilon / finding.claim:.3f} of the claim" if finding.claim else ""
+        mu = "" if bound.mu is None else f"  (mu >= {bound.mu:.4g})"
+        condition = f"  if {bound.assumes}" if bound.assumes else ""
+        print(f"  {bound.form:8}epsilon >= {shown_measured(bound.epsilon)}{share}{mu}{condition}")
+    print(f"  scores  {len(finding.inside)} with the user, {len(finding.outside)} without")
+    for line in finding.notes:
+        print(f"  note    {line}")
+    for line in finding.problems:
+        print(f"  PROBLEM {line}")
+    print(end="", flush=True)
+
+
+def _print_overview(findings: Sequence[Finding]) -> None:
+    """Print the best bound of every attack."""
+    rows, styles = [], []
+    for finding in findings:
+        claim = "-" if finding.claim is None else shown_epsilon(finding.claim)
+        wrong = bool(finding.exceeded() or finding.problems)
+        measured = shown_measured(finding.best.epsilon)
+        rows.append((finding.attack, claim, measured, "contradiction" if wrong else "ok"))
+        styles.append("red" if wrong else "")
+    print()
+    print_table(("attack", "claimed epsilon", "measured bound", "verdict"), rows, styles)
+    print()

@@ -1,16 +1,16 @@
-"""The command `privrl-report DIR...`: tables, pictures and one page from run folders at any depth."""
+"""The command `privrl report` (also `privrl-report`): tables, plots and one page from run folders."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
+from privrl_bench.cli.console import print_table
+from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
@@ -33,25 +33,27 @@ from privrl_bench.reporting.tables import (
 _FEWEST = 3  # seeds of a group for statistics over them
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table and write a report. Returns 0; 2 for a wrong word, or folders without a finished run."""
-    return guarded(lambda: _main(arguments), "rerun the same command")
+ABOUT = """Make tables, plots and one page from run folders at any depth.
+
+Prints the table of returns and writes table.md, table.csv, table.tex, plots (PNG and SVG) and index.html."""
+CODES = "Exit codes: 0 success; 1 a failure; 2 bad input, or no finished run; 130 interrupted."
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors are ours: one line, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError("", f"{message}; see privrl-report --help")
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl-report") -> int:
+    """Run the command and return its exit code."""
+    return guarded(lambda: _report(given(arguments), prog), "rerun the same command")
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    parser = _Parser(prog="privrl-report", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="with run folders")
+def _report(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT, CODES)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="has run folders")
     parser.add_argument(
-        "--out", type=Path, help="where to write (default: DIR/report of the first)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="for the results (default: report/ in the first DIR)",
     )
-    options = parser.parse_args(arguments)
+    options = parser.read(words)
     for folder in options.folders:
         if not folder.is_dir():
             there = "is a file" if folder.exists() else "does not exist"
@@ -64,14 +66,28 @@ def _main(arguments: Sequence[str] | None) -> int:
     if not usable(runs):
         raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
     out.mkdir(parents=True, exist_ok=True)
-    print(markdown(summarise(runs)))
+    rows = summarise(runs)
+    if sys.stdout.isatty():
+        print_table(*cells(rows))
+        print(legend(rows))
+    else:
+        print(markdown(rows))
     page = write_report(runs, out, " ".join(map(str, options.folders)))
-    print(f"look at {page}", file=sys.stderr)
+    print(f"results: {page}", file=sys.stderr)
     return 0
 
 
 def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
-    """table.md, .csv and .tex, pictures as PNG and SVG, index.html. Returns the page's path."""
+    """Write tables, plots and index.html.
+
+    Args:
+        runs: of any kind; those that are not finished are counted out.
+        out: an existing folder.
+        title: of the page.
+
+    Returns:
+        The path of the page.
+    """
     rows = summarise(runs)
     write_tables(rows, out)
     groups = group_runs(usable(runs))
@@ -98,7 +114,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
                 "Probability of improvement",
                 ("env", "X", "Y", "P(X > Y)", "95 % interval"),
                 pairs,
-                "chance that a seed of X ends above one of Y; bootstrap over seeds",
+                "probability that a seed of X ends above one of Y; bootstrap over seeds",
             )
         )
     page = out / "index.html"
@@ -107,7 +123,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
 
 
 def comparisons(groups: Sequence[Group]) -> list[list[str]]:
-    """Every pair of groups of one environment."""
+    """Return the probability of improvement for every pair of groups of one environment."""
     lines = []
     for one, other in combinations(groups, 2):
         measure = one.runs[0].measure
@@ -120,7 +136,3 @@ def comparisons(groups: Sequence[Group]) -> list[list[str]]:
         spread = f"{short(low, 2)} to {short(high, 2)}"
         lines.append([one.env, one.label, other.label, f"{value:.2f}", spread])
     return lines
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command `privrl-bench`: checks every word of the command line, then lets Hydra run the jobs.
+"""The command `privrl-bench`: checks the command line, then lets Hydra compose and start the jobs.
 
 Exit codes: 0 done; 1 a run failed; 2 bad input, nothing was started; 130 or 143 interrupted.
 Nothing heavy (torch, wandb, simulators) is imported before the configuration is known to be valid.
@@ -6,105 +6,142 @@ Nothing heavy (torch, wandb, simulators) is imported before the configuration is
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import io
+import argparse
 import itertools
 import math
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
+from privrl_bench.cli.console import print_table
+from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import measure_of
-from privrl_bench.experiment.crash import guarded, one_line
+from privrl_bench.experiment.crash import guarded, one_line, version
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.sweep import jobs
-from privrl_bench.sweep.jobs import Outcome
+from privrl_bench.sweep.jobs import Job, Outcome
 
-CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is called wrong
+# Hydra's flags.
+SWITCHES = (
+    *("--help -h", "--version", "--multirun -m", "--run -r", "--resolve", "--hydra-help"),
+    "--shell-completion -sc",
+)
+OPTIONS = ("--package -p", "--config-dir -cd")
+UNSUPPORTED = ("--config-name -cn", "--config-path -cp", "--experimental-rerun")
+ABOUT = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # of --info
+CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is refused
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Always leaves through `SystemExit`."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # env.id=my_pkg:MyEnv-v0 finds a package in this folder
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run the command. Always leaves through `SystemExit`."""
+    add_working_directory()
+    words = given(argv)
     sys.exit(guarded(lambda: _main(words)))
 
 
 def _main(words: list[str]) -> int:
-    flags, overrides = _split(words)
-    args = _parse_args([*flags, *overrides])
+    args = _parse_args(words)
+    if args.version:
+        print(f"privrl-bench {version()}")
+        return 0
     if args.help:
         print(config.help_text())
         return 0
     if args.hydra_help or args.info is not None or args.shell_completion:
-        return _enter_hydra(words)
-    given = set(args.overrides)  # argparse leaves words without "=" among the flags
-    flags = [word for word in flags if word not in given]
+        return _pass_on(words)
     overrides = config.settle(args.overrides)
-    words = [*flags, *overrides]
     config.register_algo(overrides)
     if args.cfg is not None:
         config.compose_raw(overrides, args.config_dir)
-        return _enter_hydra(words)
+        return _pass_on([*(word for word in words if word not in args.overrides), *overrides])
     sweep = args.multirun or "hydra.mode=MULTIRUN" in overrides
     if sweep:
         check_sweep(overrides, args.config_dir)
     else:
         check_hardware(config.compose(overrides, args.config_dir))
-    with results_file() as path:
-        code = _enter_hydra(words)
-        outcomes = jobs.recorded(path)
-    return finish_sweep(outcomes, code) if sweep else finish_run(outcomes, code)
+    outcomes = _run(overrides, args.config_dir, sweep)
+    refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
+    if outcomes and len(refused) == len(outcomes):
+        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
+        raise ConfigError("", f"{refused[0]}{count}")
+    if not sweep:
+        return outcomes[0].exit_code
+    show(outcomes)
+    return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 
 # --- before anything runs
 
 
-def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None:
-    """Raise `ConfigError` for a value of a sweep that is wrong in every job it takes part in.
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    """Return Hydra's flags and the overrides. Raises `ConfigError` for an unknown flag."""
+    parser = Parser("privrl-bench", "", add_help=False)
+    for names in SWITCHES:
+        parser.add_argument(*names.split(), action="store_true")
+    for names in (*OPTIONS, *UNSUPPORTED):
+        parser.add_argument(*names.split())
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=ABOUT)
+    parser.add_argument("overrides", nargs="*")
+    args = parser.read(words)
+    if args.package is not None and args.cfg is None:
+        raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
+    if args.multirun and args.cfg is not None:
+        raise ConfigError("--cfg", "shows one run, and -m is a sweep; leave -m out")
+    for flag in (names.split()[0] for names in UNSUPPORTED):
+        if getattr(args, flag[2:].replace("-", "_")) is not None:
+            raise ConfigError(flag, "is not supported; --config-dir adds a folder of YAML files")
+    return args
 
-    Each value is tried once, not each combination: a combination that has no meaning fails alone,
-    when its turn comes.
+
+def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None:
+    """Raise `ConfigError` for a value of a sweep that is invalid in every job it takes part in.
+
+    Each value is tried once, not each combination: an invalid combination fails alone, when it is started.
     """
-    columns: dict[str, list[str]] = {}
-    for override in config.parse(overrides):
-        key = override.get_key_element()
-        if not override.is_sweep_override():
-            columns[key] = [override.input_line or ""]
-        elif override.value_type is ValueType.GLOB_CHOICE_SWEEP:
-            raise ConfigError(key, f"glob is not supported; write the names, {key}=a,b")
-        elif override.is_discrete_sweep():
-            columns[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-            if not columns[key]:
-                raise ConfigError(key, f"{override.get_value_string()} is empty")
-    base = config.compose_raw([column[0] for column in columns.values()], config_dir)
-    explicit = explicit_keys(column[0] for column in columns.values())
-    if not columns:
+    values = columns(overrides)
+    base = config.compose_raw([column[0] for column in values.values()], config_dir)
+    explicit = explicit_keys(column[0] for column in values.values())
+    if not values:
         check_hardware(config.to_run_config(base))
-    for column in columns.values():
+    for column in values.values():
         for word in column:
             try:
                 check_hardware(config.replace(base, word, explicit))
             except ConfigError:
-                others = [[word] if other is column else other for other in columns.values()]
+                others = [[word] if other is column else other for other in values.values()]
                 _check_some_job(others, config_dir)
+
+
+def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Return the overrides of a sweep by key, one for each value. Raises `ConfigError`."""
+    found: dict[str, list[str]] = {}
+    for override in config.parse(overrides):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            found[key] = [override.input_line or ""]
+        elif override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+            raise ConfigError(key, f"glob is not supported; write the names, {key}=a,b")
+        else:
+            found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            if not found[key]:
+                raise ConfigError(key, f"{override.get_value_string()} is empty")
+    return found
 
 
 def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
@@ -121,191 +158,132 @@ def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
     raise first_error
 
 
-def _parse_args(words: list[str]) -> Any:
-    """Hydra's flags and the overrides. Raises `ConfigError` for a flag that does not exist."""
-    if "--version" in words:
-        print(f"privrl-bench {_version()}")
-        raise SystemExit(0)
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            args = get_args_parser().parse_args(words)
-    except SystemExit:
-        text = complaint.getvalue().strip().rpartition("error: ")[2]
-        raise ConfigError("", f"{text}; see privrl-bench --help") from None
-    if args.package is not None and args.cfg is None:
-        raise ConfigError("--package", "goes with --cfg; see privrl-bench --help")
-    if args.multirun and args.cfg is not None:
-        raise ConfigError("--cfg", "shows one run, and -m is a sweep; leave -m out")
-    for name in ("config_name", "config_path", "experimental_rerun"):
-        if getattr(args, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(flag, "is not supported; --config-dir adds a folder of YAML files")
-    return args
-
-
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags and overrides, so that `seed=1 -m env=a,b` is understood as well."""
-    overrides = [w for w in words if w.startswith("~") or ("=" in w and not w.startswith("-"))]
-    return [word for word in words if word not in overrides], overrides
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("privrl_bench")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
 # --- running
 
 
-def _enter_hydra(words: list[str]) -> int:
-    """Run Hydra's own main on `words`. Raises `ConfigError` for what Hydra refuses."""
-    decorate = hydra.main(
+def _run(overrides: list[str], config_dir: str | None, sweep: bool) -> list[Outcome]:
+    """Run one job or a sweep. Raises `ConfigError` for what Hydra refuses."""
+    from hydra_plugins.replicas_launcher import GridSweeper, ReplicasLauncher
+
+    for plugin in (GridSweeper, ReplicasLauncher):  # Hydra's scan does not see an editable install
+        Plugins.instance().register(plugin)
+    words = list(overrides)
+    if config_dir is not None:
+        words.append(f"hydra.searchpath=['file://{Path(config_dir).resolve()}']")
+    with initialize_config_dir(
+        str(config.conf_dir()), job_name="privrl_bench", version_base=config.VERSION_BASE
+    ):
+        app = GlobalHydra.instance().hydra
+        assert app is not None
+        try:
+            if not sweep:
+                return [app.run(CONFIG_NAME, TrainJob(), words).return_value]
+            batches = app.multirun(CONFIG_NAME, TrainJob(), words)
+            return [one.return_value for batch in batches for one in batch]
+        except config.HYDRA_ERRORS as error:
+            raise ConfigError("", first_line(error)) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            # A job's own errors do not arrive here: Hydra could not make the job's folder.
+            raise ConfigError(
+                "hydra.sweep.dir" if sweep else "hydra.run.dir",
+                f"cannot make the folder {error.filename}: {error.strerror}",
+            ) from error
+
+
+def _pass_on(words: list[str]) -> int:
+    """Let Hydra answer `--cfg`, `--info`, `--hydra-help` and `--shell-completion`."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise errors instead of printing them
+    answer = hydra.main(
         version_base=config.VERSION_BASE,
         config_path=str(config.conf_dir()),
         config_name=CONFIG_NAME,
-    )
-    saved = sys.argv
-    sys.argv = ["privrl-bench", *words]
-    _register_launcher()
+    )(lambda cfg: None)
+    saved, sys.argv = sys.argv, ["privrl-bench", *words]
     try:
-        with _environment("HYDRA_FULL_ERROR", "1"):  # errors arrive here instead of being printed
-            decorate(job)()
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-    except KeyboardInterrupt:
-        return 130
+        answer()
     except config.HYDRA_ERRORS as error:
         raise ConfigError("", first_line(error)) from error
-    except OSError as error:
-        if error.filename is None:
-            raise
-        # A job's own errors do not arrive here: Hydra could not make the job's folder.
-        key = "hydra.sweep.dir" if "-m" in words or "--multirun" in words else "hydra.run.dir"
-        raise ConfigError(
-            key, f"cannot make the folder {error.filename}: {error.strerror}"
-        ) from error
     finally:
         sys.argv = saved
     return 0
 
 
-def _register_launcher() -> None:
-    """Hydra finds the launcher in an installed wheel; its scan does not see an editable install."""
-    from hydra_plugins.replicas_launcher import ReplicasLauncher
+class TrainJob:
+    """What Hydra calls for a job that is trained alone: the returned value is its `Outcome`."""
 
-    Plugins.instance().register(ReplicasLauncher)
+    def __init__(self) -> None:
+        self._code = 0  # of the interruption after which no job is started
+
+    def __call__(self, cfg: DictConfig) -> Outcome:
+        """Train the job of a composed configuration."""
+        job = prepare(cfg)
+        if isinstance(job, Outcome):
+            return job
+        if self._code:
+            return jobs.not_started(job, self._code)
+        (outcome,) = jobs.train([job])
+        self._code = jobs.interruption([outcome])
+        return outcome
 
 
-def job(cfg: DictConfig) -> None:
-    """One job by itself. Its outcome goes to the results file; only an interruption raises."""
+def prepare(cfg: DictConfig) -> Job | Outcome:
+    """Return the job of a configuration that Hydra composed, or the outcome of one that is refused."""
     info = HydraConfig.get()
     folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
-    one = jobs.prepare(
+    return jobs.prepare(
         lambda: config.to_run_config(cfg, explicit_keys(words)), number, folder, words
     )
-    if one is None:
-        return
-    outcomes = jobs.train([one])
-    for outcome in outcomes:
-        jobs.record(outcome)
-    if code := jobs.interruption(outcomes):
-        raise SystemExit(code)  # starts no further jobs
 
 
-@contextlib.contextmanager
-def results_file() -> Iterator[Path]:
-    """A file where jobs leave their outcomes while the block runs (`jobs.recorded`)."""
-    with tempfile.TemporaryDirectory(prefix="privrl_bench_") as folder:
-        path = Path(folder) / "results.jsonl"
-        path.touch()
-        with _environment(jobs.RESULTS_FILE, str(path)):
-            yield path
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+def prepare_in_sweep(cfg: DictConfig) -> Job | Outcome:
+    """`prepare`, without the folder that Hydra makes at once: a run makes its own when it starts."""
+    jobs.remove_empty(Path(HydraConfig.get().runtime.output_dir))
+    return prepare(cfg)
 
 
 # --- afterwards
 
 
-def finish_run(outcomes: list[Outcome], code: int) -> int:
-    """Exit code of a lone run. Raises `ConfigError` for bad input found while building."""
-    if outcomes and outcomes[0].bad_input:
-        raise ConfigError("", outcomes[0].reason)
-    return outcomes[0].exit_code if outcomes else code
+STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim"}
 
 
-def finish_sweep(outcomes: list[Outcome], code: int) -> int:
-    """Print the table of a sweep and return its exit code. Raises `ConfigError` if every job is refused."""
-    if outcomes and all(outcome.bad_input for outcome in outcomes):
-        for outcome in outcomes:
-            jobs.remove_empty(Path(outcome.folder), "multirun.yaml")
-        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
-        raise ConfigError("", f"{outcomes[0].reason}{count}")
-    print(report(outcomes))
-    if code:
-        return code
-    return int(any(outcome.status == "failed" for outcome in outcomes))
-
-
-def report(outcomes: list[Outcome]) -> str:
-    """A table with one line per job: folder, status, mean return, epsilon, reason."""
+def show(outcomes: list[Outcome]) -> None:
+    """Print a table with one line for each job: folder, status, mean return, epsilon, reason."""
     measures = [measure_of(outcome.summary) for outcome in outcomes]
     names = "/".join(dict.fromkeys(measure.name for measure in measures))
-    rows = [("folder", "status", names, "epsilon", "reason")]
-    rows += [
+    rows = [
         (
             _short(outcome.folder),
             outcome.status,
             _number((outcome.summary.get(measure.name) or {}).get("mean")),
-            _epsilon(outcome.summary.get("epsilon")),
+            shown_epsilon(epsilon) if isinstance(epsilon, float) else _number(epsilon),
             one_line(outcome.reason),
         )
         for outcome, measure in zip(outcomes, measures, strict=True)
+        for epsilon in [outcome.summary.get("epsilon")]
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
-        "  ".join(
-            [
-                *(cell.ljust(width) for cell, width in zip(row, widths, strict=False)),
-                row[4],
-            ]
-        )
-        for row in rows
-    ]
-    failed = sum(outcome.status == "failed" for outcome in outcomes)
-    done = f"{len(outcomes)} jobs, {failed} failed"
-    return "\n".join(["", *(line.rstrip() for line in lines), done])
+    print()
+    head = ("folder", "status", names, "epsilon", "reason")
+    styles = [STYLES.get(outcome.status, "") for outcome in outcomes]
+    print_table(head, rows, styles, fold=("folder", "reason"))
+    failed, interrupted = (
+        sum(one.status == status for one in outcomes) for status in ("failed", "interrupted")
+    )
+    more = f", {interrupted} interrupted; rerun the same command to resume" if interrupted else ""
+    print(f"{len(outcomes)} jobs, {failed} failed{more}", flush=True)
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, str):  # summaries may hold "inf", which JSON has no number for
+    if isinstance(value, str):  # summaries may have "inf", which JSON has no number for
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    return f"{float(value):.4g}"
-
-
-def _epsilon(value: Any) -> str:
-    return shown_epsilon(value) if isinstance(value, float) else _number(value)
+    return "-" if value is None or math.isnan(value) else f"{float(value):.4g}"
 
 
 def _short(folder: str) -> str:
-    """The folder as seen from here, when it lies below."""
+    """Return the folder relative to the working directory, if it is below it."""
     path, here = Path(folder), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else folder
 

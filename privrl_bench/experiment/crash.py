@@ -1,6 +1,6 @@
 """How every command ends: one line on stderr, an exit code, and a file with the traceback of a defect.
 
-Exit codes: 0 done; 1 something failed; 2 bad input, nothing was started; 130 interrupted.
+Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,18 +23,28 @@ OUTPUT_ROOT = "outputs"
 
 
 def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:
-    """Run a command; whatever it raises becomes one line on stderr and an exit code.
+    """Run a command; any exception becomes one line on stderr and an exit code.
 
-    `SystemExit` passes. The traceback of anything but bad input goes to a file.
+    The traceback of anything but bad input goes to a file.
 
     Args:
         main: returns the exit code.
-        interrupted: what is said after Ctrl-C.
+        interrupted: printed after Ctrl-C.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SystemExit: with another code than 0, which `--help` leaves with.
     """
     try:
         code = main()
         sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
         return code
+    except SystemExit as leave:
+        if leave.code:
+            raise
+        return 0
     except ConfigError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
@@ -49,32 +59,41 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         return 1
 
 
-def describe(error: BaseException) -> str:
-    """The exception's type and message.
+def describe(error: BaseException, private: bool = False) -> str:
+    """Return the type and the message of an exception.
+
+    Args:
+        error: the exception.
+        private: the message may contain data of real users; it is then in the private file error.txt only.
 
     >>> describe(ValueError("no such state"))
     'ValueError: no such state'
     """
+    if private:
+        return f"{type(error).__name__}: the message is in {ERROR_FILE}, which is private"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def one_line(problem: object) -> str:
-    """A message without line breaks."""
+    """Return a message without line breaks."""
     return " ".join(str(problem).split())
 
 
 def save(error: BaseException, folder: Path | None = None) -> Path:
-    """Write the traceback, the command line and the versions to a file. Returns its path.
+    """Write the traceback, the command line and the versions to a file.
 
     Args:
-        error: what was raised.
+        error: the exception.
         folder: the run folder. Without one, or where it cannot be written, the file goes to the output root
             if there is one, and to the system's temporary folder otherwise.
+
+    Returns:
+        The path of the file.
     """
     text = (
         f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}\n"
         f"command   {shlex.join(sys.argv)}\nfolder    {os.getcwd()}\n"
-        f"version   privrl_bench {_version()}, Python {platform.python_version()}, "
+        f"version   privrl_bench {version()}, Python {platform.python_version()}, "
         f"{platform.platform()}\n\n{''.join(traceback.format_exception(error))}"
     )
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
@@ -92,7 +111,8 @@ def save(error: BaseException, folder: Path | None = None) -> Path:
     return Path(last)
 
 
-def _version() -> str:
+def version() -> str:
+    """Return the version of this package."""
     try:
         return importlib.metadata.version("privrl_bench")
     except importlib.metadata.PackageNotFoundError:

@@ -1,15 +1,14 @@
 """Algorithms from outside the package: their runs are `unreviewed` until the leak test has passed.
 
-`privrl-audit leaks` writes a record when such an algorithm passes. Training looks for it in `FOLDER`, below the
-working directory. A record is for one configuration (any seed and z), one version of the algorithm's source,
-and one version of this package.
+`privrl audit leaks` writes a record when such an algorithm passes. Training reads it from `FOLDER`, below the
+working directory. A record is valid for one configuration (any seed and z), one version of the algorithm's
+source, and one version of this package.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import sys
@@ -23,6 +22,7 @@ from privrl_bench.algorithms import algorithm
 from privrl_bench.config.algorithm_registry import OURS
 from privrl_bench.config.identity import digest
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.experiment.crash import version
 from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
@@ -33,7 +33,7 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "pureli
 
 
 def outside(config: RunConfig) -> bool:
-    """Whether anything of the algorithm is defined outside the package: its class, a method, its settings."""
+    """Return whether the class of the algorithm, a method or its settings are defined outside the package."""
     kind = algorithm(config.algo.name)
     made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     homes = {getattr(value, "__module__", None) for value in (kind, type(config.algo), *made)}
@@ -43,10 +43,10 @@ def outside(config: RunConfig) -> bool:
 
 
 def subject(config: RunConfig) -> dict[str, str] | None:
-    """What a record is about; None: the algorithm's source cannot be read.
+    """Return what a record is valid for, or None when the source of the algorithm cannot be read.
 
     Args:
-        config: the run's as it was composed. Seed and z do not matter.
+        config: of the run, as it was composed. Seed and z have no effect.
     """
     source = _source_digest(config)
     if source is None:
@@ -55,12 +55,12 @@ def subject(config: RunConfig) -> dict[str, str] | None:
         "algorithm": config.algo.name,
         "configuration": digest(config, ("seed", "privacy.z")),
         "source": source,
-        "version": _version(),
+        "version": version(),
     }
 
 
 def find(config: RunConfig) -> dict[str, Any] | None:
-    """The record of a passed leak test of this configuration and version; None: there is none."""
+    """Return the record of a passed leak test of this configuration and version, or None."""
     about = subject(config)
     if about is None:
         return None
@@ -73,12 +73,15 @@ def find(config: RunConfig) -> dict[str, Any] | None:
 
 
 def write(config: RunConfig, verdict: str, lines: list[str]) -> Path | None:
-    """Record that the leak test has passed; returns the file. None: the source cannot be read.
+    """Record that the leak test has passed.
 
     Args:
-        config: the run's as it was composed, not with the sizes of the test.
+        config: of the run, as it was composed, not with the sizes of the test.
         verdict: of the test.
-        lines: the whole report.
+        lines: the report.
+
+    Returns:
+        The file, or None when the source of the algorithm cannot be read.
     """
     about = subject(config)
     if about is None:
@@ -108,9 +111,9 @@ def _path(about: dict[str, str]) -> Path:
 
 
 def _source_digest(config: RunConfig) -> str | None:
-    """SHA-256 of the source of the algorithm: its modules, what they import, and its whole top-level package.
+    """Return the SHA-256 of the source of the algorithm: its modules, what they import, its top-level package.
 
-    Installed packages and this one are left out: they have versions. None: a source cannot be read.
+    Installed packages and this one are left out: they have versions. None: a source file cannot be read.
     """
     kind = algorithm(config.algo.name)
     names = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
@@ -129,9 +132,9 @@ def _source_digest(config: RunConfig) -> str | None:
 
 
 def _with_imports(names: Iterable[str]) -> dict[str, Path]:
-    """Source files of these modules and of all that they import, wherever the import stands; name -> file.
+    """Return the source files, by name, of modules and of all that they import anywhere in their code.
 
-    Installed packages and this one are left out. Not seen: imports by a computed name, and files of data.
+    Installed packages and this one are left out. Imports by a computed name and data files are not found.
     """
     files: dict[str, Path] = {}
     waiting = list(names)
@@ -153,7 +156,7 @@ def _with_imports(names: Iterable[str]) -> dict[str, Path]:
 
 
 def _local_file(name: str) -> Path | None:
-    """The source of a module that is neither installed nor of this package; None: there is none."""
+    """Return the source of a module that is neither installed nor of this package, or None."""
     if name.partition(".")[0] in _STANDARD:
         return None
     try:
@@ -164,10 +167,3 @@ def _local_file(name: str) -> Path | None:
         return None
     path = Path(spec.origin).resolve()
     return None if any(path.is_relative_to(folder) for folder in _INSTALLED) else path
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version(_OURS)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"

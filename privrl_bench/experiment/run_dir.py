@@ -1,28 +1,24 @@
-"""The run folder: everything a run leaves, written as it happens.
+"""The run folder: all files of a run, written as it proceeds.
 
 `config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
 `metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
-`wandb/`; after a failure `error.txt` with the traceback; of texts also `samples.jsonl` (what the policy writes)
-and `adapter/` (for peft) or `model/`.
+`wandb/`; after a failure `error.txt` with the traceback; for language models also `samples.jsonl` (answers of
+the policy) and `adapter/` (for peft) or `model/`.
 
-`metrics.jsonl` holds nothing that depends on the clock, so a killed and resumed run leaves the same bytes
+`metrics.jsonl` does not depend on the clock, so that a run which was killed and resumed leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +30,14 @@ from privrl_bench.config.identity import ROUNDING, identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import ERROR_FILE
+from privrl_bench.experiment.provenance import provenance
 
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
-_PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "mujoco",
-    "dm-control",
-    "dp-accounting",
-    "wandb",
-    "hydra-core",
-    "privrl-bench",
-)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace `path` so that a crash leaves the old file or the new one, never half of it."""
+    """Replace a file so that a crash leaves the old content or the new content, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)
@@ -61,12 +47,12 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON atomically. Infinity is written as Python reads it: `Infinity`."""
+    """Write indented JSON atomically. Infinity is written as `Infinity`, which Python reads."""
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a .jsonl file; a torn last line is left out."""
+    """Return the objects of a .jsonl file, without an incomplete last line."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
@@ -84,13 +70,14 @@ class RunDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of this folder: two of them would each count half the releases.
+        """Lock the folder against other processes: two of them would each count half of the releases.
 
-        The lock file lies in a hidden folder beside the run folder, so that `resume=restart` can move the
+        The lock file is in a hidden folder beside the run folder, so that `resume=restart` can move the
         run folder while it is locked. It is never deleted: a process that waits for a deleted file and one
-        that creates it anew would both hold the lock. An old lock file is no obstacle.
+        that creates it again would both hold the lock. An old lock file does not lock anything.
 
-        Raises: ConfigError when another process is in the folder, or the lock file cannot be written.
+        Raises:
+            ConfigError: another process uses the folder, or the lock file cannot be written.
         """
         path = self.path.resolve()
         folder = path.parent / LOCKS
@@ -114,7 +101,7 @@ class RunDir:
     # -- start ------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Content of status.json; {} for a folder that holds no run."""
+        """Return the content of status.json; {} for a folder without a run."""
         try:
             return dict(json.loads((self / "status.json").read_text()))
         except FileNotFoundError:
@@ -123,13 +110,14 @@ class RunDir:
             raise ConfigError("", f"{self / 'status.json'} is damaged ({error})") from None
 
     def set_status(self, status: str, reason: str = "", **more: Any) -> None:
-        """Running | done | failed | interrupted | planned, with the reason."""
+        """Write status.json: running | done | failed | interrupted | planned, and the reason."""
         write_json(self / "status.json", {"status": status, "reason": reason, **more})
 
     def check_same(self, config: RunConfig) -> None:
-        """Refuse to continue a folder whose run was configured otherwise.
+        """Refuse to resume a run with another configuration.
 
-        Raises: ConfigError naming the first keys that differ.
+        Raises:
+            ConfigError: names the first keys that differ.
         """
         if not (self / "config.yaml").exists():
             return
@@ -139,7 +127,7 @@ class RunDir:
         if old["version"] != new["version"]:
             raise ConfigError(
                 "resume",
-                f"{self.path} holds a run of another version of this program; use resume=restart to move "
+                f"{self.path} contains a run of another version of this program; use resume=restart to move "
                 "it aside, or another hydra.run.dir",
             )
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
@@ -147,12 +135,12 @@ class RunDir:
             shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
             raise ConfigError(
                 "resume",
-                f"{self.path} holds a run with another configuration ({shown}); use "
+                f"{self.path} contains a run with another configuration ({shown}); use "
                 "resume=restart to move it aside, or another hydra.run.dir",
             )
 
     def move_aside(self) -> Path | None:
-        """Rename a folder that holds a run to the first free `<name>.old<n>`; nothing is deleted."""
+        """Rename a folder with a run to the first free `<name>.old<n>`; nothing is deleted."""
         if not any(
             (self / name).exists() for name in ("status.json", "ledger.jsonl", "config.yaml")
         ):
@@ -164,7 +152,7 @@ class RunDir:
         return target
 
     def begin(self, config: RunConfig, overrides: list[str]) -> None:
-        """Create the folder and write what is known before anything is trained."""
+        """Create the folder and write the files that are known before training."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
@@ -173,21 +161,21 @@ class RunDir:
         write_json(self / "provenance.json", provenance(config))
 
     def group(self) -> str:
-        """W&B group: the run without its seed, so that the seeds of a sweep stand together."""
+        """Return the W&B group: the run without its seed, so that the seeds of a sweep are one group."""
         parts = (*self.path.parts[-3:-1], _SEED.sub("", self.path.name).strip("_,-") or "default")
         return "/".join(parts)
 
     # -- while running ----------------------------------------------------------------------
 
     def append(self, name: str, row: dict[str, Any]) -> None:
-        """Add one line to a .jsonl file and hand it to the operating system."""
+        """Append one line to a .jsonl file and flush it."""
         clean = {k: _finite_or_none(v) for k, v in row.items()}
         with (self / name).open("a") as file:
             file.write(json.dumps(clean) + "\n")
             file.flush()
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
-        """Atomically replace checkpoint.pt with tensors and plain data."""
+        """Replace checkpoint.pt atomically. `content` has tensors and plain data."""
         temporary = self / "checkpoint.pt.tmp"
         with temporary.open("wb") as file:
             torch.save(content, file)
@@ -196,14 +184,14 @@ class RunDir:
         os.replace(temporary, self / "checkpoint.pt")
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint, or None."""
+        """Return the last checkpoint, or None."""
         path = self / "checkpoint.pt"
         if not path.exists():
             return None
         return dict(torch.load(path, weights_only=True, map_location="cpu"))
 
     def cut_metrics(self, rounds: int) -> None:
-        """Drop metric lines of rounds after `rounds`: they will be written again."""
+        """Remove the lines of rounds after `rounds`, which are going to be written again."""
         for name in ("metrics.jsonl", "timing.jsonl", "samples.jsonl"):
             path = self / name
             if not path.exists():
@@ -216,68 +204,11 @@ class RunDir:
             write_atomic(path, b"".join(line + b"\n" for line in kept))
 
     def seconds_so_far(self) -> float:
-        """Wall seconds of earlier parts of this run, from timing.jsonl."""
+        """Return the wall seconds of earlier parts of this run, from timing.jsonl."""
         lines = read_lines(self / "timing.jsonl")
         return float(lines[-1]["wall_seconds"]) if lines else 0.0
 
 
 def _finite_or_none(value: Any) -> Any:
-    """NaN has no JSON form and means "nothing to report" here; infinities stay."""
+    """Replace NaN, which JSON does not have, by None; infinities stay."""
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def provenance(config: RunConfig) -> dict[str, Any]:
-    """Commit, versions and hardware that produced a run."""
-    device = "cpu"
-    if config.hardware.device == "cuda":
-        device = torch.cuda.get_device_name()
-    return {
-        **_commit(),
-        "versions": dict(_versions()),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "device": device,
-        "threads": config.hardware.threads,
-    }
-
-
-@cache
-def _versions() -> dict[str, str | None]:
-    """Of installed packages, which do not change while this program runs."""
-    versions: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
-    return versions
-
-
-def _commit() -> dict[str, Any]:
-    """Commit of the source tree that this package runs from, if it is one."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / ".git").exists():
-        return {"commit": None, "dirty": None}
-
-    def git(*arguments: str) -> str:
-        call = subprocess.run(
-            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False
-        )
-        return call.stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "HEAD") or None,
-        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor()

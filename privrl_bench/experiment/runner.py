@@ -1,7 +1,7 @@
-"""`run`: train, resume, plan or skip runs. The one entry for the command line, scripts and tests.
+"""`run`: train, resume, plan or skip runs, for the command line, scripts and tests.
 
-`run(configs, folders, overrides)` trains runs that differ only in seed and z together, along a replica
-axis. One run is a list of one. Every replica has its own folder, ledger and metrics.
+`run(configs, folders, overrides)` trains runs that differ in seed and z only together, along a replica
+axis. Every replica has its own folder, ledger and metrics.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from privrl_bench.experiment.builder import (
     local_plan,
     supports_replicas,
 )
-from privrl_bench.experiment.experiment import Experiment, RunResult
+from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plugin_review import find, outside
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.signals import catching_signals
+from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
 from privrl_bench.kernels.machine import use_threads
 from privrl_bench.metrics import shown_epsilon
@@ -48,10 +49,11 @@ def run(
         folders: run folder of each.
         overrides: command-line overrides of each, for the record.
 
-    Returns: how each ended, in order.
+    Returns:
+        How each ended, in order.
 
     Raises:
-        ConfigError: a setting is wrong; that run was not trained and its folder was not created.
+        ConfigError: a setting is invalid; that run was not trained and its folder was not created.
     """
     results = []
     for result in run_each(configs, folders, overrides):
@@ -64,7 +66,7 @@ def run(
 def run_each(
     configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
 ) -> list[RunResult | ConfigError]:
-    """`run`, where a refused run gives its error in its place and the others are trained."""
+    """Like `run`, but return the error of a refused run in its place and train the others."""
     use_threads(configs[0].hardware.threads)
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
@@ -76,7 +78,7 @@ def run_each(
                 continue
             try:
                 locks.enter_context(rundir.lock())
-                found = _look(config, rundir)
+                found = _inspect(config, rundir)
             except ConfigError as error:
                 results[i] = error
                 continue
@@ -102,7 +104,7 @@ def run_each(
 
 
 def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
-    """The error of runs that have no folder yet: it is raised before a folder or a lock is made."""
+    """Return the error of runs that have no folder yet, before a folder or a lock is made."""
     new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
     try:
         if new:
@@ -113,15 +115,16 @@ def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResul
 
 
 def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
-    """Exit code of an interruption among these results; 0: there was none."""
+    """Return the exit code of an interruption among these results, or 0."""
     done = [r for r in results if isinstance(r, RunResult) and r.status == "interrupted"]
     return done[0].exit_code if done else 0
 
 
-def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
-    """What is in a run folder: a finished run, or the round to go on from (0: anew).
+def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
+    """Return the finished run of a folder, or the round to resume from (0: from the start).
 
-    Raises: ConfigError when the folder cannot be used for this run.
+    Raises:
+        ConfigError: the folder cannot be used for this run.
     """
     if config.resume == "restart":
         rundir.move_aside()
@@ -141,7 +144,7 @@ def _look(config: RunConfig, rundir: RunDir) -> RunResult | int:
 
 
 def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
-    """Raise `ConfigError` unless the ledger has every line that the checkpoint or a row depends on."""
+    """Raise `ConfigError` if the ledger lacks a line that the checkpoint or a row depends on."""
     marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
         if read_lines(rundir / "metrics.jsonl") and not (rundir / "timing.jsonl").exists():
@@ -172,9 +175,9 @@ def _already_done(rundir: RunDir) -> RunResult:
 def _run_group(
     configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
 ) -> list[RunResult]:
-    """Runs that stand at the same round. `interrupted`: exit code of a stop before their turn."""
+    """Train runs that are at the same round. `interrupted`: exit code of an earlier interruption."""
     if interrupted:
-        reason = "stopped before its turn; run the same command to go on"
+        reason = "interrupted before it started; rerun the same command to resume"
         return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
     if configs[0].plan_only:
         parts = build(configs, [None] * len(configs))
@@ -202,14 +205,14 @@ def _run_group(
     with catching_signals() as stop:
         results = Experiment(parts, dirs).run(saved, stop)
     for r, result in enumerate(results):
-        if result.apart:  # one of them fails, nobody knows which: each goes on by itself
+        if result.apart:  # an unknown one of them fails: each is resumed alone
             code = 128 + stop.signal if stop.signal else _interrupted(results)
             (results[r],) = _run_group([configs[r]], [dirs[r]], [overrides[r]], code)
     return results
 
 
 def targets(parts: RunComponents, r: int) -> str:
-    """Which z would give usual budgets over all planned rounds, as text."""
+    """Return the z for common budgets over all planned rounds, as text."""
     found = [
         f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.plan, r, x):g}"
         for x in (1.0, 3.0, 8.0)
@@ -218,16 +221,16 @@ def targets(parts: RunComponents, r: int) -> str:
 
 
 def _on_devices(batch: dict[str, Any]) -> str:
-    """What noise on users' devices covers in a round, in words."""
+    """Describe what the noise on users' devices covers in a round."""
     rewards = f" and {batch['noised_rewards']} rewards" if batch["noised_rewards"] else ""
     return (
-        f"on users' devices: mu {batch['mu_per_observation']:.4g} for one observation, {batch['mu']:.4g} for the "
-        f"{batch['observations']} observations{rewards} that a round tells of one user at most"
+        f"on users' devices: mu {batch['mu_per_observation']:.4g} for one observation, {batch['mu']:.4g} for "
+        f"the {batch['observations']} observations{rewards} that a round has of one user at most"
     )
 
 
 def _count(number: int, what: str) -> str:
-    """A number of things.
+    """Return a number with its noun.
 
     >>> _count(1, "round"), _count(8, "user")
     ('1 round', '8 users')
@@ -236,7 +239,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
-    """Print what is about to happen, privacy first. In full for the first of a group only."""
+    """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.plan.guarantee(r)
     z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
     first, *rest = guarantee.describe()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM finish the round."""
+"""Ctrl-C and SIGTERM end a run after its round."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 
 class Stop:
-    """Remembers a signal, so that the round in progress can be finished."""
+    """Stores a signal, so that the current round can be finished."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     def __call__(self, number: int, _frame: object) -> None:
-        """First signal: finish the round. Second: stop at once."""
+        """Store the first signal. The second raises `KeyboardInterrupt`."""
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
@@ -23,7 +23,7 @@ class Stop:
 
 @contextmanager
 def catching_signals() -> Iterator[Stop]:
-    """SIGINT and SIGTERM set a flag while the block runs (main thread only)."""
+    """Store SIGINT and SIGTERM in the yielded `Stop` (main thread only)."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

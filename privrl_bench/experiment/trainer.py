@@ -41,7 +41,11 @@ class Trainer:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        hidden = parts.plan.local is not None or config.algo.evaluator == "mspbe" or parts.task is not None
+        hidden = (
+            parts.plan.local is not None
+            or config.algo.evaluator == "mspbe"
+            or parts.task is not None
+        )
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         self._evaluations = _evaluations_of(parts)

@@ -1,4 +1,4 @@
-"""Whether a result can be written where it was asked for, found out before the work that it takes."""
+"""Checks whether results can be written, before the work that produces them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privrl_bench.errors import ConfigError
 
 
 def check_folder(key: str, folder: Path) -> None:
-    """Raise `ConfigError` unless files can be written into `folder`, which may not exist yet; makes nothing."""
+    """Raise `ConfigError` unless files can be written into a folder, which may not exist yet."""
     there = folder
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
@@ -22,7 +22,7 @@ def check_folder(key: str, folder: Path) -> None:
 
 
 def check_file(key: str, path: Path) -> None:
-    """Raise `ConfigError` unless `path` can be written; its folder has to exist."""
+    """Raise `ConfigError` unless a file can be written; its folder must exist."""
     if path.is_dir():
         raise ConfigError(key, f"{path} is a folder; give a file")
     if path.exists():
@@ -33,7 +33,7 @@ def check_file(key: str, path: Path) -> None:
 
 
 def _try(key: str, folder: Path, problem: str) -> None:
-    """A nameless file in an existing folder: permissions alone say nothing of /proc or a read-only disk."""
+    """Write a nameless file: permissions do not show that a folder is in /proc or on a read-only disk."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

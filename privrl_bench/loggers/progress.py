@@ -1,4 +1,4 @@
-"""Progress of one run on stderr: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run on stderr: a bar on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from typing import Any, TextIO
 
 from privrl_bench.metrics import shown_epsilon
 
-LINE_EVERY_S = 10.0  # pause between plain lines that carry no new return
+LINE_EVERY_S = 10.0  # pause between plain lines without a new return
 BAR_EVERY_S = 0.1
 
 
 class Progress:
     """Shows steps, speed, time left, the last evaluated return and the epsilon spent so far.
 
-    `total_steps` and `initial_steps` count environment steps; the speed counts only the steps of
-    this process, so a resumed run starts at `initial_steps` without looking fast. `unit` is another word for
-    what is counted. `stream` and `clock` are for tests.
+    The speed counts the steps of this process only, so that a resumed run does not seem fast.
+
+    Args:
+        total_steps: environment steps of the whole run.
+        enabled: show progress; notes are always shown.
+        label: name of the run.
+        initial_steps: steps of earlier parts of the run.
+        result: name of the result.
+        unit: what is counted.
+        stream: where to write; default stderr.
+        clock: seconds.
     """
 
     def __init__(
@@ -35,16 +43,14 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(int(total_steps), 1)
-        self._initial = self._steps = int(initial_steps)
-        self._label, self._unit = label, unit
+        self._initial = self._steps = self._printed_steps = int(initial_steps)
+        self._label, self._result, self._unit = label, result, unit
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        self._started = self._last_line = clock()
+        self._started = self._last_shown = clock()
         self._return: float | None = None
-        self._name = result
         self._epsilon: float | None = None
         self._enabled = enabled
-        self._printed_steps = self._initial
         self._bar: Any = self._make_bar() if enabled and self._stream.isatty() else None
 
     def update(
@@ -56,75 +62,77 @@ class Progress:
         self._epsilon = self._epsilon if epsilon is None else epsilon
         if not self._enabled:
             return
-        if self._bar is not None:
-            self._bar.n = min(self._steps, self._total)
-            self._bar.set_postfix_str(self._results(), refresh=False)
-            self._bar.update(0)
-        elif return_mean is not None or self._clock() - self._last_line >= LINE_EVERY_S:
-            self._print_line()
+        pause = LINE_EVERY_S if self._bar is None else BAR_EVERY_S
+        if return_mean is not None or self._clock() - self._last_shown >= pause:
+            self._show()
 
     def note(self, line: str) -> None:
-        """Print one line beside the progress; also when progress is off, so nothing is lost."""
+        """Print one line beside the progress, also when progress is off."""
         if self._bar is not None:
-            self._bar.write(line, file=self._stream)
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Show the last state and stop. A second call does nothing."""
+        if self._enabled and (self._bar is not None or self._printed_steps != self._steps):
+            self._show()
         if self._bar is not None:
-            self._bar.refresh()
-            self._bar.close()
+            self._bar.stop()
             self._bar = None
-        elif self._enabled and self._printed_steps != self._steps:
-            self._print_line()
         self._enabled = False
 
     def _make_bar(self) -> Any:
-        from tqdm import tqdm
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bar
 
-        return tqdm(
-            total=self._total,
-            initial=min(self._initial, self._total),
-            desc=self._label,
-            file=self._stream,
-            unit=f" {self._unit}",
-            unit_scale=True,
-            dynamic_ncols=True,
-            mininterval=BAR_EVERY_S,
-            miniters=0,
-            bar_format=(
-                "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {rate_fmt}, "
-                "{remaining} left{postfix}"
-            ),
+        console = Console(file=self._stream)
+        if not console.is_interactive:  # TERM=dumb
+            return None
+        bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[state]}", markup=False),
+            console=console,
+            auto_refresh=False,
+            redirect_stdout=sys.stdout.isatty(),  # a file must not lose what is printed meanwhile
         )
+        bar.add_task(self._label, total=self._total, completed=self._initial, state="")
+        bar.start()
+        return bar
 
-    def _print_line(self) -> None:
-        self._last_line = self._clock()
+    def _show(self) -> None:
+        self._last_shown = self._clock()
         self._printed_steps = self._steps
-        speed = (self._steps - self._initial) / max(self._last_line - self._started, 1e-9)
+        speed = (self._steps - self._initial) / max(self._last_shown - self._started, 1e-9)
         left = (self._total - self._steps) / speed if speed > 0 else math.inf
-        parts = [
-            f"{self._label}: {self._steps:,} of {self._total:,} {self._unit} "
-            f"({100 * self._steps / self._total:.0f} %)",
-            f"{speed:,.0f} {self._unit}/s",
-            self._results(),
-            f"{duration(left)} left",
-        ]
-        print(", ".join(part for part in parts if part), file=self._stream, flush=True)
+        parts = [f"{speed:,.0f} {self._unit}/s", self._results(), f"{duration(left)} left"]
+        state = ", ".join(part for part in parts if part)
+        if self._bar is not None:
+            self._bar.update(
+                self._bar.task_ids[0], completed=self._steps, state=state, refresh=True
+            )
+            return
+        done = f"{self._steps:,} of {self._total:,} {self._unit}"
+        share = f"{100 * self._steps / self._total:.0f} %"
+        print(f"{self._label}: {done} ({share}), {state}", file=self._stream, flush=True)
 
     def _results(self) -> str:
         parts = []
         if self._return is not None:
             valid = math.isfinite(self._return)
-            parts.append(f"{self._name} {self._return:.4g}" if valid else f"{self._name} invalid")
+            parts.append(
+                f"{self._result} {self._return:.4g}" if valid else f"{self._result} invalid"
+            )
         if self._epsilon is not None:
             parts.append(f"epsilon {shown_epsilon(self._epsilon)}")
         return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
-    """A time span in at most two units.
+    """Return a time span in at most two units.
 
     >>> duration(59.6), duration(3700), duration(float("inf"))
     ('1 min', '1 h 1 min', '?')

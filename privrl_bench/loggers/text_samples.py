@@ -1,4 +1,4 @@
-"""What a language model writes, before and after training, for the screen."""
+"""Answers of a language model before and after training, for the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WIDTH = 108
 
 
 def before_and_after(samples: list[dict[str, Any]]) -> list[str]:
-    """Lines that show the first and the last answer to every prompt of samples.jsonl.
+    """Return lines with the first and the last answer to every prompt of samples.jsonl.
 
     >>> before_and_after([{"round": n, "prompt": "it was", "answer": a, "score": s}
     ...                   for n, a, s in [(0, " bad", -1.0), (5, " good", 2.0)]])
@@ -29,6 +29,6 @@ def before_and_after(samples: list[dict[str, Any]]) -> list[str]:
 
 
 def _short(text: str) -> str:
-    """On one line, as it is if it fits."""
+    """Return a text in one line, shortened if it is long."""
     line = text.replace("\n", " ")
     return textwrap.shorten(line, _WIDTH, placeholder=" ...") if len(line) > _WIDTH else line

@@ -1,8 +1,8 @@
 """Weights & Biases as a mirror of one run's files.
 
-The run folder is the source of truth; nothing here may stop or slow down training. wandb is imported
-only when a run asks for it, and it is given what the files hold minus the private metrics: no
-console output, no source code, no machine details. Several mirrors may be open in one process.
+The run folder is the primary record; an error of W&B never stops training. wandb is imported only when a run
+asks for it. It receives the content of the files without private metrics: no console output, no source code,
+no machine details. Several loggers may be open in one process.
 """
 
 from __future__ import annotations
@@ -31,11 +31,18 @@ BY_EPSILON = {
 
 
 class WandbLogger:
-    """Sends one run's visible metrics to W&B, or keeps them in `folder/wandb`, or does nothing.
+    """Sends the visible metrics of one run to W&B, or writes them to `folder/wandb`, or does nothing.
 
-    `resolved_config` is the whole configuration as plain data, `guarantee` the privacy guarantee as
-    plain data. `group` is used unless `config.group` is set. Never raises because of W&B: `mode`
-    says what is left of it (online | offline | none) and one line on stderr says why.
+    Never raises because of W&B: after an error `mode` is reduced (online | offline | none), and one line on
+    stderr gives the reason.
+
+    Args:
+        config: mode, project, entity, group and tags.
+        folder: the run folder.
+        run_name: name of the W&B run.
+        group: used unless `config.group` is set.
+        resolved_config: the whole configuration as plain data.
+        guarantee: the privacy guarantee as plain data.
     """
 
     def __init__(
@@ -67,10 +74,13 @@ class WandbLogger:
         self._run = self._start(arguments)
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Mirror one row of metrics; private ones are left out. `KeyError` for undeclared ones.
+        """Log one row of metrics without the private ones.
 
-        W&B's own step counter is left alone: a row is identified by its `round` and `steps`, so rows
-        that a killed process had already mirrored are recognisable when a resumed one repeats them.
+        W&B's own step counter is not used: a row is identified by its `round` and `steps`, so that rows
+        which a resumed run repeats can be recognised.
+
+        Raises:
+            KeyError: a metric is not declared.
         """
         seen = visible(dict(row))
         if self._run is None or not seen:
@@ -86,7 +96,7 @@ class WandbLogger:
             self._give_up("stopped taking metrics", error)
 
     def show(self, samples: Sequence[Mapping[str, Any]], round_index: int) -> None:
-        """A table of texts that released parameters wrote to public prompts."""
+        """Log a table of answers of released parameters to public prompts."""
         if self._run is None or not samples:
             return
         try:
@@ -125,7 +135,7 @@ class WandbLogger:
             except Exception as error:
                 lower = "offline" if self.mode == "online" else "none"
                 self._say(
-                    f"{self.mode} is not available ({_reason(error)}); training goes on with "
+                    f"{self.mode} is not available ({_reason(error)}); training continues with "
                     f"log.wandb={lower}"
                 )
                 self.mode, self._fell_back = lower, True
@@ -154,7 +164,7 @@ class WandbLogger:
         return run
 
     def _identity(self) -> str:
-        """The W&B id of this folder: drawn once, so a resumed run continues the same W&B run."""
+        """Return the W&B id of this folder, drawn once, so that a resumed run continues the same W&B run."""
         file = self._folder / "wandb_id.txt"
         known = file.read_text().strip() if file.exists() else ""
         if not known:
@@ -165,7 +175,7 @@ class WandbLogger:
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        """Wandb's variables for one call: silent, no telemetry, everything below the run folder."""
+        """Set wandb's variables for one call: silent, no telemetry, all files below the run folder."""
         base = self._folder / "wandb"
         base.mkdir(parents=True, exist_ok=True)
         wanted = {
@@ -190,20 +200,20 @@ class WandbLogger:
 
     def _give_up(self, what: str, error: Exception) -> None:
         run, self._run, self.mode = self._run, None, "none"
-        self._say(f"{what} ({_reason(error)}); training goes on without W&B, the files are kept")
+        self._say(f"{what} ({_reason(error)}); training continues without W&B, the files are kept")
         try:
             run.finish(exit_code=1)
         except Exception:
-            return  # it is broken already, and said so
+            return  # its error was printed already
 
     def _say(self, line: str) -> None:
         print(f"W&B: {line}", file=sys.stderr, flush=True)
 
 
 def json_safe(value: Any) -> Any:
-    """`value` as plain JSON data; infinite and undefined floats become "inf", "-inf", "nan".
+    """Return a value as plain JSON data; non-finite floats become "inf", "-inf", "nan".
 
-    For the configuration, which every reader has to be able to parse as strict JSON.
+    For the configuration, which must be strict JSON.
     """
     if isinstance(value, Mapping):
         return {str(key): json_safe(entry) for key, entry in value.items()}
@@ -217,7 +227,7 @@ def json_safe(value: Any) -> Any:
 
 
 def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """As `json_safe`, but numbers on the top level stay numbers, so that W&B can sort by them."""
+    """Like `json_safe`, but numbers on the top level stay numbers, so that W&B can sort by them."""
     safe = json_safe(summary)
     return {
         name: summary[name] if isinstance(summary[name], float) else safe[name] for name in safe
@@ -235,9 +245,9 @@ def _algorithm(resolved_config: Mapping[str, Any]) -> str:
 
 
 def _logged_in(wandb: Any) -> bool:
-    """Whether credentials are there. Asks nobody, unlike `wandb.init`, which prompts on a terminal.
+    """Return whether there are credentials, without a prompt on the terminal, unlike `wandb.init`.
 
-    wandb before the `prompt` argument cannot be asked without a prompt; there `init` decides.
+    Versions of wandb without the argument `prompt` cannot be asked; there `init` decides.
     """
     if "prompt" not in inspect.signature(wandb.login).parameters:
         return True
@@ -245,7 +255,7 @@ def _logged_in(wandb: Any) -> bool:
 
 
 def _settings(wandb: Any) -> Any:
-    """Quiet, with deadlines, and nothing sent that is not in the files; unknown names are skipped."""
+    """Return settings: quiet, with deadlines, nothing sent beside the files; unknown names are skipped."""
     wanted = {
         "silent": True,
         "console": "off",  # printed lines may hold private metrics

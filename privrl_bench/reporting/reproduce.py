@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privrl_bench.cli import train as cli
 from privrl_bench.cli.collect import collect, parse
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import later_wins
@@ -30,7 +29,7 @@ from privrl_bench.privacy.calibrate import z_for
 from privrl_bench.reporting.paper import Cell, Line, Panel, Picture, Table, write_item
 from privrl_bench.reporting.runs import load_run
 from privrl_bench.sweep import jobs
-from privrl_bench.sweep.grouping import run_jobs
+from privrl_bench.sweep.workers import run_jobs
 
 
 @dataclass(frozen=True)
@@ -290,10 +289,8 @@ def drive(needs_release: Sequence[Want], root: Path) -> int:
             f"{first.config.env.label}; {100 * done / max(total, 1):.0f} % of the steps done{left}",
             flush=True,
         )
-        with cli.results_file() as results:
-            code = run_jobs(part)
-            outcomes = jobs.recorded(results)
-        if code:
+        outcomes = run_jobs(part)
+        if code := jobs.interruption(outcomes):
             return code
         bad = [one for one in outcomes if one.status == "failed"]
         failed += len(bad)

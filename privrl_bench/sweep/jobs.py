@@ -1,18 +1,15 @@
-"""Jobs: what a command asks for, and what became of it.
+"""Jobs: what a command asks for, and how each of them ended.
 
-A lone run is one job, a sweep has many. A job is trained alone or with others; neither a user's mistake nor
-a simulator's failure raises here, both become an `Outcome`. Nothing heavy is imported before something
-is trained.
+A lone run is one job, a sweep has many. A job is trained alone or with others; neither bad input nor a
+failing simulator raises here, both become an `Outcome`. Heavy packages are imported when training starts.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +21,16 @@ from privrl_bench.kernels.machine import check_hardware
 if TYPE_CHECKING:
     from privrl_bench.experiment.runner import RunResult
 
-RESULTS_FILE = "PRIVRL_BENCH_RESULTS"  # environment variable: where jobs leave their results
-
 
 @dataclass(frozen=True)
 class Job:
     """One run that is to be trained.
 
     Attributes:
-        number: its place in the sweep; 0 for a lone run.
+        number: position in the sweep; 0 for a lone run.
         config: the resolved and checked configuration.
         folder: the run folder.
-        overrides: words of the command line, for the record.
+        overrides: overrides of the command line, for the record.
     """
 
     number: int
@@ -46,7 +41,17 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What one job left behind; plain data, so that it can cross process borders."""
+    """How one job ended; plain data, which can be sent between processes.
+
+    Attributes:
+        status: done, failed, interrupted, planned or skipped.
+        reason: why it is not done; empty otherwise.
+        folder: the run folder.
+        exit_code: what a lone run exits with.
+        summary: content of summary.json; empty if nothing was trained.
+        bad_input: the configuration was refused.
+        number: see `Job`.
+    """
 
     status: str
     reason: str = ""
@@ -59,31 +64,40 @@ class Outcome:
 
 def prepare(
     compose: Callable[[], RunConfig], number: int, folder: Path, overrides: list[str]
-) -> Job | None:
-    """A job that can be trained here; None, and its outcome recorded, when it cannot.
+) -> Job | Outcome:
+    """Return a job that can be trained here, or the outcome of one that cannot.
 
     Args:
         compose: makes the configuration; may raise `ConfigError`.
-        number, folder, overrides: see `Job`.
+        number: see `Job`.
+        folder: see `Job`.
+        overrides: see `Job`.
     """
     try:
         run_config = compose()
         check_hardware(run_config)
-    except ConfigError as error:
-        remove_empty(folder)
-        record(_refused(error, number, folder))
     except Exception as error:
-        record(_broken(error, number, folder))
-    else:
-        return Job(number, run_config, folder, overrides)
-    return None
+        return _failed(error, number, folder)
+    return Job(number, run_config, folder, overrides)
+
+
+def train_in_turn(groups: Sequence[Sequence[Job]]) -> list[Outcome]:
+    """Train groups one after the other in this process, until one is interrupted."""
+    outcomes: list[Outcome] = []
+    for group in groups:
+        code = interruption(outcomes)
+        outcomes += [not_started(job, code) for job in group] if code else train(group)
+    return outcomes
 
 
 def train(jobs: Sequence[Job]) -> list[Outcome]:
-    """Train jobs together, which are equal but for seed and z. Returns how each ended, in order.
+    """Train jobs together, which differ in the seed and in z only.
 
-    Where the group as a whole cannot be trained, its jobs are tried one by one: whatever is wrong is
-    then the matter of one job, and finished ones are skipped.
+    When the group fails as a whole, its jobs are trained one at a time, so that an error affects one job
+    only. Jobs that are done are skipped.
+
+    Returns:
+        How each job ended, in order.
     """
     from privrl_bench.experiment.runner import run_each
 
@@ -91,31 +105,20 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
     folders = [job.folder for job in jobs]
     try:
         results = run_each(configs, folders, [job.overrides for job in jobs])
-    except Exception as error:  # the other jobs of a sweep go on
+    except Exception as error:  # the other jobs of a sweep continue
         if len(jobs) > 1:
             print(
-                f"group   {one_line(describe(error))}; its {len(jobs)} jobs go on one by one",
+                f"group   {one_line(describe(error))}; its {len(jobs)} jobs are trained one at a time",
                 file=sys.stderr,
             )
-            return _one_by_one(jobs)
-        (job,) = jobs
-        return [_broken(error, job.number, job.folder)]
+            return train_in_turn([[job] for job in jobs])
+        return [_failed(error, job.number, job.folder) for job in jobs]
     return [_outcome(job, result) for job, result in zip(jobs, results, strict=True)]
-
-
-def _one_by_one(jobs: Sequence[Job]) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for job in jobs:
-        outcomes += train([job])
-        if interruption(outcomes):
-            break
-    return outcomes
 
 
 def _outcome(job: Job, result: RunResult | ConfigError) -> Outcome:
     if isinstance(result, ConfigError):
-        remove_empty(job.folder)
-        return _refused(result, job.number, job.folder)
+        return _failed(result, job.number, job.folder)
     return Outcome(
         result.status,
         result.reason,
@@ -126,51 +129,34 @@ def _outcome(job: Job, result: RunResult | ConfigError) -> Outcome:
     )
 
 
-def _refused(error: ConfigError, number: int, folder: Path) -> Outcome:
-    return Outcome("failed", one_line(error), str(folder), 2, bad_input=True, number=number)
-
-
-def _broken(error: Exception, number: int, folder: Path) -> Outcome:
+def _failed(error: Exception, number: int, folder: Path) -> Outcome:
+    """Return the outcome of bad input or of a defect, whose traceback goes to a file."""
+    if isinstance(error, ConfigError):
+        remove_empty(folder)
+        return Outcome("failed", one_line(error), str(folder), 2, bad_input=True, number=number)
     reason = one_line(describe(error))
     print(f"error: {reason}; traceback in {save(error, folder)}", file=sys.stderr, flush=True)
     return Outcome("failed", reason, str(folder), 1, number=number)
 
 
+def not_started(job: Job, code: int) -> Outcome:
+    """Return the outcome of a job that an interruption with exit code `code` kept from starting."""
+    reason = "interrupted before it started; rerun the same command to resume"
+    return Outcome("interrupted", reason, str(job.folder), code, number=job.number)
+
+
 def interruption(outcomes: Sequence[Outcome]) -> int:
-    """Exit code of the first interrupted job; 0: none was interrupted."""
+    """Return the exit code of the first interrupted job, or 0."""
     codes = [outcome.exit_code or 130 for outcome in outcomes if outcome.status == "interrupted"]
     return codes[0] if codes else 0
 
 
-def record(outcome: Outcome) -> None:
-    """Append an outcome to the results file of this command."""
-    path = os.environ.get(RESULTS_FILE)
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(outcome), default=str) + "\n")
-
-
-def recorded(path: Path) -> list[Outcome]:
-    """The outcomes in a results file, in the order of the jobs."""
-    outcomes = [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
-    return sorted(outcomes, key=lambda outcome: outcome.number)
-
-
-def remove_empty(folder: Path, leftover: str = "") -> None:
-    """Take back the folders that Hydra made for a job that left nothing.
-
-    Args:
-        folder: of the job.
-        leftover: name of a file that counts as nothing.
-    """
+def remove_empty(folder: Path) -> None:
+    """Remove the empty folders that Hydra made for a job, up to the working directory."""
+    here = Path.cwd()
     with contextlib.suppress(OSError):  # not empty: something is to be kept
-        if folder.exists():
-            folder.rmdir()
-        for parent in folder.parents:
-            if parent == Path.cwd() or not parent.is_relative_to(Path.cwd()):
+        for path in (folder, *folder.parents):
+            if path != folder and (path == here or not path.is_relative_to(here)):
                 return
-            if not parent.exists():
-                continue
-            if leftover and [path.name for path in parent.iterdir()] == [leftover]:
-                (parent / leftover).unlink()
-            parent.rmdir()
+            if path.exists():
+                path.rmdir()

@@ -150,5 +150,7 @@ def test_it_is_not_private_and_says_so(sets) -> None:
     guarantee = session("mopo", sets).parts.plan.guarantee(0)
     assert (guarantee.status, guarantee.epsilon) == ("none", math.inf)
     for mechanism in ("poisson", "fixed"):
-        with pytest.raises(ConfigError, match=r"^privacy: algo=mopo trains on the pooled data of all"):
+        with pytest.raises(
+            ConfigError, match=r"^privacy: algo=mopo trains on the pooled data of all"
+        ):
             build([config_of("mopo", sets, f"privacy={mechanism}")], [None])

@@ -12,8 +12,9 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.audit import counterfactual as worlds
 from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
-from privrl_bench.audit.leaks import find_leaks, main
+from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.replacement_data import CRAFTED, OtherPerson
+from privrl_bench.cli.audit import leaks as main
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError

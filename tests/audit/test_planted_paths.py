@@ -20,9 +20,10 @@ from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.ucbvi import UcbVi
 from privrl_bench.audit.compare import OTHER_REPLICA, evaluation_content, metrics_that_leave
-from privrl_bench.audit.leaks import find_leaks, main
+from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.audit.visits import late_rounds, visits_after
+from privrl_bench.cli.audit import leaks as main
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError

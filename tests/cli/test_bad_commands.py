@@ -14,18 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report
+from privrl_bench.cli import audit, collect, papers, report, text
+from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.config.compose import compose
 from privrl_bench.envs import construction as making
-from privrl_bench.models.language import small_models as make
 
 COMMANDS: dict[str, Callable[[list[str]], object]] = {
     "privrl-bench": cli.main,
     "privrl-audit": audit.main,
     "privrl-report": report.main,
     "privrl-collect": collect.main,
-    "privrl-text": make.main,
+    "privrl-text": text.main,
+    "privrl": privrl.main,
+    "privrl-reproduce": papers.main,
 }
 GYM = "env=gym env.id="
 EVALUATE = "algo=gpope env=chain data.policy=uniform"
@@ -172,15 +174,32 @@ BAD = {
     "privrl-report /dev/null": "DIR: /dev/null is a file",
     "privrl-report --bogus": "the following arguments are required: DIR",
     "privrl-collect env=pendulum runs=2 runs=3": "runs: given twice",
-    "privrl-collect env=pendulum total_steps=5": "total_steps: is set by privrl-collect",
+    "privrl-collect env=pendulum total_steps=5": "total_steps: is set by this command, which takes runs",
     "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
-    "privrl-collect env=chain policy=uniform together=nan": "together: must be a whole number",
+    "privrl-collect env=chain policy=uniform together=nan": "together: must be an integer >= 1",
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
     "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form name-v0 or group/name-v0, of "
     "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
-    "privrl-text seed=1.5": "seed: must be an integer",
+    "privrl-text seed=1.5": "seed: must be an integer >= 0",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
+    # a typo in each command
+    "privrl audti leaks": "no command 'audti' (did you mean audit?); allowed: audit, collect, report",
+    "privrl audit leak": "no command 'leak' (did you mean leaks?); allowed: leaks, epsilon",
+    "privrl audit leaks algo=dpgp": "algo: no such choice 'dpgp' (did you mean dppg?)",
+    "privrl audit leaks --usr=1": "unrecognized arguments: --usr=1 (did you mean --user?); see privrl audit",
+    "privrl audit leaks --rou=1": "unrecognized arguments: --rou=1",
+    "privrl audit epsilon --replica=9": "unrecognized arguments: --replica=9 (did you mean --replicas?)",
+    "privrl audit epsilon --config-dir=/nonexistent": "--config-dir: no such folder",
+    "privrl collect env=pendulm": "env: no such choice 'pendulm' (did you mean pendulum?)",
+    "privrl collect --runs=6 env=pendulum": "unrecognized arguments: --runs=6; see privrl collect --help",
+    "privrl report . --ot=x": "unrecognized arguments: --ot=x (did you mean --out?); see privrl report",
+    "privrl reproduce dppg-tabel1": "item: no such item dppg-tabel1 (did you mean dppg-table1?)",
+    "privrl reproduce all --scale=smoky": "argument --scale: invalid choice: 'smoky'",
+    "privrl reproduce all --seeds=0": "--seeds: must be an integer >= 1, got 0",
+    "privrl-reproduce": "the following arguments are required: ITEM; see privrl reproduce --help",
+    "privrl text sise=smoke": "privrl-text: must be one of size, seed, cache, got 'sise' (did you mean size?)",
+    "--multirum seed=1,2": "unrecognized arguments: --multirum (did you mean --multirun?); see privrl-bench",
 }
 
 
@@ -335,13 +354,14 @@ def test_a_tiny_epsilon_warns_of_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_interrupted_audit_does_not_promise_to_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(words: list[str]) -> int:
+    def stop(words: list[str], prog: str) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privrl_bench.audit.leaks.main", stop)
+    monkeypatch.setattr("privrl_bench.cli.audit._leak_arguments", stop)
     assert code_of("privrl-audit leaks") == 130
     assert (
-        capsys.readouterr().err == "interrupted; nothing was kept; the same command starts anew\n"
+        capsys.readouterr().err
+        == "interrupted; no results were kept; rerun the same command to start again\n"
     )
 
 

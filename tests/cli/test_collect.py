@@ -19,6 +19,7 @@ from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.envs.recording import RecordingSlots
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
+from privrl_bench.experiment import recording
 from privrl_bench.types import EnvSpec
 
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]
@@ -72,10 +73,10 @@ def test_presets_are_by_environment_and_later_words_win(name, env) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs=2"], r"^env: say which: "),
-        (["env=pendulum", "runs=0"], r"^runs: must be a whole number >= 1, got 0"),
-        (["env=pendulum", "steps=1e5"], r"^steps: must be a whole number >= 1, got 1e5"),
-        (["env=pendulum", "together="], r"^together: must be a whole number >= 1"),
+        (["runs=2"], r"^env: is missing; for example env=pendulum "),
+        (["env=pendulum", "runs=0"], r"^runs: must be an integer >= 1, got 0"),
+        (["env=pendulum", "steps=1e5"], r"^steps: must be an integer >= 1, got 1e5"),
+        (["env=pendulum", "together="], r"^together: must be an integer >= 1"),
         (["env=pendulum", "run"], r"'run' is not a word of the form key=value"),
         (
             ["+collect=nothing", "env=pendulum"],
@@ -100,7 +101,7 @@ def test_wrong_words(words, message) -> None:
     ids=str,
 )
 def test_what_cannot_be_collected_is_one_line_before_anything_is_played(words, capsys, monkeypatch):
-    monkeypatch.setattr(command.Trainer, "step", lambda session: pytest.fail("played"))
+    monkeypatch.setattr(recording.Trainer, "step", lambda session: pytest.fail("played"))
     assert main(["env=pendulum", "runs=1", "steps=400", *words]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")
@@ -232,16 +233,16 @@ def test_pendulum_end_to_end(tmp_path, capsys) -> None:
     assert not list(folder.glob("part*/checkpoint*"))
     capsys.readouterr()
     assert main(words) == 0
-    assert capsys.readouterr().out.startswith("skipped  own/small-v0 is there: 6 episodes")
+    assert capsys.readouterr().out.startswith("skipped  own/small-v0 exists: 6 episodes")
     for other in (["steps=600"], ["seed=5"]):
         assert main([word for word in words if word[:5] != other[0][:5]] + other) == 2
         assert capsys.readouterr().err.startswith(
-            "error: name: own/small-v0 is there, made with another"
+            "error: name: own/small-v0 exists, made with another"
         )
     spaces = env.observation_space, env.action_space
     write_minari("my/users-v0", iter(episodes), "Pendulum-v1", *spaces, {})
     assert main(["env=pendulum", "runs=3", "steps=400", "name=my/users-v0"]) == 2
-    problem = "made with another request (by something else than privrl-collect)"
+    problem = "made with another request (not by privrl collect)"
     assert problem in capsys.readouterr().err
     assert len(everything("my/users-v0")) == 6
 
@@ -280,9 +281,9 @@ def test_dm_control_end_to_end() -> None:
 )
 def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> None:
     words = [*words, "runs=2", "together=1"]
-    monkeypatch.setattr(command, "_SAVE_EVERY", 400)
+    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     assert main([*words, "name=whole-v0"]) == 0
-    step, seen = command.Trainer.step, []
+    step, seen = recording.Trainer.step, []
 
     def interrupted(session):
         seen.append(0)
@@ -290,7 +291,7 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
             os.kill(os.getpid(), signal.SIGINT)
         step(session)
 
-    monkeypatch.setattr(command.Trainer, "step", interrupted)
+    monkeypatch.setattr(recording.Trainer, "step", interrupted)
     codes = [main([*words, "name=cut-v0"]) for _ in range(3)]
     assert codes[0] == 130
     assert codes[-1] == 0
@@ -299,9 +300,9 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
 
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:
     words = ["env=pendulum", "steps=1_000", "runs=1", *SMALL]
-    monkeypatch.setattr(command, "_SAVE_EVERY", 400)
+    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     assert main([*words, "name=whole-v0"]) == 0
-    save, count = command.Part._save, []
+    save, count = recording.RunRecording._save, []
 
     def killed(self, session, tape):
         save(self, session, tape)
@@ -309,21 +310,21 @@ def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None
         if len(count) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.Part, "_save", killed)
+    monkeypatch.setattr(recording.RunRecording, "_save", killed)
     assert main([*words, "name=cut-v0"]) == 130
-    monkeypatch.setattr(command.Part, "_save", save)
+    monkeypatch.setattr(recording.RunRecording, "_save", save)
     assert main([*words, "name=cut-v0"]) == 0
     assert_same(everything("whole-v0"), everything("cut-v0"))
 
 
 def test_other_words_need_another_name(monkeypatch, capsys) -> None:
-    step = command.Trainer.step
+    step = recording.Trainer.step
     monkeypatch.setattr(
-        command.Trainer, "step", lambda s: os.kill(os.getpid(), signal.SIGINT) or step(s)
+        recording.Trainer, "step", lambda s: os.kill(os.getpid(), signal.SIGINT) or step(s)
     )
     words = ["env=pendulum", "steps=1_000", "runs=1", *SMALL]
     assert main(words) == 130
-    monkeypatch.setattr(command.Trainer, "step", step)
+    monkeypatch.setattr(recording.Trainer, "step", step)
     assert main([*words, "seed=3"]) == 2
     assert "was begun with other words; give another name=" in capsys.readouterr().err
     assert main([*reversed(words)]) == 0

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report
+from privrl_bench.cli import audit, collect, papers, report, text
 from privrl_bench.cli import train as cli
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import crash
+from privrl_bench.experiment import crash, recording
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment.run_dir import LOCKS, RunDir
-from privrl_bench.models.language import small_models as make
+from privrl_bench.models.language import small_models
 
 
 def broken(*_: object, **__: object) -> None:
@@ -34,7 +34,7 @@ def file_of(stderr: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", ["bench", "audit", "report", "collect", "text"])
+@pytest.mark.parametrize("name", ["bench", "audit", "report", "collect", "text", "reproduce"])
 def test_a_defect_is_one_line_and_a_file(
     name: str,
     tmp_path: Path,
@@ -45,14 +45,16 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(config, "settle", broken)
     monkeypatch.setattr(report, "load_runs", broken)
-    monkeypatch.setattr(collect, "build", broken)
-    monkeypatch.setattr(make, "made", broken)
+    monkeypatch.setattr(recording, "build", broken)
+    monkeypatch.setattr(small_models, "made", broken)
+    monkeypatch.setattr(papers, "reproduce", broken)
     commands = {
         "bench": (cli.main, []),
         "audit": (audit.main, ["leaks"]),
         "report": (report.main, ["."]),
         "collect": (collect.main, ["env=pendulum"]),
-        "text": (make.main, []),
+        "text": (text.main, []),
+        "reproduce": (papers.main, ["dppg-table1"]),
     }
     main, words = commands[name]
     try:
@@ -76,7 +78,7 @@ def test_a_defect_in_training_leaves_its_traceback_in_the_run_folder(
     (folder,) = (tmp_path / "outputs" / "dppg" / "cartpole").glob("eval*")
     stderr = capsys.readouterr().err
     assert stderr.count("\n") == 1
-    assert stderr.startswith("failed  IndexError: list index out of range; kept in ")
+    assert stderr.startswith("failed  IndexError: list index out of range; results: ")
     assert stderr.endswith(f"traceback in {folder / 'error.txt'}\n")
     assert "in broken" in (folder / "error.txt").read_text()
     monkeypatch.undo()

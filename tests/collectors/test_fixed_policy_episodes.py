@@ -172,9 +172,9 @@ def test_a_dataset_with_chances(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "4 of 10 episodes" in shown.err
     assert main([*WORDS, "seed=5", "name=own/car-v0"]) == 0
-    assert capsys.readouterr().out.startswith("skipped  own/car-v0 is there: 10 episodes")
+    assert capsys.readouterr().out.startswith("skipped  own/car-v0 exists: 10 episodes")
     assert main([*WORDS, "name=own/car-v0"]) == 2
-    assert capsys.readouterr().err.startswith("error: name: own/car-v0 is there, made with another")
+    assert capsys.readouterr().err.startswith("error: name: own/car-v0 exists, made with another")
 
 
 def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
@@ -203,8 +203,8 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
     [
         (["policy=unifrom"], "policy: no policy 'unifrom' (did you mean uniform?)"),
         (["policy="], "policy: no policy ''"),
-        (["episodes=0"], "episodes: must be a whole number >= 1"),
-        (["episodes=many"], "episodes: must be a whole number >= 1"),
+        (["episodes=0"], "episodes: must be an integer >= 1"),
+        (["episodes=many"], "episodes: must be an integer >= 1"),
         (["runs=3"], "runs: goes with training runs"),
         (["algo=ddpg"], "algo: goes with training runs"),
         (
@@ -229,7 +229,7 @@ def test_what_cannot_be_played_is_one_line(words, line, capsys, monkeypatch):
 
 def test_words_of_the_other_kind(capsys):
     assert main(["policy=uniform"]) == 2
-    assert capsys.readouterr().err.startswith("error: env: say which")
+    assert capsys.readouterr().err.startswith("error: env: is missing")
     assert main(["env=pendulum", "episodes=3"]) == 2
     assert capsys.readouterr().err.startswith("error: episodes: goes with policy=")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.audit.leaks import main
+from privrl_bench.cli.audit import leaks as main
 from privrl_bench.config.algorithm_registry import ALGORITHMS, Location
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment import plugin_review as review

@@ -179,8 +179,8 @@ DRIVER = """
 import sys
 from pathlib import Path
 import privrl_bench.experiment.runner as run_module
-import privrl_bench.experiment.experiment
-privrl_bench.experiment.experiment.CHECKPOINT_SECONDS = 0.15
+import privrl_bench.experiment.checkpoint
+privrl_bench.experiment.checkpoint.CHECKPOINT_SECONDS = 0.15
 sys.path[:0] = {tests!r}
 from test_runner import cartpole
 result = run_module.run([cartpole(total_steps=512 * 60)], [Path({folder!r})], [["x=1"]])[0]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from privrl_bench.experiment.experiment import CHECKPOINT_LATE, Experiment
+from privrl_bench.experiment.checkpoint import CHECKPOINT_LATE, Checkpoints
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from privrl_bench.experiment.experiment import CHECKPOINT_LATE, Experiment
     ],
 )
 def test_the_next_checkpoint_waits_as_long_as_the_last_one_cost(save, ago, due):
-    run = object.__new__(Experiment)
-    run._save_seconds, run._saved_at = save, time.perf_counter() - ago
-    assert run._unsaved(1.0) is due
+    checkpoints = Checkpoints()
+    checkpoints._cost, checkpoints._saved_at = save, time.perf_counter() - ago
+    assert checkpoints.due(1.0) is due

@@ -19,6 +19,7 @@ from text_folders import (
     write_policy,
 )
 
+from privrl_bench.cli import text as command
 from privrl_bench.config.compose import compose
 from privrl_bench.config.identity import group_key, identity, noise_key
 from privrl_bench.config.overrides import later_wins
@@ -297,14 +298,14 @@ def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make.made(tiny)
     assert [p.name for p in (tmp_path / "text").iterdir() if not p.name.endswith(".lock")] == []
-    assert make.main(["size=smoke"]) == 130
+    assert command.main(["size=smoke"]) == 130
     (tmp_path / "file").write_text("")
     blocked = replace(tiny, cache=str(tmp_path / "file"))
     assert problem(make.made, blocked).startswith("env.text.cache: cannot write")
 
 
 def test_the_command_line(capsys, monkeypatch, tiny):
-    assert make.main(["--help"]) == 0
+    assert command.main(["--help"]) == 0
     assert "privrl-text" in capsys.readouterr().out
     for word, expected in (
         ("sise=smoke", "error: privrl-text: must be one of size, seed, cache, got 'sise'"),
@@ -312,7 +313,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         ("size=", "error: size: write size=<value>"),
         ("size=huge", "error: env.text.size: must be one of small, smoke"),
     ):
-        assert make.main([word]) == 2
+        assert command.main([word]) == 2
         assert capsys.readouterr().err.startswith(expected)
     folder = make.folder_of(tiny)
     folder.mkdir(parents=True)
@@ -322,7 +323,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         "seconds": {"wall": 1.0, "cpu": 1.0},
     }
     (folder / "card.json").write_text(json.dumps(card))
-    assert make.main(["size=smoke"]) == 0
+    assert command.main(["size=smoke"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert "test accuracy 90.0%" in out[0]
     assert out[1] == str(folder)

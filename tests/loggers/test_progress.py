@@ -40,13 +40,38 @@ def test_a_resumed_run_does_not_look_fast():
     assert " 5 steps/s" in out.getvalue()
 
 
-def test_a_terminal_gets_a_bar():
+def test_a_terminal_gets_a_bar(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     progress = Progress(1000, True, "dppg", stream=out)
     progress.update(500, return_mean=1.5, epsilon=2.0)
     progress.close()
     assert "50%" in out.getvalue()
     assert "return 1.5" in out.getvalue()
+
+
+def test_a_terminal_without_control_codes_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    out = Terminal()
+    progress = Progress(1000, True, "dppg", stream=out)
+    progress.update(500, return_mean=1.5, epsilon=2.0)
+    progress.close()
+    assert "500 of 1,000 steps (50 %)" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_bar_shows_its_last_state_and_keeps_stdout(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    progress = Progress(1000, True, "dppg", stream=out)
+    progress.update(400)
+    progress.update(1000)  # too soon to be drawn
+    print("a result, for a file")
+    progress.note("[a note]")
+    progress.close()
+    assert "100%" in out.getvalue()
+    assert "[a note]" in out.getvalue()
+    assert capsys.readouterr().out == "a result, for a file\n"
 
 
 def test_off_means_silent_but_notes_are_kept():

@@ -524,7 +524,10 @@ REFUSED = [
     (("privacy.sampling=poisson", "privacy.population=99"), "privacy.adjacency: Poisson sampling"),
     (("env.obs_high=[1,1,1,-4]",), "env.obs_high: must be elementwise above env.obs_low"),
     (("env.obs_low=[1]",), "env.obs_high: must be elementwise above env.obs_low"),
-    (("env.obs_noise_scale=[1,1,0,1]",), "env.obs_noise_scale: must be null or a list of numbers > 0"),
+    (
+        ("env.obs_noise_scale=[1,1,0,1]",),
+        "env.obs_noise_scale: must be null or a list of numbers > 0",
+    ),
     (("env.reward_low=1",), "env.reward_high: must be > env.reward_low=1, got 1.0"),
     (("env=gym", "env.id=my_pkg:MyEnv-v0"), "env.obs_low: privacy=local needs the public range of"),
     (("env.obs_low=null",), "env.obs_low: privacy=local needs the public range of each of the 4"),

@@ -27,7 +27,7 @@ from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment.run_dir import RunDir, read_lines
 from privrl_bench.sweep import grouping as sweep
-from privrl_bench.sweep import jobs
+from privrl_bench.sweep import jobs, workers
 from privrl_bench.sweep.jobs import Job, Outcome
 
 ROUNDS = 8
@@ -43,7 +43,6 @@ SEGMENTS = replace(BASE, env=replace(BASE.env, user="segment"))
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(jobs.RESULTS_FILE, str(tmp_path / "results.jsonl"))
     return tmp_path
 
 
@@ -59,9 +58,8 @@ def seeds_in(work: Sequence[Job], root: str) -> list[Job]:
 
 def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
     """Exit code and outcomes."""
-    Path("results.jsonl").write_text("")
-    code = sweep.run_jobs(work)
-    return code, jobs.recorded(Path("results.jsonl"))
+    outcomes = workers.run_jobs(work)
+    return jobs.interruption(outcomes), outcomes
 
 
 def begun(root: Path) -> list[Path]:
@@ -377,7 +375,8 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
         assert process.wait(120) == 130, Path("log").read_text()
     text = Path("log").read_text()
     assert "Traceback" not in text
-    assert text.splitlines()[-1] == "4 jobs, 0 failed"
+    last = "4 jobs, 0 failed, 4 interrupted; rerun the same command to resume"
+    assert text.splitlines()[-1] == last
     assert [RunDir(path.parent).status()["status"] for path in found] == ["interrupted"] * 4
     saved = [RunDir(path.parent).load_checkpoint() for path in found]
     assert all(one is not None and one["round"] > 0 for one in saved)

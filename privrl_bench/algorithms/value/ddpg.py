@@ -31,7 +31,9 @@ class Ddpg(Replay):
         spec, hidden = bounded_box(setup.spec, config.name), tuple(config.hidden)
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         policy = DeterministicPolicy(spec, hidden, config.exploration)
-        super().__init__(config, setup, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay))
+        super().__init__(
+            config, setup, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay)
+        )
 
 
 ALGORITHM = Ddpg

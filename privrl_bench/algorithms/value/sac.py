@@ -32,7 +32,9 @@ class Sac(Replay):
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         entropy = -float(spec.actions) if goal is None else goal
         policy = SquashedPolicy(spec, hidden)
-        super().__init__(config, setup, SacLearner(policy, critic, Rates(config.lr, config.tau), entropy))
+        super().__init__(
+            config, setup, SacLearner(policy, critic, Rates(config.lr, config.tau), entropy)
+        )
 
 
 ALGORITHM = Sac

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ def _train(
     title: str | bool,
 ) -> None:
     """Run AdamW over batches of rows of similar length; `loss` takes tokens [B, S], mask and row numbers."""
-    from tqdm import tqdm
+    from rich.console import Console
+    from rich.progress import track
 
     draws = generator(*stream)
     batches = [b for _ in range(epochs) for b in _batches(rows, recipe.batch, draws)]
@@ -82,7 +84,9 @@ def _train(
 
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, height)
     model.train()
-    for members in tqdm(batches, desc=str(title), disable=not title, leave=False, mininterval=1):
+    hidden = not title or not sys.stderr.isatty()
+    on = Console(stderr=True)
+    for members in track(batches, str(title), console=on, transient=True, disable=hidden):
         longest = max(len(rows[i]) for i in members)
         ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in members])
         mask = torch.arange(longest) < torch.tensor([len(rows[i]) for i in members])[:, None]

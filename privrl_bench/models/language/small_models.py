@@ -1,10 +1,8 @@
-"""Train the small text models, a language model and a classifier, on a grammar of reviews.
+"""The small text models: a language model and a classifier, made from a grammar of reviews.
 
-    privrl-text [size=small|smoke] [seed=0] [cache=FOLDER]
-
-The models are written to the cache folder (PRIVRL_BENCH_CACHE; by default the user's) in the hub's layout,
-with a card of their test results. Existing models are not trained again. `env=sentiment_small` trains them on
-first use. The same recipe on the same machine with the same number of threads results in the same models.
+They go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache), in the layout of the Hugging
+Face hub, with a card that states their quality. Existing models are not made again. The same recipe on the same
+machine and number of threads gives the same models.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import TextConfig
-from privrl_bench.errors import ConfigError, require_choice
-from privrl_bench.experiment.crash import guarded
+from privrl_bench.errors import ConfigError
 from privrl_bench.models.language.corpus import Corpus
 from privrl_bench.models.language.extra import need
 from privrl_bench.models.language.recipe import (
@@ -50,9 +47,13 @@ CARD = "card.json"  # written last
 
 
 def made(config: TextConfig, progress: bool = True) -> Path:
-    """Return the folder with `policy/`, `classifier/` and `card.json`; train the models if it does not exist.
+    """Return the folder with `policy/`, `classifier/` and `card.json`; the models are made if it is missing.
 
-    The folder is created atomically; concurrent processes wait for the first.
+    The folder appears when it is complete. Processes that need it at the same time wait for the first.
+
+    Args:
+        config: size, seed and cache folder.
+        progress: show progress bars.
 
     Raises:
         ConfigError: The extra is not installed, or the cache cannot be written.
@@ -90,7 +91,7 @@ def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time create a folder. Without file locks, the last one's folder remains."""
+    """Let one process at a time make a folder. Without file locks the last process wins."""
     try:
         import fcntl
     except ImportError:
@@ -102,7 +103,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
-    """Train all models and write them to `folder`; returns the card."""
+    """Make all models in `folder` and return the card."""
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = Corpus(recipe.seed)
     numbers = range(recipe.reviews + recipe.test_reviews)
@@ -160,7 +161,7 @@ def describe(card: dict[str, Any]) -> str:
 
 
 def make_tokenizer() -> Any:
-    """Return the tokenizer of the grammar: one token per word, so that answers consist of words."""
+    """Return the tokenizer of the grammar. A word is one token, so that a small model writes whole words."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary(), unk_token=UNKNOWN))
     bare.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -176,7 +177,7 @@ def _wrapped(bare: Any, **more: Any) -> Any:
 
 
 def _with_first(tokenizer: Any) -> Any:
-    """Add a first token to each text, for the classifier."""
+    """Return the same tokenizer with a token before each text, which the classifier reads."""
     tokenizers = need("tokenizers")
     bare = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     bare.post_processor = tokenizers.processors.TemplateProcessing(
@@ -232,44 +233,3 @@ def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -
         logits = judge(input_ids=row).logits[0]
         found.append(bool(logits[1] > logits[0]))
     return torch.tensor(found)
-
-
-# --- the command
-
-
-def parse(words: Sequence[str]) -> TextConfig:
-    """Parse words like `size=smoke`. Raises ConfigError."""
-    given: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        require_choice("privrl-text", key, ("size", "seed", "cache"))
-        if not equals or not value:
-            raise ConfigError(key, f"write {key}=<value>")
-        if given.get(key, value) != value:
-            raise ConfigError(key, f"given twice, as {given[key]} and {value}; give it once")
-        given[key] = value
-    if "seed" in given:
-        if not given["seed"].isdecimal():
-            raise ConfigError("seed", f"must be an integer >= 0, got {given['seed']!r}")
-        given["seed"] = int(given["seed"])
-    return TextConfig(**given)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `privrl-text`; return 0, 1 on failure, 2 on invalid arguments, 130 if interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if {"-h", "--help"} & set(given):
-        print(__doc__)
-        return 0
-    return guarded(lambda: _make_and_show(parse(given)))
-
-
-def _make_and_show(config: TextConfig) -> int:
-    folder = made(config)
-    print(describe(json.loads((folder / CARD).read_text())))
-    print(folder)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

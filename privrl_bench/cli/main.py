@@ -1,0 +1,40 @@
+"""The command `privrl`: everything but training, which is `privrl-bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privrl_bench.cli.parsing import Command, dispatch, given
+from privrl_bench.experiment.crash import guarded, version
+
+ABOUT = (
+    """Tools around training runs under differential privacy. Training itself is privrl-bench."""
+)
+
+COMMANDS = {
+    "audit": Command(
+        "privrl_bench.cli.audit:main", "test the privacy of a configuration on the training code"
+    ),
+    "collect": Command(
+        "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
+    ),
+    "report": Command(
+        "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
+    ),
+    "reproduce": Command(
+        "privrl_bench.cli.papers:main", "run what a paper's tables and figures need, and compare"
+    ),
+    "text": Command(
+        "privrl_bench.cli.text:main",
+        "make the small language model and classifier of the text tasks",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    words = given(arguments)
+    if words == ["--version"]:
+        print(f"privrl {version()}")
+        return 0
+    return guarded(lambda: dispatch("privrl", ABOUT, COMMANDS, words))

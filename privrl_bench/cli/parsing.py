@@ -1,0 +1,118 @@
+"""The argument parser of all commands: bad input is one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from privrl_bench.errors import ConfigError, suggest
+
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted."
+)
+OVERRIDES = "group=choice or key=value, as for privrl-bench"
+
+
+class Command(NamedTuple):
+    """A command of `dispatch`.
+
+    Attributes:
+        function: "module:name" of a function of the arguments and the command's name; returns the exit code.
+            It is imported when it is called.
+        about: what it does, in one line.
+    """
+
+    function: str
+    about: str
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser that raises `ConfigError` instead of printing its usage.
+
+    Options are not abbreviated. Options and positional arguments may be mixed.
+
+    Args:
+        prog: the command, as in `privrl audit leaks`.
+        about: what the command does: one line, then more after an empty line.
+        epilog: shown after the arguments; ends with the exit codes.
+    """
+
+    def __init__(self, prog: str, about: str, epilog: str = EXIT_CODES, **more: Any):
+        super().__init__(
+            prog,
+            description=about,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **more,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `ConfigError` with argparse's message, and the nearest option for an unknown one."""
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
+        near = ""
+        if unknown != message.partition(" ")[0]:
+            near = suggest(unknown.partition("=")[0], self._option_string_actions)
+        raise ConfigError("", f"{message}{near}; see {self.prog} --help")
+
+    def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        """Parse arguments, which default to those of the process. Raises `ConfigError`."""
+        return self.parse_intermixed_args(given(arguments))
+
+
+def given(arguments: Sequence[str] | None) -> list[str]:
+    """Return the arguments, or those of the process for None."""
+    return list(sys.argv[1:] if arguments is None else arguments)
+
+
+def check_at_least(flag: str, value: int | None, low: int) -> None:
+    """Raise `ConfigError` unless an integer is None or at least `low`."""
+    if value is not None and value < low:
+        raise ConfigError(flag, f"must be an integer >= {low}, got {value}")
+
+
+def add_working_directory() -> None:
+    """Let `env.id=my_pkg:MyEnv-v0` find a package in the working directory."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def dispatch(
+    prog: str,
+    about: str,
+    commands: Mapping[str, Command],
+    words: Sequence[str],
+    codes: str = EXIT_CODES,
+) -> int:
+    """Run one of several commands.
+
+    Args:
+        prog: the command that has them.
+        about: what it does.
+        commands: by name.
+        words: the name of a command, then its arguments; none, or --help: the commands are listed.
+        codes: their exit codes.
+
+    Returns:
+        The exit code of the command.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    if not words or words[0] in ("-h", "--help"):
+        width = max(map(len, commands)) + 3
+        lines = [f"  {name:{width}}{command.about}" for name, command in commands.items()]
+        listed = "\n".join(["commands:", *lines, "", f"Arguments of each: {prog} COMMAND --help"])
+        usage = f"{prog} COMMAND [argument ...]"
+        Parser(prog, about, f"{listed}\n{codes}", usage=usage, add_help=False).print_help()
+        return 0
+    name, *rest = words
+    if name not in commands:
+        near = suggest(name, commands)
+        raise ConfigError("", f"no command {name!r}{near}; allowed: {', '.join(commands)}")
+    module, _, function = commands[name].function.partition(":")
+    return int(getattr(importlib.import_module(module), function)(rest, f"{prog} {name}"))

@@ -1,0 +1,58 @@
+"""The command `privrl text` (also `privrl-text`): make the small text models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from privrl_bench.cli.parsing import Parser, given
+from privrl_bench.config.schema import TextConfig
+from privrl_bench.errors import ConfigError, require_choice
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.models.language import small_models
+
+ABOUT = """Make the small text models: a language model and a sentiment classifier, from a grammar of reviews.
+
+The models go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache), in the layout of the
+Hugging Face hub, with a card that states their quality. Existing models are shown and not made again.
+env=sentiment_small makes them on first use. The same recipe on the same machine and number of threads gives
+the same models."""
+KEYS = ("size", "seed", "cache")
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl-text") -> int:
+    """Run the command and return its exit code; an interruption leaves no models."""
+    return guarded(lambda: _make_and_show(given(arguments), prog))
+
+
+def _make_and_show(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="key=value",
+        help="size=small|smoke (small), seed=<integer> (0), cache=<folder>",
+    )
+    folder = small_models.made(parse(parser.read(words).words))
+    print(small_models.describe(json.loads((folder / small_models.CARD).read_text())))
+    print(folder)
+    return 0
+
+
+def parse(words: Sequence[str]) -> TextConfig:
+    """Return the configuration of words like `size=smoke`. Raises `ConfigError`."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        require_choice("privrl-text", key, KEYS)
+        if not equals or not value:
+            raise ConfigError(key, f"write {key}=<value>")
+        if found.get(key, value) != value:
+            raise ConfigError(key, f"given twice, as {found[key]} and {value}; give it once")
+        found[key] = value
+    if "seed" in found:
+        if not found["seed"].isdecimal():
+            raise ConfigError("seed", f"must be an integer >= 0, got {found['seed']!r}")
+        found["seed"] = int(found["seed"])
+    return TextConfig(**found)

@@ -1,0 +1,167 @@
+"""How a run ended: its result, the content of `summary.json`, and whether it was solved."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.config.schema import EvalConfig
+from privrl_bench.evaluation.objective import MSPBE, RETURN, Measure, measure_of
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.metric_writer import MetricWriter, eval_row
+from privrl_bench.experiment.run_dir import RunDir, read_lines
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.metrics import shown_epsilon
+
+
+@dataclass
+class RunResult:
+    """How one run ended.
+
+    Attributes:
+        status: done | failed | interrupted | planned | skipped.
+        reason: why it is not done; empty otherwise.
+        folder: the run folder.
+        summary: content of summary.json.
+        exit_code: what a lone run exits with.
+        apart: it failed because its group did; trained alone it may succeed.
+    """
+
+    status: str
+    reason: str
+    folder: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+    apart: bool = False
+
+
+class SolvedCheck:
+    """Whether the mean of the last evaluations reached `eval.solved`.
+
+    Args:
+        config: the target and the number of evaluations.
+        measure: whether larger or smaller values are better.
+        replicas: how many runs are checked.
+    """
+
+    def __init__(self, config: EvalConfig, measure: Measure, replicas: int):
+        self._target, self._measure = config.solved, measure
+        self._recent = [deque[float](maxlen=config.window) for _ in range(replicas)]
+
+    def restore(self, r: int, values: Iterable[float]) -> None:
+        """Add the values of earlier parts of a run."""
+        self._recent[r].extend(values)
+
+    def add(self, r: int, value: float) -> bool:
+        """Add the value of an evaluation and return whether the run is solved."""
+        recent = self._recent[r]
+        recent.append(value)
+        if self._target is None or len(recent) < (recent.maxlen or 0):
+            return False
+        above = float(np.mean(recent)) - self._target
+        return above >= 0 if self._measure.direction == "up" else above <= 0
+
+
+def measure_for(parts: RunComponents) -> Measure:
+    """Return what the runs are judged by."""
+    return MSPBE if parts.config.algo.evaluator == "mspbe" else RETURN
+
+
+def summary_of(
+    session: Trainer,
+    rows: MetricWriter,
+    rundir: RunDir,
+    r: int,
+    status: str,
+    rounds: int,
+    timing: dict[str, float],
+) -> dict[str, Any]:
+    """Return the summary of one replica.
+
+    Args:
+        session: the trainer.
+        rows: with the last evaluation.
+        rundir: its run folder.
+        r: the replica.
+        status: how the run ended.
+        rounds: rounds that it trained.
+        timing: of the clock.
+    """
+    parts, plan, config = session.parts, session.parts.plan, session.parts.configs[r]
+    measure = measure_for(parts)
+    guarantee = plan.guarantee(r, min(rounds, session.releases(r)))
+    result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
+    if rows.evaluations:
+        row = eval_row(rows.evaluations[r])
+        result = {
+            "mean": row.get(measure.metric),
+            "ci95": None if measure.spread is None else row.get(measure.spread),
+            "definition": _definition(parts, rows.evaluated),
+            "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
+        }
+    return {
+        "status": status,
+        "algo": config.algo.name,
+        "env": config.env.label,
+        "seed": config.seed,
+        "z": config.privacy.z,
+        "measure": measure.name,
+        measure.name: result,
+        "epsilon": guarantee.epsilon,
+        "epsilon_planned": plan.planned_epsilon(r),
+        "epsilon_paper": plan.paper_epsilon(r),
+        "delta": guarantee.delta,
+        "guarantee": guarantee.to_dict(),
+        "ledger": plan.ledgers[r].summary(),
+        "steps": rounds * parts.round_steps,
+        **timing,
+    }
+
+
+def result_text(summary: dict[str, Any], folder: Path, files: Sequence[str]) -> str:
+    """Return what a finished run reached, and where its files are, in three lines."""
+    measure, guarantee = measure_of(summary), summary["guarantee"]
+    shown, solved = summary[measure.name], summary.get("solved")
+    solution = "" if solved is None else f"solved after round {solved}, "
+    half = shown["ci95"]
+    spread = "" if half is None or math.isnan(half) else f" ± {measure.show(half)}"
+    return (
+        f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}  "
+        f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
+        f"({guarantee['status']}, unit: {guarantee['unit']})\n"
+        f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
+        f"{summary['steps_per_second']:.0f} steps/s\n"
+        f"      results: {folder}" + (f" ({', '.join(files)})" if files else "")
+    )
+
+
+def values_of(rundir: RunDir, metric: str, after: float = -1) -> list[float]:
+    """Return a metric of a run's evaluations after so many steps."""
+    rows = read_lines(rundir / "metrics.jsonl")
+    return [row[metric] for row in rows if metric in row and row["steps"] > after]
+
+
+def _definition(parts: RunComponents, evaluated: int) -> str:
+    """Return what the numbers of the result are."""
+    config, after = parts.config.eval, f"after round {evaluated}"
+    if measure_for(parts) is MSPBE:
+        return (
+            f"mean squared projected Bellman error of the value {after}, of the states that data.policy "
+            "visits; see docs/algorithms/gpope.md"
+        )
+    return (
+        f"mean undiscounted return of {config.episodes} fresh {config.policy} evaluation episodes "
+        f"of the policy {after}; ci95 is the half width of the t interval over episodes"
+    )
+
+
+def _last_fifth(rundir: RunDir, metric: str, steps: int) -> dict[str, float | None]:
+    """Return the mean of the evaluations in the last fifth of the planned steps."""
+    means = values_of(rundir, metric, 0.8 * steps)
+    return {"mean": float(np.mean(means)) if means else None, "evaluations": len(means)}

@@ -1,0 +1,128 @@
+"""The command `privrl`: its help, its subcommands, and tables with and without a terminal."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privrl_bench.cli import audit, console, main, parsing
+
+ROOT = Path(main.__file__).parents[2]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main.main(words) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command_in_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(capsys, *words).splitlines()
+    for name, command in main.COMMANDS.items():
+        assert sum(line.split() == [name, *command.about.split()] for line in lines) == 1
+    assert lines[-1] == parsing.EXIT_CODES
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["audit"], "  leaks     find what bypasses"),
+        (["audit", "leaks"], "--round I"),
+        (["audit", "epsilon"], "(default 20000)"),
+        (["collect"], "privrl collect env=pendulum"),
+        (["report"], "--out DIR"),
+        (["reproduce"], "dppg-table1"),
+        (["text"], "size=small|smoke"),
+    ],
+)
+def test_every_command_has_help_with_exit_codes(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(capsys, *words, "--help")
+    assert text.startswith(f"usage: privrl {' '.join(words)}")
+    assert expected in text
+    assert "Exit codes: 0 " in " ".join(text.split())
+    assert "%" not in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, "--version").startswith("privrl ")
+
+
+def test_commands_and_their_aliases_exist() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) == {
+        *(
+            "privrl-bench",
+            "privrl",
+            "privrl-audit",
+            "privrl-report",
+            "privrl-collect",
+            "privrl-text",
+        )
+    }
+    found = [command.function for command in (*main.COMMANDS.values(), *audit.COMMANDS.values())]
+    for function in (*scripts.values(), *found):
+        module, _, name = function.partition(":")
+        assert callable(getattr(import_module(module), name))
+    for name, command in main.COMMANDS.items():
+        assert scripts.get(f"privrl-{name}", command.function) == command.function
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from privrl_bench.cli.main import main; main(['--help']);"
+        "print(sorted({'torch', 'wandb', 'gymnasium', 'numpy', 'hydra', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+HEAD, ROWS = ("folder", "status"), [("outputs/" + "x" * 120, "done"), ("[b]", "failed")]
+
+
+def test_a_table_is_plain_text_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table(HEAD, ROWS, ["", "red"])
+    assert capsys.readouterr().out.splitlines() == [
+        "folder" + " " * 122 + "  status",
+        "outputs/" + "x" * 120 + "  done",
+        "[b]" + " " * 125 + "  failed",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, *table: Any, **more: Any) -> str:
+    out = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setenv("TERM", "xterm-256color")
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "stdout", out)
+        console.print_table(*table, **more)
+    return out.getvalue()
+
+
+def test_a_table_on_a_terminal_keeps_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = on_terminal(monkeypatch, HEAD, ROWS, ["", "red"], fold=["folder"])
+    assert text.count("x") == 120
+    assert "[b]" in text
+    assert "\x1b[31m" in text
+
+
+def test_a_table_that_is_too_wide_is_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, rows = [f"column {i}" for i in range(12)], [["value"] * 12, ["other"] * 12]
+    lines = [line.split() for line in on_terminal(monkeypatch, head, rows).splitlines()]
+    assert ["column", "11", "value", "other"] in lines
