@@ -29,7 +29,7 @@ from privrl_bench.config import compose as config
 from privrl_bench.config import diagnostics as mistakes
 from privrl_bench.config.overrides import explicit_keys, settle
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.objective import measure_of
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.crash import guarded, one_line
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
@@ -264,7 +264,7 @@ def finish_sweep(outcomes: list[Outcome], code: int) -> int:
 
 def report(outcomes: list[Outcome]) -> str:
     """A table with one line per job: folder, status, mean return, epsilon, reason."""
-    measures = [measure_of(outcome.summary) for outcome in outcomes]
+    measures = [objective_of(outcome.summary) for outcome in outcomes]
     names = "/".join(dict.fromkeys(measure.name for measure in measures))
     rows = [("folder", "status", names, "epsilon", "reason")]
     rows += [

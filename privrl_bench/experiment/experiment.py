@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.evaluation.objective import MSPBE, RETURN
+from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.experiment import crash
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.metric_writer import MetricWriter, eval_row
+from privrl_bench.experiment.metric_writer import MetricWriter
 from privrl_bench.experiment.policy_file import policy_content
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.signals import Stop
@@ -61,7 +61,7 @@ class Experiment:
         self.dirs = dirs
         self.session = Trainer(parts)
         self.config = parts.config
-        self.measure = MSPBE if parts.config.algo.evaluates else RETURN
+        self.measure = self.session.evaluator.objective
         self.mirrors = [
             WandbLogger(
                 config.log,
@@ -318,7 +318,7 @@ class Experiment:
         measure = self.measure
         result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
         if self.rows.evaluations:
-            row = eval_row(self.rows.evaluations[r])
+            row = self.rows.evaluations[r].metrics()
             result = {
                 "mean": row.get(measure.metric),
                 "ci95": None if measure.spread is None else row.get(measure.spread),

@@ -67,16 +67,16 @@ class TextAlgorithm(Algorithm):
     """The frame: one block, the adapter's trained numbers; `actor` [R, size] is the adapter as a whole."""
 
     def __init__(self, config: Any, setup: AlgorithmContext):
-        assert setup.task is not None
+        assert setup.sources.task is not None
         self.config = config
-        self.task = setup.task
+        self.task = setup.sources.task
         self.adapter = make_adapter(config, self.task.model)
         self.trainer = AnswerTrainer(self.task.model, self.adapter)
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
         """One: what of the adapter is trained."""
-        return (Block("actor", self.adapter.trained, self._setup.clip),)
+        return (Block("actor", self.adapter.trained, self._setup.privacy.clip),)
 
     def unit(self) -> Unit:
         """A user is the review of one place; `collectors/prompts.py` has every place once."""

@@ -54,7 +54,7 @@ class Mopo(ModelBased):
 
     def blocks(self) -> tuple[Block, ...]:
         """One, the models."""
-        return (Block("model", self._size, self._setup.clip),)
+        return (Block("model", self._size, self._setup.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """Everything: nothing is clipped or noised."""

@@ -69,7 +69,7 @@ class Gpope(EvaluationAlgorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """The stacked gradient, clipped as one vector."""
-        return (Block("gradient", 2 * self.features.size, self._setup.clip),)
+        return (Block("gradient", 2 * self.features.size, self._setup.privacy.clip),)
 
     def init(self, streams: list[Streams]) -> State:
         """Zeros; the dual starts at its best for theta = 0 without data."""

@@ -52,7 +52,7 @@ class WisLstd(PooledSums):
 
     def solved(self, A: Tensor, b: Tensor) -> Tensor:
         """With the start of A."""
-        start = self.config.start / self._setup.people
+        start = self.config.start / self._setup.privacy.population
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)
 
 

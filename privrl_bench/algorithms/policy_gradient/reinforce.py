@@ -77,7 +77,7 @@ class Reinforce(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """The parts that are clipped by themselves, in the order of the parameters."""
-        clip = self._setup.clip
+        clip = self._setup.privacy.clip
         if self.config.clipping == "joint":
             return (Block("actor", self.policy.size, clip),)
         names = [f"{kind}{k}" for k in range(len(self.policy.net.shapes)) for kind in "Wb"]
@@ -113,8 +113,11 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.mechanism == "none":  # everybody in one row
-            rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True) / self._setup.users
+        if self._setup.privacy.mechanism == "none":  # everybody in one row
+            rows = (
+                torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
+                / self._setup.privacy.users
+            )
             valid = valid.any(1, keepdim=True)
         parts = rows.split([block.size for block in self.blocks()], dim=-1)
         named = {block.name: x for block, x in zip(self.blocks(), parts, strict=True)}

@@ -106,7 +106,7 @@ class Dqn(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """One: the gradient of Q, as one vector."""
-        return (Block("q", self.policy.net.size, self._setup.clip),)
+        return (Block("q", self.policy.net.size, self._setup.privacy.clip),)
 
     def unit(self) -> Unit:
         """A user with what they keep."""
