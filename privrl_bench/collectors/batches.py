@@ -15,6 +15,13 @@ from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
+_NUMBERS = 500_000  # values of observations in one shard, for each replica
+
+
+def shard_size(spec: EnvSpec, steps: int) -> int:
+    """Users of a shard where a round takes all users; independent of the number of replicas."""
+    return max(1, min(512, _NUMBERS // (steps * spec.obs_dim)))
+
 
 def blank(
     leading: tuple[int, ...], obs_dim: int, action_shape: tuple[int, ...] = ()

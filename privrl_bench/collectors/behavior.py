@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, PaddedUsers, blank_of
+from privrl_bench.collectors.batches import BaseCollector, PaddedUsers, blank_of, shard_size
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.schema import EnvConfig
@@ -23,13 +23,6 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.linear_values import ActingPolicy, behavior_probs_of
 from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
-
-_NUMBERS = 500_000  # values of observations in one shard, for each replica
-
-
-def shard_size(spec: EnvSpec, steps: int) -> int:
-    """Users of a shard where a round takes all users; independent of the number of replicas."""
-    return max(1, min(512, _NUMBERS // (steps * spec.obs_dim)))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from privrl_bench.collectors.batches import shard_size
 from privrl_bench.collectors.collector import BatchShape, Collector
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents
@@ -47,8 +48,6 @@ def make_evaluator(components: RunComponents) -> BackgroundEvaluator:
 
 def _shape(components: RunComponents) -> BatchShape:
     """Of a round's cohort or, where a round takes all users, of one of its shards."""
-    from privrl_bench.collectors.behavior import shard_size
-
     users, steps = components.plan.slots, components.steps
     if components.config.algo.full_batch:
         users = shard_size(components.spec, steps)
