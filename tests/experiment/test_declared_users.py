@@ -47,15 +47,15 @@ def played(log, since=0):
 
 def watch(session, log, evaluate=True):
     """Train to the end: per round, who was reset and the batch of users."""
-    seen, real = [], session.collect
+    seen, real = [], session.shards
 
-    def collect(actor, index):
+    def shards(actor, index):
         before = len(clinic_log(log))
-        users = real(actor, index)
+        (users,) = real(actor, index)
         seen.append((played(log, before), users))
-        return users
+        return iter([users])
 
-    session.collect = collect
+    session.shards = shards
     while not session.over:
         session.step()
     if evaluate:

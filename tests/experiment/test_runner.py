@@ -27,7 +27,7 @@ from privrl_bench.config.schema import (
     RunConfig,
 )
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.evaluation import returns as evaluate
+from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run, run_each
