@@ -22,9 +22,10 @@ from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation import returns as evaluate
-from privrl_bench.evaluation.returns import Evaluator
+from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.dropout import DropoutPolicy
+from privrl_bench.privacy.gate import Cohort
 
 
 def main() -> None:
@@ -42,19 +43,20 @@ def main() -> None:
     streams = [Streams(seed) for seed in range(options.replicas)]
     actor = options.gain * torch.stack([policy.init(s.torch("init", 0)) for s in streams])
     users = SimulatedCollector(config, spec, policy, streams, 1, spec.max_episode_steps, 0.99)
-    evaluator = Evaluator(config, spec, policy, streams, 1, True)
-    steps_taken: list[int] = []
+    evaluator = ReturnEvaluator(config, spec, policy, streams, 1, True)
+    everyone = Cohort([1] * options.replicas, None)
+    played: list[int] = []
 
     def rounds() -> float:
         begin = time.process_time()
         for index in range(options.rounds):
-            batch = users.collect(actor, index, [1] * options.replicas)
-            found = evaluator.run(actor, index, FrozenScaling(None, None, 0.0))
-            steps_taken.append(int(batch.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
+            met = users.collect(actor, index, everyone)
+            found = evaluator.evaluate(actor, index, FrozenScaling(None, None, 0.0))
+            played.append(int(met.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
         return (time.process_time() - begin) / options.rounds / options.replicas * 1e3
 
     rounds()  # compiles
-    steps_taken.clear()
+    played.clear()
     compiled, stepped = [], []
     for _ in range(options.repeats):  # in turn, because machines are noisy
         compiled.append(rounds())
@@ -64,7 +66,7 @@ def main() -> None:
         ):
             stepped.append(rounds())
     fast, slow = median(compiled), median(stepped)
-    steps = sum(steps_taken) / len(steps_taken) / options.replicas
+    steps = sum(played) / len(played) / options.replicas
     print(
         f"{steps:.0f} steps in a round of one replica: compiled {fast:.2f} ms, stepped {slow:.2f} ms, "
         f"ratio {slow / fast:.1f}"

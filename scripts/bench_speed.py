@@ -41,7 +41,7 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
-from privrl_bench.evaluation.returns import Evaluations
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.metric_writer import MetricWriter
@@ -170,7 +170,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "critic": [(c, name) for c in (PrivateCritic, SharedCritic) for name in ("values", "local")],
     "gate and ledger": [(Gate, "release")],
     "accounting": [(Gate, "spent_epsilon"), (Gate, "planned_epsilon")],
-    "evaluation": [(Evaluations, "begin"), (Evaluations, "take")],
+    "evaluation": [(BackgroundEvaluator, "begin"), (BackgroundEvaluator, "take")],
     "logging": [(MetricWriter, "write"), (Experiment, "_row"), (Experiment, "_checkpoint")],
     "end of run": [(Experiment, "_finish")],
 }

@@ -36,7 +36,7 @@ def main() -> None:
             value = session.diagnostics[0]["train/return_mean"]
             steps = (index + 1) * parts.round_steps
             print(f"{steps} steps, training return {value:.1f}", flush=True)
-    saved = {k: v.numpy() for k, v in session.rollout.scaler.get_state().items()}
+    saved = {k: v.numpy() for k, v in session.collector.scaler.get_state().items()}
     session.close()
 
     def show(name: str, numbers: np.ndarray) -> None:

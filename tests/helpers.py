@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from privrl_bench.algorithms.base import AlgorithmContext, PrivacyFacts
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import EnvConfig
@@ -16,6 +17,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, State, UserBatch
 
 CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, max_episode_steps=100)
@@ -34,6 +36,22 @@ def own(name: str, **changes: object) -> EnvConfig:
     return EnvConfig(**{**plain, "id": f"my_pkg:{name}-v0", **changes})
 
 
+def sized(*sizes: int) -> Cohort:
+    """So many simulated users of each replica."""
+    return Cohort(list(sizes), None)
+
+
+def members_of(*members) -> Cohort:
+    """Numbered users of each replica."""
+    return Cohort([len(who) for who in members], [np.array(who, np.int64) for who in members])
+
+
+def context(spec: EnvSpec, clip: float, rounds: int, users: int, **privacy) -> AlgorithmContext:
+    """What an algorithm is built from."""
+    facts = PrivacyFacts(clip=clip, users=users, **privacy)
+    return AlgorithmContext(spec=spec, rounds=rounds, privacy=facts)
+
+
 def rollout_of(
     config: EnvConfig,
     seeds: list[int],
@@ -42,7 +60,7 @@ def rollout_of(
     hidden: tuple[int, ...] = (8,),
     **more: object,
 ):
-    """(rollout, [R, P] actor): one random policy per seed, far enough from uniform to matter."""
+    """(collector, [R, P] actor): one random policy per seed, far enough from uniform to matter."""
     spec = env_spec(config)
     policy = make_policy(spec, list(hidden))
     streams = [Streams(s) for s in seeds]
@@ -197,8 +215,9 @@ def learn(algo, rollout: SimulatedCollector, rounds: int) -> tuple[State, list[f
 
     streams = rollout._streams
     state, curve = algo.init(streams), []
+    everyone = sized(*[rollout.shape.users] * len(streams))
     for index in range(rounds):
-        users = rollout.collect(algo.actor(state), index, [rollout.shape[1]] * len(streams))
+        users = rollout.collect(algo.actor(state), index, everyone)
         curve.append(float(np.nanmean([s["train/return_mean"] for s in users.stats])))
         values, bypass = open_gate(algo.local(state, users, streams))
         state = algo.server(state, SimpleNamespace(values=values, bypass=bypass))

@@ -1,4 +1,4 @@
-"""What an algorithm is: five functions over a state, and what it declares about itself."""
+"""The interface of algorithms: five functions over a state, and declarations."""
 
 from __future__ import annotations
 
@@ -23,36 +23,78 @@ if TYPE_CHECKING:
     from privrl_bench.models.language.task import TextTask
 
 
-@dataclass(frozen=True)
-class AlgorithmContext:
-    """Public facts that an algorithm is built from."""
+@dataclass(frozen=True, kw_only=True)
+class PrivacyFacts:
+    """Public facts about the privacy of a run.
 
-    spec: EnvSpec
-    clip: float  # L2 bound of one user's actor block, parameter units
-    rounds: int  # releases in the whole run
-    users: int  # public U, the divisor of sums over users
-    device: str = "cpu"  # where local updates are computed
-    private_obs: bool = False  # learn the scaling of observations under privacy
-    private_reward: bool = False  # learn the scaling of rewards under privacy
-    z: tuple[float, ...] = ()  # noise multiplier of each replica
+    Attributes:
+        clip: L2 bound of one user's actor block, parameter units.
+        users: public U, the divisor of sums over users.
+        population: public number of all users, where it is known; else 0.
+        mechanism: `privacy.mechanism`.
+        z: noise multiplier of each replica.
+        epsilon, delta: target of an output perturbation.
+        learns_obs: the scaling of observations is learned under privacy.
+        learns_reward: the scaling of rewards is learned under privacy.
+    """
+
+    clip: float
+    users: int
+    population: int = 0
     mechanism: str = "gaussian"
-    # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
-    simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
-    public: Transitions | None = None  # the public part of an offline run's dataset
-    env: EnvConfig | None = None  # of algorithms that evaluate a policy: its public ranges
-    behaviour: str | None = None  # and data.policy
-    people: int = 0  # exactly, where everybody is known
-    epsilon: float | None = None  # and delta: of an output perturbation
+    z: tuple[float, ...] = ()
+    epsilon: float | None = None
     delta: float = 0.0
-    task: TextTask | None = None  # of a text environment
-    # (adapter, how many) -> (actor [R, size], round) -> answers to public prompts, which are nobody's
+    learns_obs: bool = False
+    learns_reward: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSources:
+    """Data that no private user is involved in; None: the run has none.
+
+    Attributes:
+        simulate: (policy, episodes of each replica) -> (policy_params [R, P], round) -> simulated
+            episodes.
+        transitions: the public part of an offline run's dataset.
+        task: models and prompts of a text environment.
+        ask: (adapter, how many) -> (policy_params [R, size], round) -> answers to public prompts.
+    """
+
+    simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
+    transitions: Transitions | None = None
+    task: TextTask | None = None
     ask: Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]] | None = None
 
 
-class Algorithm(ABC):
-    """One training algorithm. Everything it remembers is in the `State` that it is given.
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmContext:
+    """Public facts that an algorithm is built from.
 
-    Five functions over the state (`init`, `local`, `server`, `after_release`, `scaling`), and what it declares.
+    Attributes:
+        spec: of the environment.
+        rounds: releases in the whole run.
+        privacy: of the run.
+        sources: data without private users.
+        device: where local updates are computed.
+        env: settings of the environment; None: the algorithm needs none.
+        behavior_policy: `data.policy`, of algorithms that evaluate a policy.
+    """
+
+    spec: EnvSpec
+    rounds: int
+    privacy: PrivacyFacts
+    sources: PublicSources = PublicSources()
+    device: str = "cpu"
+    env: EnvConfig | None = None
+    behavior_policy: str | None = None
+
+
+class Algorithm(ABC):
+    """One training algorithm. It keeps nothing outside the `State` that it is given.
+
+    Five functions over the state (`init`, `local`, `server`, `after_release`, `scaling`), and its
+    declarations.
     """
 
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
@@ -65,42 +107,42 @@ class Algorithm(ABC):
         """The parts of a user's row."""
 
     def caveats(self) -> dict[str, str]:
-        """What this configuration lets past the gate: name -> reason. Default: nothing."""
+        """Private data that pass the gate in this configuration: name -> reason. Default: none."""
         return {}
 
     def notes(self) -> dict[str, str]:
-        """What the guarantee assumes because of this configuration: name -> reason."""
+        """Assumptions of the guarantee in this configuration: name -> reason."""
         return {}
 
     def unit(self) -> Unit | None:
-        """What one user is, where that is not what the environment or the dataset says. Default: it is."""
+        """The privacy unit; None: that of the environment or the dataset."""
         return None
 
     @abstractmethod
     def init(self, streams: list[Streams]) -> State:
-        """Parameters before any data, one set for each replica; the policy's are `actor` [R, P]."""
+        """Parameters before any data, of each replica; the policy's are `actor` [R, P]."""
 
     def actor(self, state: State) -> Tensor:
-        """[R, P] policy parameters, which are what a run releases."""
+        """[R, P] policy parameters, which a run releases."""
         return state.tensors["actor"]
 
     def scaling(self, state: State) -> Scaling | None:
-        """How the next users' observations and rewards are scaled, if that is learned."""
+        """Scaling of the next users' observations and rewards; None: it is not learned."""
         return None
 
     def learning_rate(self, round_index: int) -> float | None:
-        """Step size of a round, for the log; None: there is none."""
+        """Step size of a round, for the log; None: it has none."""
         return None
 
     @abstractmethod
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One row per user from her own data and released parameters."""
+        """One row per user, from the user's own data and released parameters."""
 
     def local_of_all(
-        self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
+        self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """One row for everybody, who come in pieces; of algorithms with `full_batch`, instead of `local`."""
-        raise TypeError(f"{type(self).__name__} does not take everybody at once")
+        """One row of all users, who come in shards; of algorithms with `full_batch`, instead of `local`."""
+        raise TypeError(f"{type(self).__name__} does not take all users in one round")
 
     @abstractmethod
     def server(self, state: State, released: Released) -> State:
@@ -109,41 +151,42 @@ class Algorithm(ABC):
     def releases(self, state: State) -> list[int] | None:
         """Releases that each replica's parameters have seen; None: one in every round so far.
 
-        A replica may ask for fewer than planned (early stopping), never for more: see `needs_release`.
+        A replica may ask for fewer than planned (early stopping), never for more: see
+        `needs_release`.
         """
         return None
 
     def needs_release(self, state: State) -> list[bool] | None:
-        """Which replicas go on with releases; None: all. It may depend on releases and public data only."""
+        """Which replicas continue with releases; None: all. Depends on releases and public data only."""
         return None
 
     def finished(self, state: State) -> bool:
-        """Whether nothing is left to do, before all turns are over."""
+        """Whether training is complete before the last iteration."""
         return False
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
-        """Further work on released things and public simulators only. Default: none."""
+        """Further work on released values and public data only. Default: none."""
         return state
 
     def metrics(self, state: State) -> list[dict[str, float]]:
-        """Declared metrics of each replica's state, from `state` and public data only. Default: none.
+        """Declared metrics of each replica, from `state` and public data only. Default: none.
 
-        They may leave the machine. What is computed from users' data goes to `Contribution.diagnostics`.
+        They may leave the machine. Metrics of users' data go to `Contribution.diagnostics`.
         """
         return []
 
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
-        """Write replica r's released parameters as other tools load them; returns what. Default: nothing."""
+        """Write replica r's released parameters for other tools; returns the files. Default: none."""
         return []
 
 
 def step_order(
     users: UserBatch, streams: list[Streams], round_index: int, epochs: int, minibatches: int
 ) -> Tensor:
-    """Which of her own steps every user takes in every local minibatch.
+    """The steps that each user takes in each local minibatch.
 
-    Every pass is a random order of the user's steps; a user with fewer than T steps goes through them
-    again, so that all users make the same, public number of local steps. The order depends on the user's
+    Each pass is a random order of the user's steps. A user with fewer than T steps repeats them, so
+    that all users make the same, public number of local steps. The order depends on the user's
     slot, or on their number where the environment declares users.
 
     Args:

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
-from privrl_bench.collectors.returning_users import ReturningUsers
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
@@ -269,10 +268,10 @@ def run_canaries(
     try:
         for index in range(rounds):
             session.step()
-            if isinstance(
-                session.rollout, ReturningUsers
-            ):  # drawn are those, too, who have not come yet
-                planted.cohorts[-1] = len(session.rollout.members[0])
+            if config.collector == "returning_users":  # the draw also contains users who have not arrived yet
+                collector = session.collector
+                drawn = parts.plan.draw(index, collector.population, collector.used_once)
+                planted.cohorts[-1] = drawn.sizes[0]
             now = time.perf_counter()
             if now - batch > 10.0:
                 batch = now

@@ -1,4 +1,4 @@
-"""Bit-for-bit comparison of what two worlds of the leak test made, and what of it may leave a run."""
+"""Bit-for-bit comparison of two runs of the leak test, and what of a run may leave it."""
 
 from __future__ import annotations
 
@@ -13,40 +13,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.evaluation.mspbe import ValueEvaluation
+from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.experiment import policy_file
 from privrl_bench.experiment.builder import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.experiment.metric_writer import eval_row
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS
 
-SAME_ROUND = "same round's"  # before `users` and `rows`: of the others in the user's own round
-# What a rollout carries to later rounds: start of the tensor's name -> name of the path.
+SAME_ROUND = "same round's"  # before `users` and `rows`: of other users in the user's own round
+# What a collector carries to later rounds: start of the tensor's name -> name of the path.
 _CARRIED = {
     "scaler.obs": RUNNING_OBS,
     "scaler.return": RUNNING_REWARD,
     "scaler.running_return": RUNNING_REWARD,
 }
-OTHER_REPLICA = "another replica's"  # before the tensor: of the runs that are trained beside
+OTHER_REPLICA = "another replica's"  # before the tensor: of runs that are trained together
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A tensor that depends on the user although nothing but the release may.
+    """A tensor that depends on the user, although only the release may.
 
     Attributes:
         path: what it is a part of: a caveat's name, or stage and tensor where no caveat is known.
         tensor: the tensor's name.
-        round: where it was seen, from 0.
+        round: where it was found, from 0.
         size: largest absolute difference, in the tensor's unit; infinity for other shapes.
-        person: null | crafted.
+        substitute: null | crafted.
     """
 
     path: str
     tensor: str
     round: int
     size: float
-    person: str
+    substitute: str
 
 
 def distance(a: Tensor | None, b: Tensor | None) -> float | None:
@@ -63,7 +62,7 @@ def distance(a: Tensor | None, b: Tensor | None) -> float | None:
 
 
 def without(x: Tensor, u: int) -> Tensor:
-    """[R, U, ...] without a place."""
+    """[R, U, ...] without slot u."""
     return torch.cat([x[:, :u], x[:, u + 1 :]], dim=1)
 
 
@@ -74,8 +73,8 @@ def pairs(
 
     Args:
         a, b: [R, ...] with `by_replica`.
-        own: the user's place in replica 0, which is left out; [R, U, ...] then.
-        by_replica: replica 0, which the user is in, and the others are compared apart.
+        own: the user's slot in replica 0, which is left out; [R, U, ...] then.
+        by_replica: replica 0, which has the user, and the others are compared separately.
     """
     if not by_replica or a is None or b is None:
         yield False, distance(a, b)
@@ -89,20 +88,20 @@ def pairs(
 
 
 class Stages:
-    """What the stages of a world made last, and how that differs from its model's.
+    """The last output of each stage of a run, and its differences from the model's.
 
     Args:
         model: to compare with; None: nothing is compared.
-        person: who is in the user's place.
+        substitute: null | crafted, who is in the user's place.
     """
 
-    def __init__(self, model: Stages | None, person: str):
+    def __init__(self, model: Stages | None, substitute: str):
         self.differences: list[Difference] = []
         self.compared = 0
-        self._model, self._person = model, person
+        self._model, self._substitute = model, substitute
         self._seen: dict[str, dict[str, Tensor]] = {}
 
-    def meet(
+    def record(
         self,
         index: int,
         stage: str,
@@ -111,15 +110,15 @@ class Stages:
         own: int | None = None,
         by_replica: bool = True,
     ) -> None:
-        """Show what a stage made; compare it with the model's.
+        """Record the output of a stage and compare it with the model's.
 
         Args:
             index: the round.
             stage: name of the stage.
             tensors: [R, ...] by name.
             path: the caveat's name, if the stage is one.
-            own: the user's place in replica 0, which may differ; [R, U, ...] then.
-            by_replica: the replicas are compared apart; else tensors may have any shape.
+            own: the user's slot in replica 0, which may differ; [R, U, ...] then.
+            by_replica: the replicas are compared separately; else tensors may have any shape.
         """
         self._seen[stage] = {name: x.detach().clone() for name, x in tensors.items()}
         if self._model is None:
@@ -135,30 +134,30 @@ class Stages:
                     label = where = f"{OTHER_REPLICA} {label}"
                 elif own is not None and stage in ("users", "rows"):
                     label = where = f"{SAME_ROUND} {label}"
-                elif stage == "rollout":
+                elif stage == "collector":
                     known = (p for s, p in _CARRIED.items() if name.startswith(s))
                     where = next(known, CARRIED_OVER)
                 else:
                     where = path or label
-                self.differences.append(Difference(where, label, index, size, self._person))
+                self.differences.append(Difference(where, label, index, size, self._substitute))
 
 
 def padded(name: str, x: Tensor, steps: int, max_episode_steps: int) -> Tensor:
-    """A tensor of a checkpoint without telling how many steps the longest user took.
+    """A tensor of a checkpoint, padded so that its size does not depend on the longest user.
 
     Args:
         name: of the tensor.
-        x: [R, U, t, ...] where time is padded to what was needed.
-        steps: T, of users who keep what they did.
+        x: [R, U, t, ...] with as many steps as were needed.
+        steps: T, of returning users.
         max_episode_steps: steps of an episode at most, which a slot's history has.
     """
-    people = name.startswith("people.")
-    if not (people or name == "history"):
+    kept = name.startswith(KEPT)
+    if not (kept or name == "history"):
         return x
     short = (
         *[0, 0] * (x.dim() - 3),
         0,
-        max((steps if people else max_episode_steps) - x.shape[2], 0),
+        max((steps if kept else max_episode_steps) - x.shape[2], 0),
     )
     return torch.nn.functional.pad(x, short)
 
@@ -184,18 +183,14 @@ def metrics_that_leave(rows: list[dict[str, float]]) -> dict[str, Tensor]:
 
 
 def evaluation_content(session: Trainer) -> dict[str, Tensor]:
-    """[R, ...] what an evaluation finds: returns and lengths, metrics, texts.
-
-    The metrics are those that the learning curve is drawn from.
-    """
+    """[R, ...] all content of an evaluation: the metrics that the learning curve shows, arrays, samples."""
     found = session.evaluate()
-    content = metrics_that_leave([eval_row(one) for one in found])
-    played = [one for one in found if not isinstance(one, ValueEvaluation)]
-    if played:
-        content["returns"] = torch.stack([torch.from_numpy(one.returns) for one in played])
-        content["lengths"] = torch.stack([torch.from_numpy(one.lengths) for one in played])
-        texts = [as_bytes(one.samples) for one in played]
-        content["samples"] = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    content = metrics_that_leave([one.metrics() for one in found])
+    for name, value in vars(found[0]).items():
+        if isinstance(value, np.ndarray):
+            content[name] = torch.stack([torch.from_numpy(vars(one)[name]) for one in found])
+    texts = [as_bytes(list(one.samples)) for one in found]
+    content["samples"] = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
     return content
 
 

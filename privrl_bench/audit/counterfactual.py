@@ -1,17 +1,18 @@
-"""Worlds of one configuration that differ in one user, stepped side by side.
+"""Runs of one configuration that differ in one user, stepped side by side.
 
-A world runs the real training code and shows what every stage of a round made: users, rows, what passes
-beside the gate, state, what is carried over, metrics and files that may leave. It compares each stage with its
-model world, bit for bit, and then goes on from the model's values (it is healed). So a difference is seen where
-it arises, once, and not again in all that follows from it. The released values are always the model's.
+A counterfactual run executes the real training code and records the output of every stage of a
+round: users, rows, what passes the gate un-noised, state, what is carried over, metrics, and files
+that may leave. It compares each output with that of its model run, bit for bit, and continues from
+the model's values (it is resynchronised). So a difference is reported where it arises, once, and
+not again in all that follows from it. The released values are always the model's.
 
-A world has two replicas where the algorithm can train several. The user is in the first one, and the second
-must not differ at all.
+A run has two replicas where the algorithm can train several. The user is in the first one; the
+second must not differ at all.
 
-With local noise what is released is what the user's device shows: the user has other observations (and rewards,
-if noised), and the device shows what the model's did. Then not even the user's own row may differ.
-Where users keep what they did (`collectors/returning_users.py`), the user is one who comes in the first round that differs, and is
-another user in every round that they join from then on.
+With local noise a device's output is the release. The substitute has other observations (and
+rewards, if noised), and the device shows what the model's did. Then not even the user's own row may
+differ. Where users return (`collectors/returning_users.py`), the user arrives in the first round
+that differs, and is replaced in every later round that the user joins.
 """
 
 from __future__ import annotations
@@ -33,85 +34,97 @@ from privrl_bench.audit.compare import (
     policy_tensors,
 )
 from privrl_bench.audit.replacement_data import NULL
-from privrl_bench.audit.substitutes import plays_compiled, substitutes
+from privrl_bench.audit.substitutes import substitution_for
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
-from privrl_bench.collectors.returning_users import ReturningUsers
-from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.collectors.collector import Batch
+from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, supports_replicas
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Released
-from privrl_bench.types import TextBatch, UserBatch
+from privrl_bench.privacy.gate import Cohort
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
-    """Two runs that are trained together, where the algorithm can."""
+    """Two runs that are trained together, where the algorithm supports it."""
     if not supports_replicas(config):
         return [config]
     return [config, replace(config, seed=(config.seed + 1) % 2**32)]
 
 
 class CounterfactualRun:
-    """One run, and how it differs from its model, which has to be stepped first.
+    """One run, and its differences from a model run, which has to be stepped first.
 
     Args:
         config: of one run.
-        visit: which rounds, and in which of them the user is another.
-        person: who is there instead, null | crafted; None: the same user as ever, a model.
-        model: the world to compare with.
-        heal: go on from the model's values after every comparison, so that only causes are seen.
+        visit: which rounds, and in which of them the user is replaced.
+        substitute: who replaces the user, null | crafted; None: nobody, the run is a model.
+        model: the run to compare with.
+        resynchronise: continue from the model's values after every comparison, so that only causes
+            are found.
+
+    Attributes:
+        session: the run's trainer.
+        stages: outputs of the stages, and differences.
+        own_rows: the user's rows, round by round.
+        own_valid: in any of these rounds.
     """
 
     def __init__(
         self,
         config: RunConfig,
         visit: Visit,
-        person: str | None = None,
+        substitute: str | None = None,
         model: CounterfactualRun | None = None,
-        heal: bool = True,
+        resynchronise: bool = True,
     ):
         configs = _replicas(config)
         parts = build(configs, [None] * len(configs), visit.planned)
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self.parts = replace(parts, plan=WatchedGate(parts.plan, self, visit.start), algo=algo)
         self.session = Trainer(self.parts)
-        # Whether a run of this configuration plays episodes in compiled code.
-        self.compiles = plays_compiled(self.session.rollout)
         if (
             visit.planned is not None
-        ):  # after the rollout is made: it has room for the users of a short run
+        ):  # after the collector, which has room for the users of a short run
             iterations = visit.planned + parts.iterations - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, iterations=iterations)
             self.session.parts = self.parts
         self.session.state.round = visit.start
-        self.stages: Stages = Stages(None if model is None else model.stages, person or "")
-        self.own_rows: list[
-            dict[str, Tensor]
-        ] = []  # what the gate gets of the user, round by round
-        self.own_valid = False  # in any of these rounds
+        self.stages: Stages = Stages(None if model is None else model.stages, substitute or "")
+        self.own_rows: list[dict[str, Tensor]] = []
+        self.own_valid = False
         self._visit = visit
-        self._person = person or ""
+        self._substitute = substitute or ""
         self._model = model
-        self._heal = heal
+        self._resynchronise = resynchronise
         self._seeded = config.privacy.noise == "seeded"
         self._index = 0
-        # What this round's stages made; worlds that have this one as their model go on from it.
-        self._cohort: list[int] = []
-        self._members: list[np.ndarray] = []
-        self._users: UserBatch | TextBatch
+        # Outputs of this round's stages; runs that have this one as their model continue from them.
+        self._cohort: Cohort
+        self._users: Batch
         self._rows: dict[str, Tensor]
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.plan.local is not None
-        if parts.plan.local is not None and isinstance(self.session.rollout, SimulatedCollector):
-            self.session.rollout.device = cast(Any, WatchedDevices(parts.plan.local, self))
-        self._substitutes = substitutes(self.session, visit, person or "")
+        self._substitution = substitution_for(self.session, visit, self._substitute)
+        if parts.plan.local is not None:
+            self._substitution.watch_devices(WatchedDevices(parts.plan.local, self))
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a run of this configuration plays episodes in compiled code."""
+        return self._substitution.compiles
+
+    @property
+    def in_order(self) -> bool:
+        """Whether users come in a public order, each in one round."""
+        return self._substitution.in_order
 
     # -- comparing --------------------------------------------------------------------------
 
-    def _meet(
+    def _record(
         self,
         stage: str,
         tensors: dict[str, Tensor],
@@ -119,66 +132,28 @@ class CounterfactualRun:
         own: int | None = None,
         by_replica: bool = True,
     ) -> None:
-        """Show what a stage made, in this round; see `Stages.meet`."""
-        self.stages.meet(self._index, stage, tensors, path, own, by_replica)
-
-    @property
-    def _number(self) -> int | None:
-        """The user's among people who keep what they did."""
-        if not isinstance(self.session.rollout, ReturningUsers):
-            return None
-        first = self._visit.first - self._visit.start if self._visit.moved else self._visit.first
-        coming = self.parts.config.algo.arrivals(first)
-        if self._visit.user >= len(coming):
-            raise ConfigError(
-                "--user",
-                f"{len(coming)} people come in round {self._visit.first}, counted from 0; "
-                f"got {self._visit.user} (--round chooses another round)",
-            )
-        return coming[self._visit.user]
-
-    @property
-    def _here(self) -> bool:
-        """Whether this is a round in which the user is another."""
-        return self._visit.first <= self._index <= self._visit.last
+        """Record the output of a stage in this round; see `Stages.record`."""
+        self.stages.record(self._index, stage, tensors, path, own, by_replica)
 
     @property
     def _slot(self) -> int | None:
-        """Where the user stands in this round, if they are in it and the worlds differ in them."""
-        number = self._number
-        if number is None:
-            return self._visit.user if self._here else None
-        assert isinstance(self.session.rollout, ReturningUsers)
-        (places,) = np.nonzero(self.session.rollout.members[0] == number)
-        return int(places[0]) if self._index >= self._visit.first and len(places) else None
+        """The user's slot in this round; None: the runs do not differ in it."""
+        return self._substitution.slot(self._index, self._cohort)
 
     @property
     def _apart(self) -> int | None:
-        """`_slot`, if what the user sends may differ: not where it is private when it leaves them."""
+        """`_slot`, if what the user sends may differ: not where it is private when it leaves the device."""
         return None if self._local else self._slot
 
     # -- the stages of a round --------------------------------------------------------------
 
-    def on_cohort(self, drawn: list[int]) -> list[int]:
-        """The number of users; secret draws of the operating system are the model's."""
+    def on_cohort(self, drawn: Cohort) -> Cohort:
+        """The users of a round; secret draws of the operating system are the model's."""
         if self._model is not None and not self._seeded:
             drawn = self._model._cohort
         self._cohort = drawn
-        chosen = self._number is None and self._here and not self._visit.moved
-        if chosen and self._visit.user >= drawn[0]:
-            raise ConfigError(
-                "--user",
-                f"round {self._index} has {drawn[0]} users, counted from 0; "
-                f"got {self._visit.user} (--round chooses another round)",
-            )
-        self._meet("cohort", {"users": torch.tensor(drawn)})
-        return drawn
-
-    def on_members(self, drawn: list[np.ndarray]) -> list[np.ndarray]:
-        """Who joins; secret draws of the operating system are the model's."""
-        if self._model is not None and not self._seeded:
-            drawn = self._model._members
-        self._members = drawn
+        self._substitution.check(self._index, drawn)
+        self._record("cohort", {"users": torch.tensor(drawn.sizes)})
         return drawn
 
     def on_shown(self, batch: np.ndarray) -> np.ndarray:
@@ -195,19 +170,19 @@ class CounterfactualRun:
             batch[0, self._visit.user] = there[0, self._visit.user]
         return batch
 
-    def on_users(self, users: UserBatch | TextBatch) -> UserBatch | TextBatch:
+    def on_users(self, users: Batch) -> Batch:
         """The data of a round; a null user's are blank."""
         names = [f.name for f in fields(users) if isinstance(getattr(users, f.name), Tensor)]
         u = self._apart
-        if u is not None and self._person == NULL:
+        if u is not None and self._substitute == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
                 x[0, u] = 0
             users = replace(users, **blank)
         tensors = {name: getattr(users, name) for name in names}
-        self._meet("users", tensors, own=u)
+        self._record("users", tensors, own=u)
         self._users = users
-        if self._model is None or not self._heal:
+        if self._model is None or not self._resynchronise:
             return users
         resynchronised = {name: getattr(self._model._users, name).clone() for name in names}
         if u is not None:
@@ -217,7 +192,7 @@ class CounterfactualRun:
 
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
-        pooled = valid.shape[1] != self.parts.plan.slots  # one row that is everybody's
+        pooled = valid.shape[1] != self.parts.plan.slots  # one row of all users
         u = self._apart
         place = None if u is None else 0 if pooled else u
         tensors = {**rows, "valid": valid}
@@ -230,8 +205,8 @@ class CounterfactualRun:
                 own = {"what the device shows": torch.from_numpy(np.concatenate(shown))}
             self.own_rows.append(own)
             self.own_valid |= bool(valid[0, at])
-        self._meet("rows", tensors, own=place)
-        if self._model is None or not self._heal:
+        self._record("rows", tensors, own=place)
+        if self._model is None or not self._resynchronise:
             return rows, valid
         resynchronised = {name: x.clone() for name, x in self._model._rows.items()}
         if place is not None:
@@ -241,17 +216,17 @@ class CounterfactualRun:
         return resynchronised, valid
 
     def on_release(self, released: Released) -> Released:
-        """What leaves the gate; the values are the model's, and the bypass if healed."""
+        """What leaves the gate; the values are the model's, and the bypass if resynchronised."""
         beside = {} if self._model is None else self._model._released.bypass
         for name in {**beside, **released.bypass}:
-            self._meet(name, released.bypass.get(name, {}), path=name)
+            self._record(name, released.bypass.get(name, {}), path=name)
         if self._local or (self._seeded and self._apart is None):
-            self._meet("release", released.values)  # same rows and noise: the gate forgets users
+            self._record("release", released.values)  # same rows and noise: the gate keeps nothing
         self._released = released
         if self._model is None:
             return released
         there = self._model._released
-        kept = there.bypass if self._heal else released.bypass
+        kept = there.bypass if self._resynchronise else released.bypass
         bypass = {name: {k: x.clone() for k, x in one.items()} for name, one in kept.items()}
         values = {name: x.clone() for name, x in there.values.items()}
         return cast(Released, Forced(values, bypass))
@@ -260,21 +235,18 @@ class CounterfactualRun:
         """One round, and what it leaves for later ones."""
         self._index = self.session.round
         self._shown = []
-        once = isinstance(self.session.rollout, ReturningUsers)  # who comes later is another user
-        here = self._index == self._visit.first if once else self._here
-        for substitute in self._substitutes:
-            substitute.present = here and bool(self._person)
+        self._substitution.switch(self._index)
         self.session.step()
-        for substitute in self._substitutes:
-            substitute.present = False
-        seen = len(self.stages.differences)
-        self._meet_state()
-        if self._model is not None and self._heal and len(self.stages.differences) > seen:
+        self._substitution.switch(None)
+        found = len(self.stages.differences)
+        self._record_state()
+        differs = len(self.stages.differences) > found
+        if self._model is not None and self._resynchronise and differs:
             self._take_over(self._model)
-        if self._heal and self._index >= self._visit.first:
-            self._meet_what_leaves()
+        if self._resynchronise and self._index >= self._visit.first:
+            self._record_what_leaves()
 
-    def _meet_state(self) -> None:
+    def _record_state(self) -> None:
         """Schedule, policy and everything that a checkpoint would hold."""
         parts = self.parts
         lines = [
@@ -282,49 +254,49 @@ class CounterfactualRun:
         ]
         at = [self.session.round, parts.rounds - 1]
         rate = parts.algo.learning_rate
-        self._meet("schedule", {
+        self._record("schedule", {
             "rounds": torch.tensor([parts.rounds, parts.plan.rounds, self.session.round]),
             "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
         }, by_replica=False)  # fmt: skip
         learned = parts.algo.scaling(self.session.state)
         scaling = {} if learned is None else vars(learned)
-        self._meet("policy", {
+        self._record("policy", {
             "parameters": parts.algo.actor(self.session.state),
             **{name: x for name, x in scaling.items() if x is not None},
         })  # fmt: skip
         for stage, tensors in self.session.snapshot().items():
             if isinstance(tensors, dict):
                 room = parts.steps, parts.spec.max_episode_steps
-                kept = {name: padded(name, x, *room) for name, x in tensors.items()}
+                held = {name: padded(name, x, *room) for name, x in tensors.items()}
                 if self._local:  # raw observations stay on the devices
-                    kept = {name: x for name, x in kept.items() if name != "raw"}
-                people = {name: x for name, x in kept.items() if name.startswith("people.")}
-                if people:  # the user keeps what they did
-                    self._meet("people", people, own=self._number)
-                self._meet(stage, {name: x for name, x in kept.items() if name not in people})
+                    held = {name: x for name, x in held.items() if name != "raw"}
+                kept = {name: x for name, x in held.items() if name.startswith(KEPT)}
+                if kept:  # the user's own trajectory may differ
+                    self._record("returning users", kept, own=self._substitution.number)
+                self._record(stage, {name: x for name, x in held.items() if name not in kept})
 
-    def _meet_what_leaves(self) -> None:
+    def _record_what_leaves(self) -> None:
         """Metrics that are not private, `policy.pt` and exported files: a run may end after any round."""
-        self._meet("metrics", metrics_that_leave(self.session.diagnostics))
+        self._record("metrics", metrics_that_leave(self.session.diagnostics))
         for r in range(len(self.parts.configs)):
             whose = f"{OTHER_REPLICA} " if r else ""
-            self._meet(f"{whose}policy.pt", policy_tensors(self.session, r), by_replica=False)
-            self._meet(f"{whose}export", exported(self.session, r), by_replica=False)
+            self._record(f"{whose}policy.pt", policy_tensors(self.session, r), by_replica=False)
+            self._record(f"{whose}export", exported(self.session, r), by_replica=False)
 
     def _take_over(self, model: CounterfactualRun) -> None:
-        """Continue from the model's state and slots."""
+        """Continue from the model's state and collector."""
         self.session.state = model.session.state.clone()
-        if not self.session.rollout.set_state(model.session.rollout.get_state()):
+        if not self.session.collector.set_state(model.session.collector.get_state()):
             raise ConfigError(
                 "env",
-                "this environment is not determined by its seed and actions, so two worlds cannot be "
-                "compared bit for bit",
+                "this environment is not determined by its seed and actions, so two runs cannot be compared "
+                "bit for bit",
             )
 
     def evaluate(self) -> None:
-        """What evaluation finds at the end, which the learning curve shows."""
-        self._meet("evaluation", evaluation_content(self.session))
+        """The final evaluation, which the learning curve shows."""
+        self._record("evaluation", evaluation_content(self.session))
 
     def close(self) -> None:
         """Free the environments."""

@@ -100,7 +100,7 @@ def scores_of_later_rounds(
             for guess in record.guess(index, hidden):
                 wide = {n: x.expand(len(real), *x.shape[1:]) for n, x in guess.items()}
                 worlds.append(State(index, {**known, **wide}))
-            session.rollout.scaler.use(parts.algo.scaling(worlds[1]))
+            session.collector.scaler.use(parts.algo.scaling(worlds[1]))
             actor = parts.algo.actor(worlds[1])
             users = session.collect(actor, index)
             rows = [_whitened_rows(parts, state, users, scale) for state in worlds]

@@ -16,7 +16,7 @@ class LeakReport:
     Attributes:
         label: algorithm and environment.
         status: formal | unreviewed | heuristic | none, as the configuration declares it.
-        round, user: where the worlds differ in the first visit, from 0.
+        round, user: where the runs differ in the first visit, from 0.
         last: the last round that it compared.
         visits: the further ones, at other rounds.
         replicas: runs that were trained together; the user is in the first.
@@ -92,7 +92,7 @@ class LeakReport:
             what = f"{seen.tensor} ".removeprefix(f"{name} ")
             lines.append(
                 f"  found   {name}: {what}in round {seen.round} differs by {seen.size:.2g} "
-                f"({label}; {seen.person} user)"
+                f"({label}; {seen.substitute} user)"
             )
         lines += [f"  missing {name}: declared, no difference found" for name in self.missing]
         if self.reached:

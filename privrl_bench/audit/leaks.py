@@ -1,9 +1,9 @@
-"""`privrl-audit leaks`: what one user changes later although everybody sees the same released values.
+"""`privrl-audit leaks`: what one user changes although the released values are the same.
 
-Two worlds run the real training code with the same seed. In some rounds another user takes the place of one in
-the second world. From then on both get the same released values, so everything that later rounds compute, and
-everything that may leave the run, must be the same, bit for bit; a difference is a path around the gate. It
-must be a declared caveat.
+Two runs execute the real training code with the same seed. In some rounds of the second run a
+substitute takes the place of one user. From then on both get the same released values. So
+everything that later rounds compute, and everything that may leave the run, must be the same, bit
+for bit. A difference is a path around the gate, and must be a declared caveat.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from privrl_bench.audit.leak_report import LeakReport
 from privrl_bench.audit.replacement_data import CRAFTED, NULL
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
-from privrl_bench.collectors.prompts import PromptCollector
-from privrl_bench.collectors.returning_users import ReturningUsers
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import NOT_PRIVATE, RunComponents, build
@@ -30,7 +28,7 @@ from privrl_bench.privacy.guarantee import UNREVIEWED
 
 @dataclass(frozen=True)
 class _Seen:
-    """What one visit showed."""
+    """Results of one visit."""
 
     visit: Visit
     differences: list[Difference]
@@ -52,7 +50,7 @@ def find_leaks(
         late: visit the last planned and late rounds and compiled episodes, too.
 
     Raises:
-        ConfigError: the run is too short, the user is not in the round, or two equal worlds differ.
+        ConfigError: the run is too short, the user is not in the round, or two equal runs differ.
         EnvironmentFailure: an environment raised.
         PrivacyError: the gate itself refused what the algorithm sent.
     """
@@ -60,25 +58,21 @@ def find_leaks(
         round_index, later = 0, 0
     first = Visit(round_index, user, round_index, round_index + later + 1)
     with ExitStack() as stack:
-        model = _world(stack, config, first)
-        parts, rollout = model.parts, model.session.rollout
+        model = _counterfactual(stack, config, first)
+        parts = model.parts
         _check_length(config, parts, first.end)
         seen = [_compare(stack, config, first, model)]
         compiled = model.compiles
     visits = []
-    late = (
-        late and NOT_PRIVATE not in parts.plan.caveats
-    )  # where there is no gate, none has to be late
+    late = late and NOT_PRIVATE not in parts.plan.caveats  # without a gate, early rounds show all
     if late and compiled and parts.plan.local is None:
         visits.append(replace(first, compiled=True))
     if late:
-        used_up = (
-            isinstance(rollout, ReturningUsers | PromptCollector) or parts.spec.users is not None
-        )
+        used_up = model.in_order or parts.spec.users is not None
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
     for visit in visits:
         with ExitStack() as stack:
-            seen.append(_compare(stack, config, visit, _world(stack, config, visit)))
+            seen.append(_compare(stack, config, visit, _counterfactual(stack, config, visit)))
     found: dict[str, Difference] = {}
     for difference in (d for one in seen for d in sorted(one.differences, key=lambda d: d.round)):
         found.setdefault(difference.path, difference)
@@ -101,7 +95,7 @@ def find_leaks(
     )
 
 
-def _world(stack: ExitStack, *what: Any) -> CounterfactualRun:
+def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:
     made = CounterfactualRun(*what)
     stack.callback(made.close)
     return made
@@ -120,27 +114,27 @@ def _check_length(config: RunConfig, parts: RunComponents, rounds: int) -> None:
 
 
 def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: CounterfactualRun) -> _Seen:
-    """One visit: the worlds side by side, and what differs."""
-    crafted = _world(stack, config, visit, CRAFTED, model)
-    null = _world(stack, config, visit, NULL, model)
-    worlds = [model, crafted, null]
+    """One visit: the runs side by side, and what differs."""
+    crafted = _counterfactual(stack, config, visit, CRAFTED, model)
+    null = _counterfactual(stack, config, visit, NULL, model)
+    runs = [model, crafted, null]
     usual = visit.planned is None and not visit.compiled
     if usual:
-        worlds.append(_world(stack, config, visit, CRAFTED, model, False))
+        runs.append(_counterfactual(stack, config, visit, CRAFTED, model, False))
     while model.session.round < visit.end and not model.session.over:
         index = model.session.round
-        for one in worlds:
+        for one in runs:
             one.step()
         if index < visit.first and crafted.stages.differences:
             raise ConfigError(
                 "env",
-                f"two equal worlds differ in {crafted.stages.differences[0].tensor}: something is not "
+                f"two equal runs differ in {crafted.stages.differences[0].tensor}: something is not "
                 "determined by the seed, or outlives a run, so nothing can be compared",
             )
     if usual:
-        for one in worlds:
+        for one in runs:
             one.evaluate()
-    after = [d for d in worlds[-1].stages.differences if d.round > visit.last] if usual else []
+    after = [d for d in runs[-1].stages.differences if d.round > visit.last] if usual else []
     return _Seen(
         visit,
         crafted.stages.differences + null.stages.differences,
@@ -153,10 +147,10 @@ def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: Counterfa
 def _no_test_power(
     visit: Visit, model: CounterfactualRun, crafted: CounterfactualRun
 ) -> tuple[str, ...]:
-    """Why the worlds may agree although there is a path."""
+    """Why the runs may agree although there is a path."""
     reasons = []
     if not model.own_valid:
-        reasons.append("the user is invalid in the world that nobody touched")
+        reasons.append("the user is invalid in the unchanged run")
     if not any(bool(x.any()) for own in model.own_rows for x in own.values()):
         reasons.append("the user's row is zero, so a null user changes nothing")
     both = zip(model.own_rows, crafted.own_rows, strict=False)
@@ -179,7 +173,7 @@ def _status(parts: RunComponents) -> str:
 def _not_covered(
     parts: RunComponents, session: Trainer, compiled: bool, late: bool
 ) -> tuple[str, ...]:
-    """What this test does not see, in words."""
+    """What this test does not check, in words."""
     config = parts.config
     lines = [
         "time, memory and the private files of the run folder (checkpoint, ledger, local log)",

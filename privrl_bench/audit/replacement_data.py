@@ -1,4 +1,4 @@
-"""Somebody else in one user's place: what the two worlds of the leak test differ in."""
+"""Substitutes for one user's data: where the two runs of the leak test differ."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from privrl_bench.envs.slots import Users
 from privrl_bench.types import TextBatch, UserBatch
 
 NULL, CRAFTED = "null", "crafted"
-_BURST = 3  # steps of a crafted person's episodes, in the first half of her steps
+_BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
 
 
-class OtherPerson:
-    """Slots in which somebody else sits in one place while `present`.
+class SubstituteUser:
+    """Environment slots, of which one has a substitute while `present`.
 
-    A null person sends nothing that is a number. A crafted one sees other observations, gets other rewards,
-    ends an episode every few steps at first and then none at all.
+    All values of a null user are NaN. A crafted user has other observations and rewards, ends an
+    episode every few steps at first, and then none at all.
 
     Args:
-        slots: the real ones; they are stepped as ever.
-        slot: her place.
-        person: null | crafted.
-        steps: T, her steps in the round.
-        max_episode_steps: public upper bound on the steps of an episode, which she keeps as well.
-        resets: whether an episode's first observation is hers too, or the next user's.
-        shares: what she has in common with whom she replaces: rewards, ends.
+        slots: the real ones; they are stepped as without a substitute.
+        slot: the user's.
+        kind: null | crafted.
+        steps: T, the user's steps in the round.
+        max_episode_steps: public upper bound on the steps of an episode; the substitute keeps it.
+        resets: an episode's first observation is the user's, too, and not the next user's.
+        shares: what the substitute has in common with the user: rewards, ends.
     """
 
     def __init__(
         self,
         slots: Any,
         slot: int,
-        person: str,
+        kind: str,
         steps: int,
         max_episode_steps: int,
         resets: bool,
@@ -46,7 +46,7 @@ class OtherPerson:
         self.present = False
         self._slots = slots
         self._slot = slot
-        self._person = person
+        self._kind = kind
         self._burst = max(_BURST, steps // 2)
         self._max_episode_steps = max_episode_steps
         self._resets = resets
@@ -54,44 +54,46 @@ class OtherPerson:
         self._elapsed = 0
         self._simulated = False  # the environment declares users
 
-    def _nobody(self, count: int) -> Users:
+    def _simulated_users(self, count: int) -> Users:
         return [None] * count if self._simulated else None
 
     def _seen(self, obs: np.ndarray) -> np.ndarray:
-        """Her observation."""
-        return obs * np.nan if self._person == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
+        """The substitute's observation."""
+        return obs * np.nan if self._kind == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
-        """See `Slots.reset`. A test plays simulations only, never the users that an environment declares."""
+        """See `Slots.reset`. The test simulates all users, also those that an environment declares."""
         self._simulated = users is not None
-        obs = self._slots.reset(indices, seeds, self._nobody(len(indices)))
-        hers = indices == self._slot
-        if hers.any():
+        obs = self._slots.reset(indices, seeds, self._simulated_users(len(indices)))
+        own = indices == self._slot
+        if own.any():
             self._elapsed = 0
             if self.present and self._resets:
-                obs[hers] = self._seen(obs[hers])
+                obs[own] = self._seen(obs[own])
         return obs
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> Any:
         """See `Slots.step`."""
         result = self._slots.step(indices, actions)
-        hers = indices == self._slot
-        if not hers.any():
+        own = indices == self._slot
+        if not own.any():
             return result
         self._elapsed += 1
         if not self.present:
             return result
         self._taken += 1
         if "rewards" not in self._shares:
-            null, other = self._person == NULL, 50.0 + 7.0 * (self._taken % 4)
-            result.rewards[hers] = np.nan if null else other - result.rewards[hers]
-        if self._person == CRAFTED and "ends" not in self._shares:
+            null, other = self._kind == NULL, 50.0 + 7.0 * (self._taken % 4)
+            result.rewards[own] = np.nan if null else other - result.rewards[own]
+        if self._kind == CRAFTED and "ends" not in self._shares:
             over = self._taken <= self._burst and self._taken % _BURST == 0
             cut = not over and self._elapsed >= self._max_episode_steps
-            if (result.terminated | result.truncated)[hers].any() and not (over or cut):
-                result.obs[hers] = self._slots.reset(indices[hers], [self._taken], self._nobody(1))
-            result.terminated[hers], result.truncated[hers] = over, cut
-        result.obs[hers] = self._seen(result.obs[hers])
+            if (result.terminated | result.truncated)[own].any() and not (over or cut):
+                result.obs[own] = self._slots.reset(
+                    indices[own], [self._taken], self._simulated_users(1)
+                )
+            result.terminated[own], result.truncated[own] = over, cut
+        result.obs[own] = self._seen(result.obs[own])
         return result
 
     def close(self) -> None:
@@ -99,26 +101,26 @@ class OtherPerson:
         self._slots.close()
 
 
-class OtherTrajectory:
-    """Somebody else's trajectory in one place of a dataset's round while `present`.
+class SubstituteTrajectory:
+    """Another trajectory in one slot of a batch while `present`.
 
     Args:
-        slot: her place.
-        person: null | crafted. A null person's data are numbers that are none.
+        slot: the user's.
+        kind: null | crafted. A null user's data are NaN.
     """
 
-    def __init__(self, slot: int, person: str):
+    def __init__(self, slot: int, kind: str):
         self.present = False
-        self._slot, self._person = slot, person
+        self._slot, self._kind = slot, kind
 
     def __call__(self, users: UserBatch) -> UserBatch:
-        """The round with her in it."""
+        """The batch with the substitute."""
         if not self.present:
             return users
         obs, after, rewards = users.obs.clone(), users.next_obs.clone(), users.rewards.clone()
         behavior_probs = None if users.behavior_probs is None else users.behavior_probs.clone()
         place = (0, self._slot)
-        if self._person == NULL:
+        if self._kind == NULL:
             for x in (obs, after, rewards, *([] if behavior_probs is None else [behavior_probs])):
                 x[place] = np.nan
         else:
@@ -131,27 +133,27 @@ class OtherTrajectory:
         )
 
 
-class OtherAnswer:
-    """Somebody else's prompt, answer and score in one place of a round while `present`.
+class SubstituteAnswer:
+    """Another prompt, answer and score in one slot of a batch while `present`.
 
     Args:
-        slot: her place.
-        person: null | crafted. A null person's score is no number; a crafted one has other words, a shorter
+        slot: the user's.
+        kind: null | crafted. A null user's score is NaN; a crafted user has other words, a shorter
             answer and an extreme score.
     """
 
-    def __init__(self, slot: int, person: str):
+    def __init__(self, slot: int, kind: str):
         self.present = False
-        self._slot, self._person = slot, person
+        self._slot, self._kind = slot, kind
 
     def __call__(self, users: TextBatch) -> TextBatch:
-        """The round with her in it."""
+        """The batch with the substitute."""
         if not self.present:
             return users
         tokens, seen, mask = (x.clone() for x in (users.tokens, users.seen, users.mask))
         scores, valid = users.scores.clone(), users.valid.clone()
         place = (0, self._slot)
-        if self._person == NULL:
+        if self._kind == NULL:
             scores[place], valid[place] = torch.nan, False
         else:
             words = users.tokens.max() + 1
@@ -163,19 +165,19 @@ class OtherAnswer:
         return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)
 
 
-class OtherStart:
-    """Slots of compiled episodes, of which one place begins in another state while `present`.
+class SubstituteStart:
+    """Slots of compiled episodes, of which one begins in another state while `present`.
 
     Args:
-        slots: of `episodes.player`, whose state is in arrays; their `reset` is wrapped.
-        slot: the user's place.
-        person: null | crafted. A null person's state is not finite.
+        slots: of `compiled_episodes.player`, whose state is in arrays; their `reset` is wrapped.
+        slot: the user's.
+        kind: null | crafted. A null user's state is NaN.
     """
 
-    def __init__(self, slots: Any, slot: int, person: str):
+    def __init__(self, slots: Any, slot: int, kind: str):
         self.present = False
         self._reset, self._slots = slots.reset, slots
-        self._slot, self._person = slot, person
+        self._slot, self._kind = slot, kind
         slots.reset = self.reset
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
@@ -184,17 +186,17 @@ class OtherStart:
         own = indices == self._slot
         if self.present and own.any():
             state = self._slots.inside()[0]
-            state[:, self._slot] *= np.nan if self._person == NULL else -3.0
+            state[:, self._slot] *= np.nan if self._kind == NULL else -3.0
             obs[own] = self._slots.observe(state[:, [self._slot]])
         return obs
 
 
-class OtherPrompt:
-    """Answers to prompts, of which one is another while `present`; stands for `text_rollout.Answerer`.
+class SubstitutePrompt:
+    """A `prompts.Answerer` that gets another prompt in one slot while `present`.
 
     Args:
         answers: the real one.
-        slot: the user's place in replica 0.
+        slot: the user's in replica 0.
     """
 
     def __init__(self, answers: Any, slot: int):
@@ -202,15 +204,15 @@ class OtherPrompt:
         self.task = answers.task
         self._answers, self._slot = answers, slot
 
-    def batch(self, actor: Any, prompts: Any, sources: Any, users: int) -> TextBatch:
+    def batch(self, policy_params: Any, prompts: Any, sources: Any, users: int) -> TextBatch:
         """See `Answerer.batch`."""
         if self.present and len(prompts[0]) > self._slot:
             own = list(prompts[0])
-            told = own[self._slot]
+            prompt = own[self._slot]
             # Other words of the same vocabulary, and fewer or more of them within the public width.
-            other = [token + 1 if token == min(told) else min(told) for token in told]
-            longer = len(told) < self.task.width
+            other = [token + 1 if token == min(prompt) else min(prompt) for token in prompt]
+            longer = len(prompt) < self.task.width
             own[self._slot] = [*other, other[0]] if longer else other[:-1] or other
             prompts = [own, *prompts[1:]]
-        batch: TextBatch = self._answers.batch(actor, prompts, sources, users)
+        batch: TextBatch = self._answers.batch(policy_params, prompts, sources, users)
         return batch

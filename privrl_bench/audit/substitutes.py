@@ -1,76 +1,182 @@
-"""Where another user is put in the user's place, by what a run's users come from."""
+"""Where the leak test puts a substitute in the user's place, by the run's collector.
+
+By default the user's data are replaced in the batches that a collector's `shards` yields, which
+needs nothing of the collector. A collector whose users act allows an earlier replacement, so that
+the substitute's influence on all later steps is tested, too: `SimulatedCollector` in its `slots`,
+`PromptCollector` in its `answers`. A new collector with such a place gets a subclass of
+`Substitution` and an entry in `SUBSTITUTIONS`, under its name in `experiment/selection.py`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar
+
+import numpy as np
 
 from privrl_bench.audit.replacement_data import (
     CRAFTED,
-    OtherAnswer,
-    OtherPerson,
-    OtherPrompt,
-    OtherStart,
-    OtherTrajectory,
+    SubstituteAnswer,
+    SubstitutePrompt,
+    SubstituteStart,
+    SubstituteTrajectory,
+    SubstituteUser,
 )
 from privrl_bench.audit.visits import Visit
-from privrl_bench.collectors.behavior import BehaviorCollector
-from privrl_bench.collectors.dataset import DatasetCollector
-from privrl_bench.collectors.prompts import PromptCollector
-from privrl_bench.collectors.returning_users import ReturningUsers
-from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.audit.watch import WatchedCollector
+from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.privacy.gate import Cohort
 
 
-def _live(rollout: Any) -> SimulatedCollector | None:
-    """Who steps environments."""
-    rollout = rollout.rollout if isinstance(rollout, ReturningUsers) else rollout
-    return rollout if isinstance(rollout, SimulatedCollector) else None
-
-
-def plays_compiled(rollout: Any) -> bool:
-    """Whether episodes are played in compiled code, before anything is substituted."""
-    live = _live(rollout)
-    return live is not None and live.compiled() is not None
-
-
-def substitutes(session: Trainer, visit: Visit, person: str) -> list[Any]:
-    """What puts another user in the user's place while its `present` is set.
+class Substitution:
+    """Replaces the user's trajectory in the batches that the collector yields.
 
     Args:
-        session: not stepped yet; its rollout is changed.
+        trainer: not stepped yet; its collector is changed.
         visit: whose place, and whether the round number is moved.
-        person: null | crafted; empty: a model, whose user stays the same.
+        kind: null | crafted; empty: the user stays the same.
+
+    Attributes:
+        in_order: users come in a public order, each in one round. A moved run begins with the first
+            ones.
+        compiles: without a substitution, whole episodes are played in compiled code.
     """
-    rollout, parts = session.rollout, session.parts
-    if isinstance(rollout, ReturningUsers | PromptCollector) and visit.start:
-        # Their users are used up: in a moved run they come as in the first rounds.
-        collect: Any = rollout.collect
-        moved: Any = rollout
-        moved.collect = lambda actor, index, who: collect(actor, index - visit.start, who)
-    if isinstance(rollout, DatasetCollector | BehaviorCollector):
-        rollout.instead = trajectory = OtherTrajectory(visit.user, person)
-        return [trajectory]
-    if isinstance(rollout, PromptCollector):
-        rollout.instead = answer = OtherAnswer(visit.user, person)
-        if person != CRAFTED:
+
+    in_order: ClassVar[bool] = False
+    compiles = False
+
+    def __init__(self, trainer: Trainer, visit: Visit, kind: str):
+        self._visit, self._active = visit, bool(kind)
+        self._switches = self._install(trainer, visit, kind)
+
+    def _install(self, trainer: Trainer, visit: Visit, kind: str) -> list[Any]:
+        """Change the collector; returns what replaces the user while its `present` is set."""
+        other = SubstituteTrajectory(visit.user, kind)
+        trainer.collector = WatchedCollector(trainer.collector, other, 0)
+        return [other]
+
+    def watch_devices(self, devices: Any) -> None:
+        """Put `devices` in the place of the users' devices, where the collector has them."""
+
+    def switch(self, index: int | None) -> None:
+        """The substitute is present from here on if it acts in round `index`; None: it is absent."""
+        for one in self._switches:
+            one.present = self._active and index is not None and self._acts(index)
+
+    def _acts(self, index: int) -> bool:
+        """Whether the substitute comes in this round."""
+        return self._visit.first <= index <= self._visit.last
+
+    @property
+    def number(self) -> int | None:
+        """The user's number where users return; None: slots are compared."""
+        return None
+
+    def slot(self, index: int, cohort: Cohort) -> int | None:
+        """The user's slot in this round; None: the user is not in it, or is not replaced in it."""
+        return self._visit.user if self._acts(index) else None
+
+    def check(self, index: int, cohort: Cohort) -> None:
+        """Raise ConfigError: round `index` has no user in the slot."""
+        size, user = cohort.sizes[0], self._visit.user
+        if self._acts(index) and not self._visit.moved and user >= size:
+            raise ConfigError(
+                "--user",
+                f"round {index} has {size} users, counted from 0; got {user} (--round chooses another round)",
+            )
+
+
+class SimulatedSubstitution(Substitution):
+    """Replaces the user in the environments' slots, so that the policy acts on other observations."""
+
+    def _install(self, trainer: Trainer, visit: Visit, kind: str) -> list[Any]:
+        return self._install_live(trainer, trainer.collector, visit, kind)
+
+    def _install_live(self, trainer: Trainer, live: Any, visit: Visit, kind: str) -> list[Any]:
+        parts = trainer.parts
+        self._live = live
+        self.compiles = live.compiled() is not None
+        if visit.compiled:
+            return [SubstituteStart(live.slots, visit.user, kind)]
+        exact = ("ends",) if parts.config.privacy.rewards == "noised" else ("ends", "rewards")
+        # In the model, too, where it never replaces anyone: all runs are then stepped alike, and
+        # none is played in compiled code, which rounds differently.
+        live.slots = SubstituteUser(
+            live.slots,
+            visit.user,
+            kind,
+            parts.steps,
+            parts.spec.max_episode_steps,
+            resets=parts.config.env.user != "segment",
+            shares=() if parts.plan.local is None else exact,
+        )
+        return [live.slots]
+
+    def watch_devices(self, devices: Any) -> None:
+        """Put `devices` in the place of the users' devices."""
+        self._live.device = devices
+
+
+class ReturningSubstitution(SimulatedSubstitution):
+    """Replaces a user who arrives in the first round that differs, and joins later rounds as the substitute."""
+
+    in_order = True
+
+    def _install(self, trainer: Trainer, visit: Visit, kind: str) -> list[Any]:
+        collector: Any = trainer.collector
+        coming = collector.arrivals(visit.first - visit.start)
+        if visit.user >= len(coming):
+            raise ConfigError(
+                "--user",
+                f"{len(coming)} users arrive in round {visit.first}, counted from 0; "
+                f"got {visit.user} (--round chooses another round)",
+            )
+        self._number: int = coming[visit.user]
+        if visit.start:
+            trainer.collector = WatchedCollector(collector, None, visit.start)
+        return self._install_live(trainer, collector.live, visit, kind)
+
+    def _acts(self, index: int) -> bool:
+        return index == self._visit.first  # users who arrive in later rounds are other users
+
+    @property
+    def number(self) -> int | None:
+        """The user's number."""
+        return self._number
+
+    def slot(self, index: int, cohort: Cohort) -> int | None:
+        """The user's slot, if the user has joined this round."""
+        assert cohort.members is not None
+        (places,) = np.nonzero(cohort.members[0] == self._number)
+        return int(places[0]) if index >= self._visit.first and len(places) else None
+
+    def check(self, index: int, cohort: Cohort) -> None:
+        """Any cohort will do."""
+
+
+class PromptSubstitution(Substitution):
+    """Replaces the user's answer and score and, for a crafted user, the prompt before it is answered."""
+
+    in_order = True
+
+    def _install(self, trainer: Trainer, visit: Visit, kind: str) -> list[Any]:
+        collector: Any = trainer.collector
+        answer = SubstituteAnswer(visit.user, kind)
+        trainer.collector = WatchedCollector(collector, answer, visit.start)
+        if kind != CRAFTED:
             return [answer]
-        prompt = OtherPrompt(rollout.answers, visit.user)
-        rollout.answers = cast(Any, prompt)
+        collector.answers = prompt = SubstitutePrompt(collector.answers, visit.user)
         return [answer, prompt]
-    live = _live(rollout)
-    assert live is not None
-    if visit.compiled:
-        return [OtherStart(live.slots, visit.user, person)]
-    exact = ("ends",) if parts.config.privacy.rewards == "noised" else ("ends", "rewards")
-    # A model's, too, never present there: all worlds are then stepped alike, none in compiled code, whose
-    # rounding is its own.
-    live.slots = OtherPerson(
-        live.slots,
-        visit.user,
-        person,
-        parts.steps,
-        parts.spec.max_episode_steps,
-        resets=parts.config.env.user != "segment",
-        shares=() if parts.plan.local is None else exact,
-    )
-    return [live.slots]
+
+
+SUBSTITUTIONS: dict[str, type[Substitution]] = {
+    "simulated": SimulatedSubstitution,
+    "returning_users": ReturningSubstitution,
+    "prompts": PromptSubstitution,
+}
+
+
+def substitution_for(trainer: Trainer, visit: Visit, kind: str) -> Substitution:
+    """The substitution for the trainer's collector; arguments as `Substitution`."""
+    found = SUBSTITUTIONS.get(trainer.parts.config.collector, Substitution)
+    return found(trainer, visit, kind)

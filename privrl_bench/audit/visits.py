@@ -1,7 +1,8 @@
-"""Which rounds the leak test compares: the first, the last planned ones, and late ones where schedules fire.
+"""Rounds that the leak test compares: the first, the last planned, and late ones of schedules.
 
-A late window begins with the first state, whose round number is moved. N is a multiple of many periods at once,
-so that `round % p == p - 1` and `round % p == 0` hold for all of them in the rounds N - 1 and N.
+A late window begins with the first state, whose round number is moved. N is a multiple of many
+periods at once, so that `round % p == p - 1` and `round % p == 0` hold for all of them in rounds N
+- 1 and N.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from privrl_bench.config.schema import RunConfig
 UP_TO = 100  # every period from 2 to here has a late window
 FURTHER = (120, 128, 150, 200, 240, 250, 256, 300, 400, 500, 512, 1000, 1024)
 _USUAL = (100, 60)  # whose divisors are the usual periods
-_LONGEST = 100_000  # a setting above this is taken for a size, not a period
-_EARLY = (
-    300  # bound of the first late rounds, where steps that shrink with the rounds are not 0 yet
-)
+_LONGEST = 100_000  # a setting above this is a size, not a period
+_EARLY = 300  # bound of the first late rounds, where step sizes that decay are not 0 yet
 _LARGEST = 2**51  # of a round number: a float64, and a thousand of it an int64, hold it exactly
 WINDOW = 4  # rounds of a late window
 _PLANNED = 12  # rounds of a run whose last two are compared
-_AFTER = 2  # turns after the last release that are compared
+_AFTER = 2  # iterations after the last release that are compared
 _NAMES_OF_PERIODS = re.compile(r"every|period|interval|freq|patience|window")
 
 
@@ -32,8 +31,8 @@ class Visit:
     """Rounds that are compared. All are counted from 0.
 
     Attributes:
-        first, last: the rounds in which the user is another.
-        user: their place in these rounds.
+        first, last: the rounds in which the user is replaced.
+        user: the slot in these rounds.
         start: the first round that is run.
         end: the round after the last one that is run.
         planned: rounds that schedules are built for; None: those of the configuration.
@@ -58,7 +57,7 @@ def late_rounds(periods: Iterable[int], largest: int = _LARGEST) -> list[int]:
     """Few numbers of which every period divides at least one.
 
     Args:
-        periods: integers >= 1, the most important first. One above `largest` is left out.
+        periods: integers >= 1, the most important first. Those above `largest` are left out.
         largest: bound of the numbers.
 
     >>> late_rounds([2, 3, 4, 50], 400)
@@ -105,8 +104,8 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
 
     Args:
         config: of one run.
-        user: who is another.
-        room: rounds that there are users for, where users are used up; others take more.
+        user: who is replaced.
+        room: rounds that have users, where each user comes in one round.
     """
     if config.algo.full_batch:
         return []

@@ -1,45 +1,42 @@
-"""The real plan, devices and algorithm of a run, with a world of the leak test between them."""
+"""The real gate, collector, devices and algorithm of a run, watched by the leak test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
 from torch import Tensor
 
+from privrl_bench.collectors.collector import Batch, Collector
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
-from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.gate import Cohort, Gate
 from privrl_bench.privacy.local import LocalNoise
-from privrl_bench.types import TextBatch, UserBatch
+from privrl_bench.types import UserBatch
 
 
 @dataclass(frozen=True)
 class Forced:
-    """What a world is made to believe was released; only the gate makes a `Released`."""
+    """Stands for a `Released` in a counterfactual run; only the gate makes a `Released`."""
 
     values: dict[str, Tensor]
     bypass: dict[str, dict[str, Tensor]]
 
 
 class Watcher(Protocol):
-    """Sees what every stage of a round made, and gives what the next stage gets."""
+    """Gets the output of every stage of a round, and returns the input of the next stage."""
 
-    def on_cohort(self, drawn: list[int]) -> list[int]:
-        """The number of users of each replica."""
-        ...
-
-    def on_members(self, drawn: list[np.ndarray]) -> list[np.ndarray]:
-        """Who joins."""
+    def on_cohort(self, drawn: Cohort) -> Cohort:
+        """The users of a round."""
         ...
 
     def on_shown(self, batch: np.ndarray) -> np.ndarray:
         """[R, U, ...] what devices show."""
         ...
 
-    def on_users(self, users: UserBatch | TextBatch) -> UserBatch | TextBatch:
+    def on_users(self, users: Batch) -> Batch:
         """The data of a round."""
         ...
 
@@ -53,29 +50,22 @@ class Watcher(Protocol):
 
 
 class WatchedGate(Gate):
-    """The real plan; its watcher sees what enters and leaves.
+    """The real gate; its watcher gets its inputs and outputs.
 
     Args:
         plan: the real one.
         watcher: see `Watcher`.
-        start: the round that the run was moved to; users who are used once come as from round 0.
+        start: the round that the run was moved to; users who take part once come as from round 0.
     """
 
     def __init__(self, plan: Gate, watcher: Watcher, start: int):
         self.__dict__.update(vars(plan))
         self._watcher, self._start = watcher, start
 
-    def cohort(self, round_index: int) -> list[int]:
-        """See `Gate.cohort`."""
-        return self._watcher.on_cohort(super().cohort(round_index))
-
-    def members(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `Gate.members`."""
-        return self._watcher.on_members(super().members(round_index, people))
-
-    def enrolled(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `Gate.enrolled`."""
-        return super().enrolled(round_index - self._start, people)
+    def draw(self, round_index: int, population: int | None, used_once: bool) -> Cohort:
+        """See `Gate.draw`."""
+        index = round_index - self._start if used_once else round_index
+        return self._watcher.on_cohort(super().draw(index, population, used_once))
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """See `Gate.release`."""
@@ -86,8 +76,42 @@ class WatchedGate(Gate):
         return self._watcher.on_release(super().release(again, round_index))
 
 
+class WatchedCollector:
+    """The real collector; its batches may be replaced and its rounds moved.
+
+    Args:
+        collector: the real one.
+        replace: of each batch; None: they stay.
+        start: the round that the run was moved to; the collector's rounds begin with 0.
+    """
+
+    def __init__(
+        self, collector: Collector, replace: Callable[[Any], Any] | None, start: int
+    ) -> None:
+        self.shape, self.scaler = collector.shape, collector.scaler
+        self.population, self.used_once = collector.population, collector.used_once
+        self._collector, self._replace, self._start = collector, replace, start
+
+    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
+        """See `Collector.shards`."""
+        real = self._collector.shards(policy_params, round_index - self._start, cohort)
+        return real if self._replace is None else map(self._replace, real)
+
+    def get_state(self) -> dict[str, Tensor]:
+        """See `Collector.get_state`."""
+        return self._collector.get_state()
+
+    def set_state(self, state: dict[str, Tensor]) -> bool:
+        """See `Collector.set_state`."""
+        return self._collector.set_state(state)
+
+    def close(self) -> None:
+        """See `Collector.close`."""
+        self._collector.close()
+
+
 class WatchedDevices:
-    """The users' devices; the watcher sees what they show."""
+    """The users' devices; the watcher gets what they show."""
 
     def __init__(self, devices: LocalNoise, watcher: Watcher):
         self._devices = devices
@@ -108,7 +132,7 @@ class WatchedDevices:
 
 
 class WatchedAlgorithm:
-    """The real algorithm; the watcher sees the users that `local` gets."""
+    """The real algorithm; the watcher gets the users before `local` does."""
 
     def __init__(self, algo: Any, watcher: Watcher):
         self._algo = algo
@@ -117,13 +141,13 @@ class WatchedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algo, name)
 
-    def local(self, state: Any, users: UserBatch | TextBatch, streams: Any) -> Contribution:
+    def local(self, state: Any, users: Batch, streams: Any) -> Contribution:
         """See `Algorithm.local`."""
         return cast(Contribution, self._algo.local(state, self._watcher.on_users(users), streams))
 
-    def local_of_all(self, state: Any, pieces: Iterable[UserBatch], streams: Any) -> Contribution:
-        """See `Algorithm.local_of_all`. Raises ConfigError: more people than one piece."""
-        users, *others = pieces
+    def local_of_all(self, state: Any, shards: Iterable[UserBatch], streams: Any) -> Contribution:
+        """See `Algorithm.local_of_all`. Raises ConfigError: more users than one shard."""
+        users, *others = shards
         if others:
             raise ConfigError("privacy.population", "is too large for the leak test; use a few")
         return self.local(state, users, streams)

@@ -29,7 +29,7 @@ from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.objective import measure_of
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.crash import guarded, one_line, version
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
@@ -252,7 +252,7 @@ STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim"}
 
 def show(outcomes: list[Outcome]) -> None:
     """Print a table with one line for each job: folder, status, mean return, epsilon, reason."""
-    measures = [measure_of(outcome.summary) for outcome in outcomes]
+    measures = [objective_of(outcome.summary) for outcome in outcomes]
     names = "/".join(dict.fromkeys(measure.name for measure in measures))
     rows = [
         (

@@ -1,69 +1,21 @@
-"""Whole episodes in compiled code: CartPole played by one ReLU network, user after user.
+"""Episodes in compiled code: CartPole with one ReLU network (`kernels/episodes.py`).
 
-The same episodes as `collectors/simulated.py` and `evaluation/returns.py` step with tensors, from the same random numbers, up to the
-rounding of sines and sums; a step takes less than a microsecond. Nobody's episode depends on another's: every
-user is played to the end by herself. With local noise the policy, and what is kept, get what the device shows,
-number by number as `privacy.local` has it.
+These are the episodes that `collectors/simulated.py` and `evaluation/returns.py` step with tensors,
+from the same random numbers, up to the rounding of sines and sums. With local noise the policy and
+the buffer get what the users' devices show, value by value as in `privacy/local.py`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import torch
 from torch import Tensor
 
+from privrl_bench.collectors.batches import blank
 from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.slots import Slots
-from privrl_bench.kernels.jit import exact_jit, exact_part, part
-from privrl_bench.kernels.simulators import cartpole
+from privrl_bench.kernels.episodes import EpisodeState, TrajectoryBuffer, play_cartpole
 from privrl_bench.models.policy import ArrayPolicy, Policy
 from privrl_bench.privacy.local import DeviceArrays, LocalNoise
-
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-class TrajectoryBuffer(NamedTuple):
-    """What users did, by user: arrays [R, U, T, ...] of a `UserBatch`; T = 0: nothing is kept."""
-
-    obs: np.ndarray
-    next_obs: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
-    done: np.ndarray
-    mask: np.ndarray
-
-    @classmethod
-    def room(cls, replicas: int, users: int, steps: int, dim: int) -> TrajectoryBuffer:
-        """Zeros."""
-        first = (replicas, users, steps)
-        return cls(
-            np.zeros((*first, dim), np.float32),
-            np.zeros((*first, dim), np.float32),
-            np.zeros(first, np.int64),
-            np.zeros(first, np.float32),
-            *(np.zeros(first, np.bool_) for _ in range(3)),
-        )
-
-
-class EpisodeState(NamedTuple):
-    """[R, U] each. `going`: acts on; `over`: her episode ended by itself or by its limit; `broken`: her
-    numbers left single precision.
-    """
-
-    going: np.ndarray
-    over: np.ndarray
-    broken: np.ndarray
-    returns: np.ndarray
-    lengths: np.ndarray
-
-    @classmethod
-    def start(cls, going: np.ndarray) -> EpisodeState:
-        """Nobody has acted."""
-        no, zero = np.zeros_like(going), np.zeros(going.shape)
-        return cls(going.copy(), no, no.copy(), zero, zero.astype(np.int64))
 
 
 class Player:
@@ -74,28 +26,31 @@ class Player:
 
     def play(
         self,
-        actor: Tensor,
+        policy_params: Tensor,
         noise: Tensor | None,
         shown: np.ndarray,
         played: EpisodeState,
         steps: int,
         device: LocalNoise | None = None,
-        kept: TrajectoryBuffer | None = None,
+        kept: dict[str, Tensor] | None = None,
     ) -> None:
-        """Up to `steps` further steps of those who are `going`.
+        """Up to `steps` further steps of the users who are `going`.
 
         Args:
-            actor: [R, P] policy parameters.
+            policy_params: [R, P].
             noise: [steps, R, U, ...] of the policy's `draw`; None: greedy.
-            shown: [R, U, D] double precision, observations that the policy acts on first; then the last ones.
-            played: is gone on with.
-            device: clip and noise of what is observed, from the first step of the round on.
-            kept: filled from its first step on.
+            shown: [R, U, D] double precision: the observations that the policy acts on first; the
+                last ones afterwards.
+            played: is continued.
+            steps: at most so many.
+            device: clip and noise of observations, from the first step of the round on.
+            kept: tensors [R, U, T, ...] of `batches.blank`, filled from the first step on.
 
-        Raises: PrivacyError: no noise was drawn for this round.
+        Raises:
+            PrivacyError: no noise was drawn for this round.
         """
         replicas, users, dim = shown.shape
-        choices = self._policy.choices(actor, users, noise)
+        choices = self._policy.choices(policy_params, users, noise)
         rewards = np.ones((1, replicas, users))
         if device is None:
             bounds, grid = np.zeros(dim), np.zeros((replicas, dim))
@@ -105,126 +60,13 @@ class Player:
             shows = device.arrays()
             if device.ranges.reward is not None:
                 rewards = device.reward(np.ones((steps, replicas, users)), slice(0, steps))
-        kept = TrajectoryBuffer.room(replicas, users, 0, dim) if kept is None else kept
-        _play(self._slots.inside(), choices, shows, rewards, shown, played, kept, steps)
+        kept = blank((replicas, users, 0), dim) if kept is None else kept
+        buffer = TrajectoryBuffer(**{name: x.numpy() for name, x in kept.items()})
+        play_cartpole(self._slots.inside(), choices, shows, rewards, shown, played, buffer, steps)
 
 
 def player(slots: Slots, policy: Policy) -> Player | None:
-    """Who plays these slots with this policy in compiled code; None: they are stepped."""
+    """The compiled player of these slots and this policy; None: the episodes are stepped."""
     if type(slots) is CartPoleSlots and isinstance(policy, ArrayPolicy):
         return Player(slots, policy)
     return None
-
-
-def as_tensors(kept: TrajectoryBuffer) -> dict[str, Tensor]:
-    """The same memory, by the names of `UserBatch`."""
-    return {name: torch.from_numpy(x) for name, x in kept._asdict().items()}
-
-
-@part
-def _logits(x, params, widths, noise, added, dropout, y, z):  # type: ignore[no-untyped-def]
-    """Fill z[: widths[-1]]; `x` one observation, `noise` of one step, y and z as long as the widest layer."""
-    zero, scale = np.float32(0), np.float32(1.0 / (1.0 - dropout))
-    at, unit, last = 0, 0, widths.size - 2
-    for i in range(x.size):
-        y[i] = x[i]
-    for k in range(widths.size - 1):
-        fan_in, fan_out = widths[k], widths[k + 1]
-        weights, bias = at, at + fan_in * fan_out
-        at = bias + fan_out
-        for j in range(fan_out):
-            z[j] = params[bias + j]
-        for i in range(fan_in):
-            v = y[i]
-            if v != zero:  # half of the units are dropped
-                for j in range(fan_out):
-                    z[j] += v * params[weights + i * fan_out + j]
-        if k == last:
-            return
-        for j in range(fan_out):
-            value = z[j] if z[j] > zero else (zero if z[j] <= zero else z[j])
-            if dropout == 0.5:
-                word = int(noise[added + unit // 8])
-                value = value * scale if word >> (unit % 8) & 1 else zero
-            elif dropout > 0.0:
-                value = value * scale if noise[added + unit] >= np.float32(dropout) else zero
-            y[j] = value
-            unit += 1
-
-
-@exact_part
-def _largest(z, noise, added, count):  # type: ignore[no-untyped-def]
-    """The place of the largest, the first of equal ones, or of the first that is no number, as torch has it."""
-    best, place = np.float32(0), -1
-    for j in range(count):
-        v = z[j] + noise[j] if added else z[j]
-        if place < 0 or v > best:
-            best, place = v, j
-        if v != v:
-            return j
-    return place
-
-
-@exact_part
-def _shown(raw, d, r, noise, shows):  # type: ignore[no-untyped-def]
-    """`privacy.local.LocalNoise.after_step` of one number."""
-    low, high, step = shows.low[d], shows.high[d], shows.grid[r, d]
-    x = min(max(raw, low), high)
-    if raw != raw or not shows.there[r]:
-        x = (low + high) / 2.0
-    x += noise
-    return np.rint(x / step) * step if step > 0 else x
-
-
-@exact_jit
-def _play(inside, choices, shows, rewards, shown, played, kept, steps):  # type: ignore[no-untyped-def]
-    """See `Player.play`; everything in place."""
-    state, elapsed, max_episode_steps, constants = inside
-    replicas, users, dim = shown.shape
-    widths = choices.widths
-    x = np.empty(dim, np.float32)
-    y, z = np.empty(widths.max(), np.float32), np.empty(widths.max(), np.float32)
-    keeps, noised = kept.mask.shape[2] > 0, shows.noise.shape[0] > 0
-    last_noise, last_forced = choices.noise.shape[0] - 1, choices.forced.shape[0] - 1
-    for r in range(replicas):
-        for u in range(users):
-            n = r * users + u
-            for t in range(steps):
-                if not played.going[r, u]:
-                    break
-                for d in range(dim):
-                    x[d] = shown[r, u, d]
-                action = choices.forced[min(t, last_forced), r, u]
-                if action < 0:
-                    noise = choices.noise[min(t, last_noise), r, u]
-                    _logits(
-                        x, choices.params[r], widths, noise, choices.added, choices.dropout, y, z
-                    )
-                    action = _largest(z, noise, choices.added, widths[-1])
-                over = cartpole(state, n, action, constants)
-                elapsed[n] += 1
-                reward = rewards[min(t, rewards.shape[0] - 1), r, u]
-                fine = abs(reward) <= _LARGEST
-                for d in range(dim):
-                    raw = np.float64(np.float32(state[d, n]))
-                    if noised:
-                        raw = _shown(raw, d, r, shows.noise[t, r, u, d], shows)
-                    shown[r, u, d] = raw
-                    fine = fine and abs(raw) <= _LARGEST
-                stop = over or elapsed[n] >= max_episode_steps
-                if not fine:
-                    played.broken[r, u], stop, reward = True, True, 0.0
-                    for d in range(dim):
-                        shown[r, u, d] = 0.0
-                played.going[r, u] = not stop
-                played.over[r, u] = stop and fine
-                played.returns[r, u] += reward
-                played.lengths[r, u] += 1
-                if keeps:
-                    for d in range(dim):
-                        kept.obs[r, u, t, d] = x[d]
-                        kept.next_obs[r, u, t, d] = shown[r, u, d]
-                    kept.actions[r, u, t] = action
-                    kept.rewards[r, u, t] = reward
-                    kept.terminated[r, u, t], kept.done[r, u, t] = over, stop
-                    kept.mask[r, u, t] = True

@@ -1,18 +1,18 @@
 """Users from a dataset: the rounds of an offline run, and what its public part gives.
 
-Stands where `collectors/simulated.py` stands for live users. Who takes part is drawn by the gate (`plan.members`).
+The gate draws who takes part.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.collectors.batches import BaseCollector, PaddedUsers, blank, clear_idle
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.presets import collect_command
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
@@ -20,6 +20,7 @@ from privrl_bench.datasets.split import Split, moments, split_users
 from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 
 
@@ -28,7 +29,10 @@ class Dataset:
     """An opened dataset and its split by user.
 
     Attributes:
-        most: episodes of one user at most.
+        name: its ID.
+        trajectories: all episodes.
+        split: which users are private.
+        most: the largest number of episodes of one user.
     """
 
     name: str
@@ -38,7 +42,7 @@ class Dataset:
 
     @property
     def users(self) -> int:
-        """How many users are private."""
+        """Number of private users."""
         return self.split.users
 
     def describe(self) -> str:
@@ -99,116 +103,73 @@ def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:
     return replace(env, obs_scaling="public", obs_mean=mean.tolist(), obs_std=std.tolist())
 
 
-class DatasetCollector:
-    """Rounds of users from a dataset, by the interface of `rollout.SimulatedCollector`.
+class DatasetCollector(BaseCollector):
+    """Users of a dataset; a user's episodes follow one another.
 
     Args:
         data: the dataset.
         env: scaling, as constants.
-        replicas, slots: R, and users a round has room for.
-        steps: T, steps of one user at most, a public number.
+        shape: R, users of a shard, and T, the largest number of steps of one user.
     """
 
-    def __init__(self, data: Dataset, env: EnvConfig, replicas: int, slots: int, steps: int):
-        self.shape = (replicas, slots, steps)
+    def __init__(self, data: Dataset, env: EnvConfig, shape: BatchShape):
+        self.shape = shape
+        self.population = data.users
         self._data = data
-        obs_dim = data.trajectories.observations.shape[1]
-        self.scaler = SignalScaler(env, 1, 1, obs_dim, 1.0)
-        # The leak test's: (round, slot) -> whether somebody else stands there, and her data.
-        self.instead: Callable[[UserBatch], UserBatch] = lambda users: users
+        self.scaler = SignalScaler(env, 1, 1, data.trajectories.observations.shape[1], 1.0)
 
-    @property
-    def people(self) -> int:
-        """How many users are private."""
-        return self._data.users
-
-    def collect(self, round_index: int, members: list[np.ndarray]) -> UserBatch:
-        """One round: the trajectories of `members` of each replica. Absent people are not valid."""
-        replicas, slots, steps = self.shape
-        flat = self._data.trajectories
-        obs = np.zeros((replicas, slots, steps, flat.observations.shape[1]), np.float32)
-        next_obs = np.zeros_like(obs)
-        actions = np.zeros((replicas, slots, steps, *flat.actions.shape[1:]), flat.actions.dtype)
-        rewards = np.zeros((replicas, slots, steps), np.float32)
-        behavior_probs = None if flat.behavior_probs is None else np.ones(rewards.shape, np.float32)
-        terminated, done, mask = (np.zeros(rewards.shape, bool) for _ in range(3))
-        valid = np.zeros((replicas, slots), bool)
-        stats = []
-        for r, who in enumerate(members):
-            returns = []
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
+        """The trajectories of the members; the policy and the round change nothing."""
+        assert cohort.members is not None
+        flat, shape = self._data.trajectories, self.shape
+        leading = (shape.replicas, shape.users, shape.steps)
+        steps = blank(leading, flat.observations.shape[1], flat.actions.shape[1:])
+        users = PaddedUsers(shape, steps, flat.behavior_probs is not None)
+        for r, who in enumerate(cohort.members):
             for slot, user in enumerate(who):
                 if user >= self._data.users:
                     continue
-                valid[r, slot] = True
-                at = 0
                 for k in self._data.episodes_of(int(user)):
                     first, last = int(flat.starts[k]), int(flat.starts[k + 1])
-                    to = at + last - first
-                    rows = slice(first + k, last + k)
-                    obs[r, slot, at:to] = flat.observations[rows]
-                    next_obs[r, slot, at:to] = flat.observations[first + k + 1 : last + k + 1]
-                    actions[r, slot, at:to] = flat.actions[first:last]
-                    rewards[r, slot, at:to] = flat.rewards[first:last]
-                    if behavior_probs is not None and flat.behavior_probs is not None:
-                        behavior_probs[r, slot, at:to] = flat.behavior_probs[first:last]
-                    terminated[r, slot, at:to] = flat.terminated[first:last]
-                    done[r, slot, to - 1] = True
-                    mask[r, slot, at:to] = True
-                    returns.append(float(flat.rewards[first:last].sum(dtype=np.float64)))
-                    at = to
-            stats.append(
-                {
-                    "train/return_mean": float(np.mean(returns)) if returns else math.nan,
-                    "train/episodes": float(len(returns)),
-                    "train/invalid_users": 0.0,
-                }
-            )
-        users = UserBatch(
-            obs=self._scaled(obs, mask),
-            next_obs=self._scaled(next_obs, mask),
-            actions=torch.from_numpy(actions),
-            rewards=torch.from_numpy(self._rewards(rewards)),
-            terminated=torch.from_numpy(terminated),
-            done=torch.from_numpy(done),
-            mask=torch.from_numpy(mask),
-            valid=torch.from_numpy(valid),
-            stats=stats,
-            behavior_probs=None if behavior_probs is None else torch.from_numpy(behavior_probs),
+                    users.add(
+                        r,
+                        slot,
+                        flat.observations[first + k : last + k + 1],
+                        flat.actions[first:last],
+                        flat.rewards[first:last],
+                        flat.terminated[first:last],
+                        None if flat.behavior_probs is None else flat.behavior_probs[first:last],
+                    )
+        batch = users.batch([0.0] * shape.replicas)
+        steps["obs"], steps["next_obs"] = self._scaled(batch.obs), self._scaled(batch.next_obs)
+        clear_idle(steps)
+        rewards = self._rewards(batch.rewards)
+        return replace(batch, obs=steps["obs"], next_obs=steps["next_obs"], rewards=rewards)
+
+    def _scaled(self, obs: Tensor) -> Tensor:
+        """[..., D] in the units of learning."""
+        flat = self.scaler.obs(obs.numpy().reshape(1, -1, obs.shape[-1]), update=None)
+        return torch.from_numpy(flat.reshape(obs.shape).astype(np.float32))
+
+    def _rewards(self, rewards: Tensor) -> Tensor:
+        """[...] in the units of learning."""
+        everyone = np.ones(rewards.shape, bool)
+        return torch.from_numpy(
+            np.asarray(self.scaler.reward(rewards.numpy(), everyone), np.float32)
         )
-        return self.instead(users)
-
-    def _scaled(self, obs: np.ndarray, mask: np.ndarray) -> Tensor:
-        flat = self.scaler.obs(obs.reshape(1, -1, obs.shape[-1]), update=None)
-        scaled = flat.reshape(obs.shape).astype(np.float32)
-        return torch.from_numpy(np.where(mask[..., None], scaled, np.float32(0)))
-
-    def _rewards(self, rewards: np.ndarray) -> np.ndarray:
-        full_batch = np.ones(rewards.shape, bool)
-        return np.asarray(self.scaler.reward(rewards, full_batch), dtype=np.float32)
 
     def public(self) -> Transitions:
         """All steps of the public part."""
-        flat, pieces = self._data.trajectories, []
+        flat, parts = self._data.trajectories, []
         for k in self._data.split.public:
             first, last = int(flat.starts[k]), int(flat.starts[k + 1])
             obs = np.asarray(flat.observations[first + k : last + k + 1])
-            pieces.append((obs[:-1], flat.actions[first:last], flat.rewards[first:last], obs[1:]))
-        obs, actions, rewards, after = (np.concatenate(part) for part in zip(*pieces, strict=True))
-        everyone = np.ones(obs.shape[:-1], bool)
+            parts.append((obs[:-1], flat.actions[first:last], flat.rewards[first:last], obs[1:]))
+        columns = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        first_obs, actions, rewards, next_obs = map(torch.from_numpy, columns)
         return Transitions(
-            obs=self._scaled(obs, everyone),
-            actions=torch.from_numpy(actions.astype(np.float32)),
-            rewards=torch.from_numpy(self._rewards(rewards)),
-            next_obs=self._scaled(after, everyone),
+            obs=self._scaled(first_obs),
+            actions=actions.float(),
+            rewards=self._rewards(rewards),
+            next_obs=self._scaled(next_obs),
         )
-
-    def get_state(self) -> dict[str, Tensor]:
-        """Nothing: a round is a function of its number."""
-        return {}
-
-    def set_state(self, state: dict[str, Tensor]) -> bool:
-        """Nothing to restore."""
-        return True
-
-    def close(self) -> None:
-        """Nothing to free."""

@@ -1,27 +1,29 @@
-"""Users who bring a prompt, and the answers that a released policy gives them.
+"""Users with prompts, and the answers of a released policy.
 
-Stands where `collectors/simulated.py` stands for simulators. A user is one place of `text.prompts.prompts_of`, and comes
-once in a run, in the public order of places. What a user leaves is a `TextBatch`; one with an empty prompt is
-absent: not valid, and leaves nothing.
+A user is one place of `prompt_order.prompts_of` and joins one round of a run, in the public order
+of places. A user with an empty prompt is absent: not valid, all zeros.
 
-A user's answer and score depend on their prompt, their own random numbers and the policy: prompts are padded
-to a public width, no user is grouped with others by length, and an absent user is computed as the others are.
+A user's answer and score depend on their prompt, their own random numbers and the policy. For this,
+prompts are padded to a public width, users are not grouped by length, and absent users are computed
+like the others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from privrl_bench.collectors.batches import BaseCollector, train_stats
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.language.generation import Answers, generate
 from privrl_bench.models.language.task import TextTask
+from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import TextBatch
 
 
@@ -44,18 +46,18 @@ class Answerer:
 
     def batch(
         self,
-        actor: Tensor,
+        policy_params: Tensor,
         prompts: Sequence[Sequence[list[int]]],
         sources: list[torch.Generator],
         users: int,
     ) -> TextBatch:
-        """Answers of R policies `actor` [R, size], each to U = `users` prompts, or to none.
+        """Answers of R policies `policy_params` [R, size], each to U = `users` prompts, or to none.
 
-        An empty prompt is an absent user: not valid, and zero everywhere. The model is asked about the
-        end-of-text token in their place, so that the others' numbers come from the same operations to the last
+        An empty prompt is an absent user: not valid, all zeros. The model answers the end-of-text
+        token in its place, so that the other users' values come from the same operations, bit for
         bit.
         """
-        task, replicas, steps = self.task, len(actor), self.task.new_tokens
+        task, replicas, steps = self.task, len(policy_params), self.task.new_tokens
         first = (replicas, users)
         batch = TextBatch(
             tokens=torch.zeros(*first, task.width + steps, dtype=torch.long),
@@ -64,12 +66,12 @@ class Answerer:
             scores=torch.zeros(first),
             valid=torch.zeros(first, dtype=torch.bool),
         )
-        for r in range(replicas):  # one by one, so that nothing depends on how many there are
+        for r in range(replicas):  # so that no value depends on how many there are
             if not prompts[r]:
                 continue
             there = torch.tensor([bool(prompt) for prompt in prompts[r]])
             asked = [prompt or [task.eos] for prompt in prompts[r]]
-            found, scores = self(actor[r], asked, sources[r])
+            found, scores = self(policy_params[r], asked, sources[r])
             batch.tokens[r] = torch.where(there[:, None], found.tokens.cpu(), 0)
             batch.seen[r] = found.mask.cpu() & there[:, None]
             batch.mask[r] = found.answer_mask.cpu() & there[:, None]
@@ -78,16 +80,18 @@ class Answerer:
         return batch
 
 
-class PromptCollector:
-    """Rounds of users with prompts, by the interface of `rollout.SimulatedCollector`.
+class PromptCollector(BaseCollector):
+    """Users with prompts.
 
     Args:
         config: the environment.
         task: models and prompts.
-        adapter: from an actor's vector to weights.
+        adapter: from a policy's vector to weights.
         streams: random streams of each replica (R of them).
         users: U of a round.
     """
+
+    population = None
 
     def __init__(
         self,
@@ -97,64 +101,42 @@ class PromptCollector:
         streams: list[Streams],
         users: int,
     ):
-        self.shape = (len(streams), users, task.new_tokens)
+        self.shape = BatchShape(len(streams), users, task.new_tokens)
         self.scaler = SignalScaler(config, len(streams), 1, 1, 1.0)  # scales nothing: a check
         self.answers = Answerer(task, adapter)
         self._streams = streams
-        # The leak test's: whether somebody else is in a place, and what she wrote.
-        self.instead: Callable[[TextBatch], TextBatch] = lambda users: users
 
-    def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> TextBatch:
-        """One round of users.
-
-        Args:
-            actor: [R, size] adapters.
-            round_index: from 0; says whose turn it is.
-            cohort: number of users of each replica: U, or 0 for one that has ended.
-        """
-        users, everyone = self.shape[1], self.answers.task.prompts_train
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> TextBatch:
+        """The next U prompts in order, answered with `policy_params` [R, size]; none where a replica ended."""
+        users, everyone = self.shape.users, self.answers.task.prompts_train
         here = everyone[round_index * users : (round_index + 1) * users]
-        prompts = [here if size else [] for size in cohort]
+        prompts = [here if size else [] for size in cohort.sizes]
         sources = [s.torch("policy", round_index) for s in self._streams]
-        batch = self.answers.batch(actor, prompts, sources, users)
-        for r in range(len(cohort)):
+        batch = self.answers.batch(policy_params, prompts, sources, users)
+        for r, asked in enumerate(prompts):
             scores = batch.scores[r][batch.valid[r]]
-            batch.stats.append(
-                {
-                    "train/return_mean": float(scores.mean()) if len(scores) else math.nan,
-                    "train/episodes": float(len(scores)),
-                    "train/invalid_users": float(sum(map(bool, prompts[r])) - len(scores)),
-                }
-            )
-        return self.instead(batch)
-
-    def get_state(self) -> dict[str, Tensor]:
-        """Nothing: a round is a function of its number and the policy."""
-        return {}
-
-    def set_state(self, state: dict[str, Tensor]) -> bool:
-        """Nothing to restore."""
-        return True
-
-    def close(self) -> None:
-        """Nothing to free."""
+            invalid = sum(map(bool, asked)) - len(scores)
+            batch.stats.append(train_stats(scores, invalid, torch.mean))
+        return batch
 
 
 def public_answers(
     task: TextTask, streams: list[Streams]
 ) -> Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]]:
-    """(adapter, how many) -> (actor [R, size], round) -> answers to the first evaluation prompts.
+    """Answers that no user is involved in: to public prompts, on streams that no user has.
 
-    The prompts are public, and on streams that no user has.
+    Returns:
+        (adapter, how many) -> (policy_params [R, size], round) -> answers to the first evaluation
+        prompts.
     """
 
     def of(adapter: Adapter, count: int) -> Callable[[Tensor, int], TextBatch]:
         answers = Answerer(task, adapter)
         prompts = [task.prompts_eval[:count]] * len(streams)
 
-        def ask(actor: Tensor, round_index: int) -> TextBatch:
+        def ask(policy_params: Tensor, round_index: int) -> TextBatch:
             sources = [s.public.torch("policy", round_index) for s in streams]
-            return answers.batch(actor, prompts, sources, count)
+            return answers.batch(policy_params, prompts, sources, count)
 
         return ask
 

@@ -1,137 +1,111 @@
-"""Users who keep what they did: they play once, and may join any round from then on.
+"""Users who act once and may join any later round with the trajectory of that time.
 
-Stands where `collectors/simulated.py` stands for users who are met once, and `collectors/dataset.py` for a dataset. Who joins is drawn
-by the gate (`plan.members`). What is kept is private: a checkpoint has it, a released state or policy never.
+The gate draws who joins. The kept trajectories are private: a checkpoint holds them, a released
+state or policy never does.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.collectors.batches import BaseCollector, blank_of, train_stats
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
-_TOLD = ("obs", "next_obs", "actions", "rewards", "terminated", "done", "mask")
-_NOBODY_PLAYED = {"train/return_mean": math.nan, "train/episodes": 0.0, "train/invalid_users": 0.0}
+KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]
 
 
-class ReturningUsers:
-    """Rounds of people with memories, by the interface of `rollout.SimulatedCollector`.
+class ReturningUsers(BaseCollector):
+    """Users who keep their trajectories.
 
-    Person p is the p-th to come, a public number, and user p of an environment that declares users; one whose
-    data are not finite keeps nothing, as if absent.
+    User k is the k-th to arrive, a public number, and user k of an environment that declares users.
+    One with non-finite data keeps nothing, as if absent.
 
     Args:
-        rollout: where those who come play, one slot each.
+        live: where those who arrive act, one slot each.
         spec: the environment's public facts.
-        people: how many come in the whole run.
-        room: slots of a round's cohort.
-        arrivals: round -> numbers of those who come in it.
+        population: users who arrive in the whole run.
+        users: slots of a round's cohort.
+        arrivals: round -> numbers of the users who arrive in it.
     """
 
     def __init__(
         self,
-        rollout: SimulatedCollector,
+        live: SimulatedCollector,
         spec: EnvSpec,
-        people: int,
-        room: int,
+        population: int,
+        users: int,
         arrivals: Callable[[int], range],
     ):
-        replicas, _, steps = rollout.shape
-        self.people, self.rollout = people, rollout
-        self._real = spec.users is not None
-        self.shape = (replicas, room, steps)
-        self._arrivals = arrivals
-        first = (replicas, people, steps)
-        actions = (*first,) if spec.discrete else (*first, spec.actions)
-        self._kept = {
-            "obs": torch.zeros(*first, spec.obs_dim),
-            "next_obs": torch.zeros(*first, spec.obs_dim),
-            "actions": torch.zeros(actions, dtype=torch.long if spec.discrete else torch.float32),
-            "rewards": torch.zeros(first),
-            **{name: torch.zeros(first, dtype=torch.bool) for name in _TOLD[4:]},
-        }
-        self._came = 0
-        self._longest = 0  # steps of anybody so far
-        self.members: list[np.ndarray] = []  # who joined the last round
+        replicas, steps = live.shape.replicas, live.shape.steps
+        self.shape = BatchShape(replicas, users, steps)
+        self.population, self.live, self.arrivals = population, live, arrivals
+        self.scaler = live.scaler
+        self._spec = spec
+        self._kept = blank_of(spec, (replicas, population, steps))
+        self._arrived = 0
+        self._longest = 0  # steps of the longest trajectory so far
 
-    @property
-    def scaler(self):  # type: ignore[no-untyped-def]
-        """Of those who play."""
-        return self.rollout.scaler
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
+        """Users who arrive act with `policy_params` [R, P]; then the members who have arrived.
 
-    def collect(self, actor: Tensor, round_index: int, members: list[np.ndarray]) -> UserBatch:
-        """One round: who comes plays with `actor` [R, P] and keeps it; then those of `members` who are here.
-
-        A number in `members` that has not come is an absent person's. Raises EnvironmentFailure.
+        Raises: EnvironmentFailure.
         """
-        coming = self._arrivals(round_index)
-        stats = [dict(_NOBODY_PLAYED) for _ in members]
+        assert cohort.members is not None
+        coming, replicas = self.arrivals(round_index), self.shape.replicas
+        stats = [train_stats([], 0) for _ in range(replicas)]
         if coming:
-            if self._real:
-                met = self.rollout.meet(actor, round_index, [np.array(coming)] * len(members))
-            else:
-                met = self.rollout.collect(actor, round_index, [len(coming)] * len(members))
-            stats = met.stats
-            self._keep(met, slice(coming.start, coming.stop))
-            self._came = coming.stop
-        self.members = members
-        return replace(self._those(members), stats=stats)
+            declared = self._spec.users is not None
+            members = [np.array(coming)] * replicas if declared else None
+            arriving = Cohort([len(coming)] * replicas, members)
+            batch = self.live.collect(policy_params, round_index, arriving)
+            stats = batch.stats
+            self._keep(batch, slice(coming.start, coming.stop))
+            self._arrived = coming.stop
+        return self._of(cohort.members, stats)
 
-    def _keep(self, met: UserBatch, where: slice) -> None:
+    def _keep(self, batch: UserBatch, where: slice) -> None:
         for name, kept in self._kept.items():
-            batch = getattr(met, name)
-            there = met.valid.reshape(*met.valid.shape, *[1] * (batch.dim() - 2))
-            kept[:, where] = torch.where(there, batch, torch.zeros((), dtype=batch.dtype))
+            steps = getattr(batch, name)
+            there = batch.valid.reshape(*batch.valid.shape, *[1] * (steps.dim() - 2))
+            kept[:, where] = torch.where(there, steps, torch.zeros((), dtype=steps.dtype))
         lengths = self._kept["mask"][:, where].sum(-1)
         self._longest = max(self._longest, int(lengths.max()))
 
-    def _those(self, members: list[np.ndarray]) -> UserBatch:
-        """[R, room, T, ...] of who is here; the others' slots hold nothing of anybody."""
-        replicas, room, _ = self.shape
-        found = {
-            name: torch.zeros(replicas, room, *kept.shape[2:], dtype=kept.dtype)
-            for name, kept in self._kept.items()
-        }
+    def _of(self, members: list[np.ndarray], stats: list[dict[str, float]]) -> UserBatch:
+        """[R, U, T, ...] of the members who have arrived; zeros elsewhere."""
+        shape = self.shape
+        found = blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
         for r, who in enumerate(members):
-            slots = np.flatnonzero(who < self._came)
+            slots = np.flatnonzero(who < self._arrived)
             numbers, last = torch.from_numpy(who[slots]), self._longest
             for name, kept in self._kept.items():
                 found[name][r, slots, :last] = kept[r, numbers, :last]
-        return UserBatch(valid=found["mask"].any(-1), stats=[], **found)
+        return UserBatch(**found, valid=found["mask"].any(-1), stats=stats)
 
     def get_state(self) -> dict[str, Tensor]:
-        """What people keep (views), and the rollout's."""
+        """What users keep (views), and the state of `live`."""
         kept = {
-            f"people.{name}": x[:, : self._came, : self._longest] for name, x in self._kept.items()
+            f"{KEPT}{name}": x[:, : self._arrived, : self._longest]
+            for name, x in self._kept.items()
         }
-        return self.rollout.get_state() | kept
+        return self.live.get_state() | kept
 
     def set_state(self, state: dict[str, Tensor]) -> bool:
-        """Go on with these people. Returns: see `SimulatedCollector.set_state`."""
+        """See `Collector.set_state`."""
         for name, kept in self._kept.items():
-            batch = state[f"people.{name}"]
-            self._came, self._longest = batch.shape[1], batch.shape[2]
+            saved = state[f"{KEPT}{name}"]
+            self._arrived, self._longest = saved.shape[1], saved.shape[2]
             kept.zero_()
-            kept[:, : self._came, : self._longest] = batch
-        others = {k: x for k, x in state.items() if not k.startswith("people.")}
-        return self.rollout.set_state(others)
+            kept[:, : self._arrived, : self._longest] = saved
+        return self.live.set_state({k: x for k, x in state.items() if not k.startswith(KEPT)})
 
     def close(self) -> None:
         """Free the environments."""
-        self.rollout.close()
-
-
-assert {f.name for f in fields(UserBatch)} == {
-    *_TOLD,
-    "valid",
-    "stats",
-    "behavior_probs",
-    "numbers",
-}
+        self.live.close()

@@ -1,4 +1,4 @@
-"""Policies in environments: rounds of user data.
+"""Users who act in environments with the released policy.
 
 R replicas times U users are stepped together. What one user is (`env.user`) is decided here:
 
@@ -7,14 +7,16 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
 
-With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
-policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
+With local noise (`privacy/local.py`) a user's device is between the environment and everything
+here: the policy, the scaling and the batch get each observation once, as the device shows it, and
+never the raw one.
 
-An environment may declare real users (`envs/user_declaration.py`). `meet` plays those it is given, by number: their
-random numbers are functions of seed, number and round, whatever their slot and whoever else takes part.
-`collect` plays simulated users.
+An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of them:
+their random numbers are functions of seed, number and round, whatever their slot and whoever else
+takes part. A cohort without members consists of simulated users.
 
-Where `episodes.player` has a player, whole episodes are played in compiled code, from the same random numbers.
+Where `compiled_episodes.player` returns a player, whole episodes run in compiled code, from the
+same random numbers.
 """
 
 from __future__ import annotations
@@ -23,19 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.compiled_episodes import (
-    EpisodeState,
-    Player,
-    TrajectoryBuffer,
-    as_tensors,
-    player,
-)
+from privrl_bench.collectors.batches import BaseCollector, blank_of, clear_idle, train_stats
+from privrl_bench.collectors.collector import BatchShape
+from privrl_bench.collectors.compiled_episodes import Player, player
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.envs.user_slots import UserSlots
 from privrl_bench.functional.rng import Streams
+from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
+from privrl_bench.privacy.gate import Cohort
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.types import EnvSpec, UserBatch
 
@@ -43,70 +43,22 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
-    """Which numbers are finite in single precision, the precision of learning."""
+    """Which values are finite in single precision, the precision of learning."""
     return np.abs(x) <= _LARGEST
 
 
 def _all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
-    """Whether everything is finite, at the price of two sums; may say no to absurdly large numbers."""
+    """Whether everything is finite, by two sums; False also for absurdly large values."""
     return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
 
 
 def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:
-    """Private metrics of each replica: returns of the episodes that ended, and users without usable numbers."""
-    return [
-        {
-            "train/return_mean": float(np.mean(done)) if done else float("nan"),
-            "train/episodes": float(len(done)),
-            "train/invalid_users": float(bad_users[r].sum()),
-        }
-        for r, done in enumerate(finished)
-    ]
+    """Private metrics of each replica; see `train_stats`."""
+    return [train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
 
 
-class _Record:
-    """What users did in one round. Time comes first: every step writes one contiguous piece."""
-
-    def __init__(self, shape: tuple[int, int, int], spec: EnvSpec):
-        replicas, users, steps = shape
-        first = (steps, replicas, users)
-        self.obs = torch.zeros(*first, spec.obs_dim)
-        self.next_obs = torch.zeros_like(self.obs)
-        self.actions = torch.zeros(*first, dtype=torch.long)
-        if not spec.discrete:
-            self.actions = torch.zeros(*first, spec.actions)
-        self.rewards = np.zeros(first, dtype=np.float32)
-        self.terminated, self.done, self.mask = (np.zeros(first, dtype=bool) for _ in range(3))
-
-    def users(
-        self, valid: np.ndarray, stats: list[dict[str, float]], numbers: np.ndarray | None
-    ) -> UserBatch:
-        """The same by user: [R, U, T, ...]. Steps that did not happen hold nothing of anybody."""
-        if not self.mask.all():
-            idle = torch.from_numpy(~self.mask)
-            for x in (self.obs, self.next_obs, self.actions):
-                x[idle] = 0
-
-        def by_user(x: Tensor | np.ndarray) -> Tensor:
-            tensor = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
-            return tensor.movedim(0, 2).contiguous()
-
-        return UserBatch(
-            obs=by_user(self.obs),
-            next_obs=by_user(self.next_obs),
-            actions=by_user(self.actions),
-            rewards=by_user(self.rewards),
-            terminated=by_user(self.terminated),
-            done=by_user(self.done),
-            mask=by_user(self.mask),
-            valid=torch.from_numpy(valid),
-            stats=stats,
-            numbers=None if numbers is None else torch.from_numpy(numbers),
-        )
-
-
-class SimulatedCollector:
-    """Collects one round of users.
+class SimulatedCollector(BaseCollector):
+    """Users who act in environments.
 
     Args:
         config: the environment and its unit.
@@ -133,8 +85,11 @@ class SimulatedCollector:
         device: LocalNoise | None = None,
     ):
         self.device = device
-        self.shape = (len(streams), users, steps)
+        self.shape = BatchShape(len(streams), users, steps)
         self.scaler = SignalScaler(config, len(streams), users, spec.obs_dim, gamma)
+        self.population = spec.users
+        # Declared users are, in cohorts of fixed size.
+        self.used_once = spec.users is not None
         self._config = config
         self._spec = spec
         self._policy = policy
@@ -142,15 +97,15 @@ class SimulatedCollector:
         self.slots = make_slots(config, len(streams) * users, workers)
         width = 1 if spec.discrete else spec.actions
         replicas = len(streams)
-        self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments said
-        # What leaves the devices, in the same units: everything but replay reads this one.
+        self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments returned
+        # What devices show, in the same units. Everything but replay uses these.
         self._shown = self._raw if device is None else np.zeros_like(self._raw)
         self._places = UserSlots(replicas, users, spec.users)
         self._episode = np.zeros((replicas, users), dtype=np.int64)  # resets so far
         self._elapsed = np.zeros((replicas, users), dtype=np.int64)
         self._return = np.zeros((replicas, users))
         self._seeds = np.zeros((replicas, users), dtype=np.int64)
-        # (seed, actions) bring a slot back after a crash, whatever the simulator hides inside.
+        # Seed and actions restore a slot after a crash, whatever state the simulator has inside.
         keep = spec.max_episode_steps if config.user == "segment" else 0
         self._history = np.zeros((replicas, users, keep, width), dtype=np.float32)
         self._started = False
@@ -175,14 +130,14 @@ class SimulatedCollector:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
     def compiled(self) -> Player | None:
-        """Who plays whole episodes in compiled code; None: they are stepped."""
+        """The player of whole episodes in compiled code; None: they are stepped."""
         plain = self._config.obs_scaling == self._config.reward_scaling == "none"
         whole_episode = self._config.user == "episode"
         return player(self.slots, self._policy) if whole_episode and plain else None
 
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
-        _, users, steps = self.shape
+        users, steps = self.shape.users, self.shape.steps
         draw, drawn = self._policy.draw, []
         for stream, who in zip(self._streams, self._places.numbers.tolist(), strict=True):
             if self._places.real:
@@ -192,119 +147,152 @@ class SimulatedCollector:
                 drawn.append(draw(stream.torch("policy", round_index), steps, users))
         return torch.stack(drawn, dim=1)
 
-    def collect(self, actor: Tensor, round_index: int, cohort: list[int]) -> UserBatch:
-        """One round of simulated users.
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
+        """One round.
 
         Args:
-            actor: [R, P] policy parameters.
+            policy_params: [R, P].
             round_index: from 0; selects the random streams.
-            cohort: number of users of each replica, at most U.
+            cohort: users of each replica, at most U: declared users by number, each once, if it has
+                members, else simulated ones. A number that the environment does not declare is an
+                absent user: not valid.
 
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        return self._act(actor, round_index, self._places.simulate(cohort))
-
-    def meet(self, actor: Tensor, round_index: int, members: list[np.ndarray]) -> UserBatch:
-        """One round of the users whom the environment declares.
-
-        Args:
-            actor: [R, P] policy parameters.
-            round_index: from 0; selects the random streams.
-            members: numbers of each replica's users, at most U, each once. A number that the environment
-                does not declare is an absent user's: not valid.
-
-        Raises:
-            EnvironmentFailure: an environment raised.
-        """
-        return self._act(actor, round_index, self._places.seat(members))
-
-    def _act(self, actor: Tensor, round_index: int, active: np.ndarray) -> UserBatch:
-        """The round of the slots `active` [R, U] bool."""
-        replicas, _, steps = self.shape
-        whole_episode = self._config.user == "episode"
-        begins = self._config.user != "segment" or not self._started
-        if begins:
+        if cohort.members is None:
+            active = self._places.simulate(cohort.sizes)
+        else:
+            active = self._places.seat(cohort.members)
+        carried = self._config.user == "segment" and self._started
+        if not carried:
             self._episode[:] = 0
             self._reset(active, round_index, 0)
         self._started = True
-
         noise = self._draw(round_index)
         bad_users = active & ~_finite(self._shown).all(axis=-1)
         self._shown[bad_users] = 0.0
         compiled = self.compiled()
         if compiled is not None:
-            return self._at_once(compiled, actor, noise, active, bad_users)
+            return self._at_once(compiled, policy_params, noise, active, bad_users)
+        # An observation that a slot carries over is in the running statistics already.
+        first = self.scaler.obs(self._shown, update=None if carried else active & ~bad_users)
+        batch, finished = self._act(policy_params, round_index, noise, active, bad_users, first)
+        return UserBatch(
+            **{name: x.movedim(0, 2).contiguous() for name, x in batch.items()},
+            valid=torch.from_numpy(active & ~bad_users),
+            stats=_stats(finished, bad_users),
+            numbers=torch.from_numpy(self._places.numbers) if self._places.real else None,
+        )
 
-        batch = _Record(self.shape, self._spec)
+    def _act(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        noise: Tensor,
+        active: np.ndarray,
+        bad_users: np.ndarray,
+        scaled: np.ndarray,
+    ) -> tuple[dict[str, Tensor], list[list[float]]]:
+        """Steps [T, R, U, ...] of the users `active`, and returns of each replica's ended episodes.
+
+        Args:
+            policy_params, round_index: as `collect`.
+            noise: of `_draw`.
+            active: [R, U] bool.
+            bad_users: [R, U] bool, users with non-finite data; is updated.
+            scaled: [R, U, D] first observations.
+        """
+        replicas, users, steps = self.shape.replicas, self.shape.users, self.shape.steps
+        # Time comes first: every step writes one contiguous piece.
+        batch = blank_of(self._spec, (steps, replicas, users))
+        arrays = {name: batch[name].numpy() for name in ("rewards", "terminated", "done", "mask")}
         finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
-        # What a slot carries over entered running statistics when it was first seen.
-        scaled = self.scaler.obs(self._shown, update=going & ~bad_users if begins else None)
-        fine = going
         with torch.inference_mode():
-            sample = self._policy.sampler(actor)
+            sample = self._policy.sampler(policy_params)
             for t in range(steps):
                 if not going.any():
                     break
-                now = batch.obs[t].copy_(torch.from_numpy(scaled))
+                now = batch["obs"][t].copy_(torch.from_numpy(scaled))
                 action = sample(now, noise[t])
-                batch.actions[t] = action
-                batch.mask[t] = going
+                batch["actions"][t] = action
+                arrays["mask"][t] = going
                 reward, over, cut = self._step(going, action.numpy())
-                if self.device is not None:
-                    self._shown[going] = self.device.after_step(self._raw, t)[going]
-                    reward = np.where(going, self.device.reward(reward, t), 0.0)
-                fine = going
-                if not _all_finite(self._shown, reward):
-                    broken = going & ~(_finite(self._shown).all(axis=-1) & _finite(reward))
-                    # The user's row will be zero; the slot starts afresh so that it can go on.
-                    bad_users |= broken
-                    self._shown[broken] = 0.0
-                    reward = np.where(broken, 0.0, reward)
-                    cut = cut | broken
-                    fine = going & ~broken
+                reward, fine = self._show(going, reward, t)
                 stop = over | cut
+                if fine is not going:  # the user's row will be zero; the slot starts a new episode
+                    stop |= going & ~fine
+                    bad_users |= going & ~fine
                 self._return += reward
-                batch.terminated[t] = over
-                batch.done[t] = stop
-                batch.rewards[t] = self.scaler.reward(reward, fine)
+                arrays["terminated"][t] = over
+                arrays["done"][t] = stop
+                arrays["rewards"][t] = self.scaler.reward(reward, fine)
                 scaled = self.scaler.obs(self._shown, update=fine)
-                batch.next_obs[t] = torch.from_numpy(scaled)
+                batch["next_obs"][t] = torch.from_numpy(scaled)
                 if stop.any():
                     for r, u in zip(*np.nonzero(stop & fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
-                    if whole_episode:
+                    if self._config.user == "episode":
                         going = going & ~stop
-                    elif t + 1 < steps or self._config.user == "segment":
-                        # A fresh user has no reset after the last step: they would show one more observation.
-                        self._reset(stop, round_index, t + 1)
-                        lost = stop & ~_finite(self._shown).all(axis=-1)
-                        if lost.any() and t + 1 < steps:  # after the last step: the next user's
-                            bad_users |= lost
-                            self._shown[lost] = 0.0
-                        begun = self.scaler.obs(self._shown, update=stop & ~lost)
-                        scaled = np.where(stop[..., None], begun, scaled)
-        valid, numbers = active & ~bad_users, self._places.numbers if self._places.real else None
-        return batch.users(valid, _stats(finished, bad_users), numbers)
+                    else:
+                        scaled = self._restart(stop, round_index, t, bad_users, scaled)
+        clear_idle(batch)
+        return batch, finished
+
+    def _show(self, going: np.ndarray, reward: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """What devices of the users `going` show after step t: rewards, and whose data are finite.
+
+        The latter is `going` itself if all are. Data that are not finite become zeros.
+        """
+        if self.device is not None:
+            self._shown[going] = self.device.after_step(self._raw, t)[going]
+            reward = np.where(going, self.device.reward(reward, t), 0.0)
+        if _all_finite(self._shown, reward):
+            return reward, going
+        broken = going & ~(_finite(self._shown).all(axis=-1) & _finite(reward))
+        self._shown[broken] = 0.0
+        return np.where(broken, 0.0, reward), going & ~broken
+
+    def _restart(
+        self,
+        stop: np.ndarray,
+        round_index: int,
+        t: int,
+        bad_users: np.ndarray,
+        scaled: np.ndarray,
+    ) -> np.ndarray:
+        """New episodes after step t in the slots `stop`; the scaled observations with theirs."""
+        last = t + 1 == self.shape.steps
+        if last and self._config.user != "segment":
+            return (
+                scaled  # no reset after the last step: the device would show one more observation
+            )
+        self._reset(stop, round_index, t + 1)
+        lost = stop & ~_finite(self._shown).all(axis=-1)
+        if lost.any() and not last:  # after the last step it is the next user's
+            bad_users |= lost
+            self._shown[lost] = 0.0
+        begun = self.scaler.obs(self._shown, update=stop & ~lost)
+        return np.where(stop[..., None], begun, scaled)
 
     def _at_once(
         self,
         compiled: Player,
-        actor: Tensor,
+        policy_params: Tensor,
         noise: Tensor,
         active: np.ndarray,
         bad_users: np.ndarray,
     ) -> UserBatch:
-        """The round of whole episodes in compiled code, from where `collect` begins its first step."""
-        replicas, users, steps = self.shape
+        """The round as whole episodes in compiled code, from the first step of `collect` on."""
+        shape = self.shape
         played = EpisodeState.start(active)
-        kept = TrajectoryBuffer.room(replicas, users, steps, self._spec.obs_dim)
-        compiled.play(actor, noise, self._shown, played, steps, self.device, kept)
+        kept = blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
+        compiled.play(policy_params, noise, self._shown, played, shape.steps, self.device, kept)
         bad_users |= played.broken
-        finished = [played.returns[r][played.over[r]].tolist() for r in range(replicas)]
+        finished = [played.returns[r][played.over[r]].tolist() for r in range(shape.replicas)]
         valid = torch.from_numpy(active & ~bad_users)
-        return UserBatch(**as_tensors(kept), valid=valid, stats=_stats(finished, bad_users))
+        return UserBatch(**kept, valid=valid, stats=_stats(finished, bad_users))
 
     def _step(
         self, going: np.ndarray, actions: np.ndarray
@@ -333,7 +321,7 @@ class SimulatedCollector:
     # -- resume -----------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Tensor]:
-        """Tensors from which `set_state` restores the slots: seeds, actions and statistics."""
+        """Seeds, actions and statistics, from which `set_state` restores the slots."""
         state = {f"scaler.{k}": v for k, v in self.scaler.get_state().items()}
         if self._config.user == "segment":
             longest = int(self._elapsed.max(initial=0))
@@ -345,17 +333,18 @@ class SimulatedCollector:
                 "return": torch.from_numpy(self._return.copy()),
                 "raw": torch.from_numpy(self._raw.copy()),
                 "history": torch.from_numpy(self._history[:, :, :longest] * current[..., None]),
-                "started": torch.full((self.shape[0],), self._started),
+                "started": torch.full((self.shape.replicas,), self._started),
             }
-            if self.device is not None:  # told already, so never drawn again
+            if self.device is not None:  # shown already, so never drawn again
                 state["shown"] = torch.from_numpy(self._shown.copy())
         return state
 
     def set_state(self, state: dict[str, Tensor]) -> bool:
-        """Bring the slots back by replaying their current episodes.
+        """Restore the slots by replaying their current episodes.
 
-        Returns: whether every slot reached the observation it had, bit for bit. False means that the
-        environment is not determined by its seed and actions.
+        Returns:
+            Whether every slot reached the observation it had, bit for bit. False: the environment
+            is not determined by its seed and actions.
         """
         scaler = {k.removeprefix("scaler."): v for k, v in state.items() if k.startswith("scaler.")}
         self.scaler.set_state(scaler)

@@ -1,4 +1,4 @@
-"""Evaluation of a language model: answers to public prompts, how good, how far from the start, how fluent."""
+"""Evaluation of a language model by its answers to public prompts: score, KL, perplexity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from privrl_bench.collectors.prompts import Answerer
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.returns import Evaluation
+from privrl_bench.evaluation.objective import RETURN
+from privrl_bench.evaluation.returns import ReturnEvaluation
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.language.generation import answer_logprobs
@@ -20,42 +21,45 @@ from privrl_bench.models.language.task import TextTask
 SAMPLES = 4  # texts that an evaluation shows
 
 
-class TextEvaluator:
-    """Answers with released parameters on the evaluation streams, by the interface of `evaluate.Evaluator`.
+class GenerationEvaluator:
+    """Answers of released parameters on the evaluation streams; see `Evaluator`.
 
-    The prompts are public, the same in every evaluation: the first E of the task's evaluation part. Args as
-    `PromptCollector`; `episodes` is E.
+    The prompts are public and the same in every evaluation: the first E of the task's evaluation
+    part.
+
+    Args:
+        task, adapter, streams: as `PromptCollector`.
+        episodes: E.
     """
 
-    def __init__(
-        self,
-        task: TextTask,
-        adapter: Adapter,
-        streams: list[Streams],
-        episodes: int,
-    ):
+    objective = RETURN
+
+    def __init__(self, task: TextTask, adapter: Adapter, streams: list[Streams], episodes: int):
         self._answers = Answerer(task, adapter)
         self._task = task
         self._streams = streams
         self._prompts = task.prompts_eval[:episodes]
 
-    def run(
-        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
-    ) -> list[Evaluation]:
-        """E answers of every replica's policy `actor` [R, size], the same for the same round.
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[ReturnEvaluation]:
+        """E answers of each replica; those `ended` have none, and returns of 0.
 
-        A return is the score of an answer, a length its tokens. The replicas `over` give none; their
-        returns are 0.
+        A return is the score of an answer, a length its number of tokens.
         """
         nothing = np.zeros(len(self._prompts))
         return [
-            Evaluation(nothing, nothing.astype(np.int64))
-            if r in over
+            ReturnEvaluation(nothing, nothing.astype(np.int64))
+            if r in ended
             else self._one(vector, s.torch("eval_policy", round_index))
-            for r, (vector, s) in enumerate(zip(actor, self._streams, strict=True))
+            for r, (vector, s) in enumerate(zip(policy_params, self._streams, strict=True))
         ]
 
-    def _one(self, vector: Tensor, source: torch.Generator) -> Evaluation:
+    def _one(self, vector: Tensor, source: torch.Generator) -> ReturnEvaluation:
         task = self._task
         found, scores = self._answers(vector, self._prompts, source)
         with torch.no_grad():
@@ -70,7 +74,7 @@ class TextEvaluator:
         samples = [{"prompt": p, "answer": a, "score": round(s, 4)} for p, a, s in shown]
         lengths = found.answer_mask.sum(-1).cpu().numpy()
         invalid = int((~torch.isfinite(scores)).sum())
-        return Evaluation(scores.double().numpy(), lengths, more, samples, invalid)
+        return ReturnEvaluation(scores.double().numpy(), lengths, more, samples, invalid)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -2,9 +2,10 @@
 
     MSPBE(theta) = (b - A theta)^T C^+ (b - A theta)
 
-with A, b and C of the states that the behaviour visits, every step counting alike. They come from the tables
-where an environment has them (then the number is exact), else from simulated trajectories that are nobody's,
-the same for all runs (`algo.reference` of them). Computed from released values and public things only.
+with A, b and C over the states that the behavior policy visits, all steps weighted equally. They
+come from the tables where an environment has them (then the error is exact), else from simulated
+trajectories that belong to no user, the same for all runs (`algo.reference` of them). Only released
+values and public data are used.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
 from privrl_bench.collectors.behavior import BehaviorCollector
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import process_of, tables_of
+from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.functional.policy_evaluation import (
     Moments,
@@ -36,20 +39,21 @@ _REFERENCE_SEED, _REFERENCE_SIDE = 0, 2
 
 
 @dataclass(frozen=True)
-class ValueEvaluation:
-    """The error of one replica's values.
+class MspbeEvaluation:
+    """The error of one replica's values; see `Evaluation`.
 
     Attributes:
         mspbe: in squared units of the value.
-        relative: mspbe / |average reward of the evaluated policy|; nan if that is 0.
+        relative: mspbe / |average reward of the evaluated policy|; NaN if that is 0.
     """
 
     mspbe: float
     relative: float
+    samples: ClassVar[tuple[()]] = ()
 
     @property
     def value(self) -> float:
-        """What a run is judged by; NaN if the evaluation is invalid."""
+        """The MSPBE; NaN if the evaluation is invalid."""
         return math.nan if self.problem else self.mspbe
 
     @property
@@ -57,8 +61,8 @@ class ValueEvaluation:
         """Why the evaluation is invalid; empty if it is valid."""
         return "" if math.isfinite(self.mspbe) else "MSPBE invalid: it is not finite"
 
-    def row(self) -> dict[str, float]:
-        """Its metrics; none if it is invalid."""
+    def metrics(self) -> dict[str, float]:
+        """Both errors; empty if the evaluation is invalid."""
         if self.problem:
             return {}
         return {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
@@ -101,14 +105,15 @@ def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Re
 
 
 def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
-    """From trajectories on streams that nobody has."""
+    """From trajectories on streams that no user has."""
     streams = [Streams(_REFERENCE_SEED, _REFERENCE_SIDE)]
+    shape = BatchShape(1, 1, spec.max_episode_steps)
     count = algo.settings.reference
-    played = BehaviorCollector(config, spec, algo.policy, streams, count, 1, spec.max_episode_steps)
+    simulated = BehaviorCollector(config, spec, algo.policy, streams, count, shape)
     d = algo.features.size
     total = Moments(*(torch.zeros(*s, dtype=torch.float64) for s in ((d, d), (d,), (d, d))))
     steps = reward = 0.0
-    for piece in played.pieces():
+    for piece in simulated.simulate():
         users = unpadded(piece, 0)
         batch = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
         weights = batch.weights * users.valid[..., None]
@@ -119,32 +124,32 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     return Reference(Moments(*(x / steps for x in total)), reward / steps, False)
 
 
-class ValueEvaluations:
-    """By the interface of `evaluate.Evaluations`; the reference is made when it is first needed."""
+class MspbeEvaluator:
+    """Errors of released values; see `Evaluator`. It has the reference, which takes time to make.
+
+    Args:
+        config, spec: the environment.
+        algo: features, behavior policy and evaluated policy.
+    """
+
+    objective = MSPBE
 
     def __init__(self, config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm):
-        self._arguments = (config, spec, algo)
-        self._reference: Reference | None = None
-        self._found: list[ValueEvaluation] | None = None
+        self._reference = reference(config, spec, algo)
 
-    def begin(
-        self, actor: Tensor, round_index: int, scaling: Any, over: Sequence[int] = ()
-    ) -> None:
-        """Errors of `actor` [R, d]; the other arguments change nothing. Raises EnvironmentFailure."""
-        if self._found is not None:
-            raise RuntimeError("an evaluation was begun before the last one was taken")
-        if self._reference is None:
-            self._reference = reference(*self._arguments)
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[MspbeEvaluation]:
+        """Errors of the values `policy_params` [R, d]; the other arguments change nothing."""
         average = abs(self._reference.reward)
-        self._found = [
-            ValueEvaluation(error, error / average if average > 0 else float("nan"))
-            for error in mspbe(actor, self._reference.moments).tolist()
+        return [
+            MspbeEvaluation(error, error / average if average > 0 else math.nan)
+            for error in mspbe(policy_params, self._reference.moments).tolist()
         ]
-
-    def take(self, wait: bool = True) -> list[ValueEvaluation] | None:
-        """What was begun, or None."""
-        found, self._found = self._found, None
-        return found
 
     def close(self) -> None:
         """Nothing to free."""

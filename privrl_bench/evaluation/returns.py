@@ -1,44 +1,41 @@
-"""Evaluation episodes: a released policy in simulated environments that are nobody's."""
+"""Evaluation episodes: a released policy in simulated environments that belong to no user."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.compiled_episodes import EpisodeState, player
+from privrl_bench.collectors.compiled_episodes import player
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
-from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.envs.slots import Users
+from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels.machine import cores
+from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
 from privrl_bench.types import EnvSpec
 
-# An evaluator's process takes about this long to start; a run that evaluates for less has no use for one.
-_WORTH_A_PROCESS = 3.0
 _BLOCK = 64  # steps whose noise is drawn at once
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One replica's evaluation episodes.
+class ReturnEvaluation:
+    """One replica's evaluation episodes; see `Evaluation`.
 
     Attributes:
         returns, lengths: [E].
         more: further metrics of the released policy, by their declared names.
-        samples: what some of the episodes look like, where that can be read.
-        invalid: how many episodes met a non-finite reward, observation or action. With one of them the
-            whole evaluation is invalid: what remains of that episode is not its return, and a mean of
+        samples: readable examples of the episodes.
+        invalid: episodes with a non-finite reward, observation or action. One of them makes the
+            whole evaluation invalid: what remains of that episode is not its return, and a mean of
             the others would leave out the worst.
     """
 
@@ -50,7 +47,7 @@ class Evaluation:
 
     @property
     def value(self) -> float:
-        """What a run is judged by; NaN if the evaluation is invalid."""
+        """The mean return; NaN if the evaluation is invalid."""
         return math.nan if self.invalid else float(self.returns.mean())
 
     @property
@@ -63,27 +60,33 @@ class Evaluation:
             "rewards, observations or actions"
         )
 
+    def metrics(self) -> dict[str, float]:
+        """Statistics over episodes; of an invalid evaluation the number of invalid episodes only."""
+        if self.invalid:
+            return {"eval/episodes": len(self.returns), "eval/invalid_episodes": self.invalid}
+        mean, half = mean_ci(self.returns)
+        return {
+            "eval/return_mean": mean,
+            "eval/return_std": float(self.returns.std()),
+            "eval/return_ci95": half,
+            "eval/length_mean": float(self.lengths.mean()),
+            "eval/episodes": len(self.returns),
+            **self.more,
+        }
 
-class Evaluates(Protocol):
-    """What `Evaluations` needs of an evaluator."""
 
-    def run(
-        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
-    ) -> list[Evaluation]:
-        """One evaluation of every replica's policy `actor` [R, P]; nothing of the replicas `over`."""
-        ...
+class ReturnEvaluator:
+    """Whole episodes of released policies on the evaluation streams; see `Evaluator`.
 
-    def close(self) -> None:
-        """Free what it holds."""
-        ...
+    The environments are simulated and belong to no user.
 
-
-class Evaluator:
-    """Plays whole episodes with released parameters on the evaluation streams.
-
-    Its environments are simulated and belong to no user. Args as `SimulatedCollector`; `episodes` is E, `greedy`
-    takes the most likely action.
+    Args:
+        config, spec, policy, streams, workers: as `SimulatedCollector`.
+        episodes: E of each evaluation.
+        greedy: take the most likely action.
     """
+
+    objective = RETURN
 
     def __init__(
         self,
@@ -102,13 +105,14 @@ class Evaluator:
         self._greedy = greedy
         self._slots = make_slots(config, len(streams) * episodes, workers)
 
-    def run(
-        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
-    ) -> list[Evaluation]:
-        """E episodes of every replica's policy `actor` [R, P], the same for the same round.
-
-        The replicas `over` play none; their returns are 0.
-        """
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[ReturnEvaluation]:
+        """E episodes of each replica; those `ended` have none, and returns of 0."""
         replicas, episodes = len(self._streams), self._episodes
         seeds = [
             s.episode_seed("eval_env", round_index, e)
@@ -116,10 +120,10 @@ class Evaluator:
             for e in range(episodes)
         ]
         everyone = np.arange(replicas * episodes)
-        nobody: Users = None if self._spec.users is None else [None] * len(everyone)
-        raw = self._slots.reset(everyone, seeds, nobody).reshape(replicas, episodes, -1)
+        simulated: Users = None if self._spec.users is None else [None] * len(everyone)
+        raw = self._slots.reset(everyone, seeds, simulated).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
-        going[list(over)] = False
+        going[list(ended)] = False
         draws = [s.torch("eval_policy", round_index) for s in self._streams]
 
         def drawn() -> Tensor | None:
@@ -133,9 +137,20 @@ class Evaluator:
             played, shown = EpisodeState.start(going), np.array(raw, np.float64, order="C")
             for _ in range(0, self._spec.max_episode_steps, _BLOCK):
                 if played.going.any():
-                    compiled.play(actor, drawn(), shown, played, _BLOCK)
+                    compiled.play(policy_params, drawn(), shown, played, _BLOCK)
             return _evaluations(played.returns, played.lengths, played.broken)
+        return self._stepped(policy_params, scaling, raw, going, drawn)
 
+    def _stepped(
+        self,
+        policy_params: Tensor,
+        scaling: FrozenScaling,
+        raw: np.ndarray,
+        going: np.ndarray,
+        drawn: Callable[[], Tensor | None],
+    ) -> list[ReturnEvaluation]:
+        """The episodes `going` [R, E] from the observations `raw` [R, E, D] on, step by step."""
+        replicas, episodes = going.shape
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
         broken = going & ~_finite(raw)
@@ -143,7 +158,7 @@ class Evaluator:
         raw = np.where(broken[..., None], 0.0, raw)
         now = torch.zeros(replicas, episodes, self._spec.obs_dim)
         with torch.inference_mode():
-            sample = self._policy.sampler(actor)
+            sample = self._policy.sampler(policy_params)
             for t in range(self._spec.max_episode_steps):
                 if not going.any():
                     break
@@ -151,7 +166,7 @@ class Evaluator:
                     noise = drawn()
                 now.copy_(torch.from_numpy(scaling.obs(raw)))
                 if noise is None:
-                    action = self._policy.greedy(actor, now)
+                    action = self._policy.greedy(policy_params, now)
                 else:
                     action = sample(now, noise[t % _BLOCK])
                 acts = _finite(action.numpy().reshape(replicas, episodes, -1))
@@ -181,81 +196,12 @@ def _finite(x: np.ndarray) -> np.ndarray:
         return np.asarray(np.isfinite(x.astype(np.float32, copy=False)).all(axis=-1))
 
 
-def _evaluations(returns: np.ndarray, lengths: np.ndarray, broken: np.ndarray) -> list[Evaluation]:
+def _evaluations(
+    returns: np.ndarray, lengths: np.ndarray, broken: np.ndarray
+) -> list[ReturnEvaluation]:
     """One of each replica, from arrays [R, E]. Finite rewards can have an infinite sum."""
     invalid = (broken | ~np.isfinite(returns)).sum(axis=1)
     return [
-        Evaluation(mine, steps, invalid=int(count))
+        ReturnEvaluation(mine, steps, invalid=int(count))
         for mine, steps, count in zip(returns, lengths, invalid, strict=True)
     ]
-
-
-class Evaluations:
-    """Evaluations that training does not wait for: begun with a policy, taken when they are there.
-
-    What they find does not depend on where they run.
-
-    Args:
-        kind: the evaluator's class.
-        arguments: of `kind`.
-        aside: in a process of its own; None: from when evaluations have taken longer than a process
-            takes to start, if this program leaves a core idle.
-        busy: how many cores training uses.
-    """
-
-    def __init__(
-        self, kind: Callable[..., Evaluates], *arguments: Any, aside: bool | None, busy: int
-    ):
-        self._kind = kind
-        self._arguments = arguments
-        self._evaluator: Evaluates | None = None
-        self._remote: Remote | None = None
-        self._aside, self._busy = aside, busy
-        self._spent = 0.0
-        self._found: list[Evaluation] | None = None
-        self._begun = False
-
-    def begin(
-        self, actor: Tensor, round_index: int, scaling: FrozenScaling, over: Sequence[int] = ()
-    ) -> None:
-        """Start one; the one before must have been taken. Raises EnvironmentFailure."""
-        if self._begun:
-            raise RuntimeError("an evaluation was begun before the last one was taken")
-        if self._leaves():
-            if self._remote is None:
-                self._remote = Remote(self._kind, *self._arguments)
-            self._remote.send("run", actor.clone(), round_index, scaling, over)
-        else:
-            start = time.perf_counter()
-            if self._evaluator is None:
-                self._evaluator = self._kind(*self._arguments)
-            self._found = self._evaluator.run(actor, round_index, scaling, over)
-            self._spent += time.perf_counter() - start
-        self._begun = True
-
-    def take(self, wait: bool = True) -> list[Evaluation] | None:
-        """The evaluation that was begun; None: not done yet, or none was begun.
-
-        Raises: EnvironmentFailure.
-        """
-        if not self._begun:
-            return None
-        if self._found is None and self._remote is not None:
-            if not wait and not self._remote.ready():
-                return None
-            self._found = self._remote.answer()
-        found, self._found, self._begun = self._found, None, False
-        return found
-
-    def _leaves(self) -> bool:
-        if self._aside is not None or self._remote is not None:
-            return bool(self._aside) or self._remote is not None
-        alone = multiprocessing.parent_process() is None  # not one of a sweep's processes
-        return alone and self._spent > _WORTH_A_PROCESS and cores() > self._busy
-
-    def close(self) -> None:
-        """Free the environments."""
-        if self._evaluator is not None:
-            self._evaluator.close()
-        if self._remote is not None:
-            self._remote.close()

@@ -16,7 +16,7 @@ from privrl_bench.models.policy import Policy
 
 
 class Exact:
-    """Expected return of a policy from the start, by dynamic programming, and how far it is from the best.
+    """Expected and optimal return from the start distribution, by dynamic programming.
 
     Args:
         tables: a `riverswim.Model`; states are observed one-hot.
@@ -29,13 +29,13 @@ class Exact:
         self._states = np.eye(len(tables.start))
         self.best = optimal_value(*tables)
 
-    def values(self, actor: Tensor, scaling: FrozenScaling) -> np.ndarray:
-        """[R] expected returns of the policies `actor` [R, P]."""
-        replicas, horizon = len(actor), self._tables.horizon
+    def values(self, policy_params: Tensor, scaling: FrozenScaling) -> np.ndarray:
+        """[R] expected returns of the policies `policy_params` [R, P]."""
+        replicas, horizon = len(policy_params), self._tables.horizon
         raw = np.repeat(self._states[None], replicas, axis=0)
         obs = torch.from_numpy(np.asarray(scaling.obs(raw), dtype=np.float32))
         with torch.inference_mode():
-            behavior_probs = self._policy.probabilities(actor, obs, horizon)
+            behavior_probs = self._policy.probabilities(policy_params, obs, horizon)
         t = self._tables
         found = policy_value(
             t.transitions, t.rewards, t.start, t.horizon, behavior_probs.double().numpy()
@@ -44,7 +44,7 @@ class Exact:
 
 
 def exact(config: EnvConfig, policy: Policy) -> Exact | None:
-    """Of this environment and policy class, or None where either cannot tell."""
+    """Of this environment and policy class; None: tables or action probabilities are unknown."""
     tables = tables_of(config)
     if tables is None or not hasattr(policy, "probabilities"):
         return None

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PrivacyFacts, PublicSources
 from privrl_bench.algorithms.ope.ope_settings import EvaluationConfig
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.dataset import Dataset, DatasetCollector, open_data, scaled_by
 from privrl_bench.collectors.prompts import public_answers
 from privrl_bench.collectors.simulated import SimulatedCollector
@@ -28,7 +29,7 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.language.task import TextTask, open_task
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.calibrate import affordable, needed_z
-from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.gate import Cohort, Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.local import LocalNoise, ranges_of
@@ -420,25 +421,32 @@ def _build(
     """Algorithm and plan of a run of so many rounds."""
     config = configs[0]
     at_home = config.privacy.mechanism == "local"
+    privacy = PrivacyFacts(
+        clip=config.privacy.clip,
+        users=config.privacy.users_per_round,
+        population=config.privacy.population or 0,
+        mechanism=config.privacy.mechanism,
+        z=tuple(0.0 if at_home else c.privacy.z for c in configs),  # of rows
+        epsilon=config.privacy.epsilon,
+        delta=config.privacy.delta,
+        learns_obs=config.env.obs_scaling == "private",
+        learns_reward=config.env.reward_scaling == "private",
+    )
+    shape = BatchShape(1, 1, steps)
+    sources = PublicSources(
+        simulate=lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
+        transitions=None if data is None else DatasetCollector(data, config.env, shape).public(),
+        task=task,
+        ask=None if task is None else public_answers(task, streams),
+    )
     setup = AlgorithmContext(
-        spec,
-        config.privacy.clip,
-        rounds,
-        config.privacy.users_per_round,
-        config.hardware.device,
-        config.env.obs_scaling == "private",
-        config.env.reward_scaling == "private",
-        tuple(0.0 if at_home else c.privacy.z for c in configs),  # of rows
-        config.privacy.mechanism,
-        lambda policy, episodes: _nobodys(config, spec, policy, episodes, streams),
-        None if data is None else DatasetCollector(data, config.env, 1, 1, steps).public(),
-        config.env,
-        config.data.policy,
-        config.privacy.population or 0,
-        config.privacy.epsilon,
-        config.privacy.delta,
-        task,
-        None if task is None else public_answers(task, streams),
+        spec=spec,
+        rounds=rounds,
+        privacy=privacy,
+        sources=sources,
+        device=config.hardware.device,
+        env=config.env,
+        behavior_policy=config.data.policy,
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, setup)
@@ -500,7 +508,8 @@ def _nobodys(
     rollout = SimulatedCollector(
         env, spec, policy, aside, episodes, spec.max_episode_steps, config.algo.gamma
     )
-    return lambda actor, index: rollout.collect(actor, index, [episodes] * len(aside))
+    everyone = Cohort([episodes] * len(aside), None)
+    return lambda actor, index: rollout.collect(actor, index, everyone)
 
 
 def _check_equal(configs: list[RunConfig]) -> None:

@@ -25,7 +25,6 @@ from privrl_bench.experiment.signals import Stop
 from privrl_bench.experiment.summary import (
     RunResult,
     SolvedCheck,
-    measure_for,
     result_text,
     summary_of,
     values_of,
@@ -50,7 +49,7 @@ class Experiment:
         self.dirs = dirs
         self.session = Trainer(parts)
         self.config = parts.config
-        self.measure = measure_for(parts)
+        self.measure = self.session.evaluator.objective
         self.mirrors = [
             WandbLogger(
                 config.log,

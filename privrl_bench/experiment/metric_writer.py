@@ -1,12 +1,12 @@
-"""Metrics on their way to the disk and to W&B: in order, though an evaluation may come late."""
+"""Writes metrics to the disk and to W&B in order, although an evaluation may finish late."""
 
 from __future__ import annotations
 
-from privrl_bench.evaluation.mspbe import ValueEvaluation
-from privrl_bench.evaluation.returns import Evaluation
+from collections.abc import Sequence
+
+from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import check_declared
 from privrl_bench.privacy.ledger import Mark
@@ -15,16 +15,18 @@ TIMING = ("wall_seconds", "steps_per_second")
 
 
 class MetricWriter:
-    """Rows of all replicas. Those from an evaluation under way on wait for it.
+    """Rows of all replicas. Rows from an unfinished evaluation on wait for it.
 
-    `evaluations` are the last that came, of the policies after round `evaluated` (-1: none yet).
+    Attributes:
+        evaluations: the last finished ones, of each replica.
+        evaluated: after which round; -1: none yet.
     """
 
     def __init__(self, session: Trainer, dirs: list[RunDir], mirrors: list[WandbLogger]):
-        self.evaluations: list[Evaluation] | list[ValueEvaluation] = []
+        self.evaluations: Sequence[Evaluation] = []
         self.evaluated = -1
         self._session, self._dirs, self._mirrors = session, dirs, mirrors
-        self._evaluating: int | None = None  # the round whose evaluation is under way
+        self._evaluating: int | None = None  # the round whose evaluation is unfinished
         self._waiting: list[tuple[dict[int, dict[str, float]], list[Mark]]] = []
 
     @property
@@ -33,7 +35,7 @@ class MetricWriter:
         return self._evaluating is not None or bool(self._waiting)
 
     def begin_evaluation(self) -> None:
-        """Evaluate the present policies. Raises EnvironmentFailure, also of the evaluation before."""
+        """Begin to evaluate the current policies. Raises EnvironmentFailure, also of the one before."""
         self.write()  # one at a time
         self._session.begin_evaluation()
         self._evaluating = self._session.round
@@ -44,10 +46,13 @@ class MetricWriter:
         self._waiting.append((rows, marks))
 
     def write(self, wait: bool = True) -> None:
-        """Write what there is. Raises EnvironmentFailure of an evaluation.
+        """Write the rows.
 
         Args:
-            wait: for the evaluation under way; else the rows from it on stay.
+            wait: for the unfinished evaluation; else the rows from it on stay.
+
+        Raises:
+            EnvironmentFailure: of an evaluation.
         """
         if self._evaluating is not None:
             found = self._session.take_evaluation(wait)
@@ -59,43 +64,22 @@ class MetricWriter:
         for rows, marks in waiting:
             for r, row in rows.items():
                 if row["round"] == self.evaluated:
-                    row |= eval_row(self.evaluations[r])
+                    row |= self.evaluations[r].metrics()
                     self._show(r, row)
                 self._write(r, row, marks[r])
 
     def _show(self, r: int, row: dict[str, float]) -> None:
-        """Texts of the evaluation, where there are any: nobody's, from public prompts."""
-        found = self.evaluations[r]
-        samples = found.samples if isinstance(found, Evaluation) else []
+        """Samples of the evaluation; they belong to no user."""
+        samples = list(self.evaluations[r].samples)
         for sample in samples:
             line = {"round": row["round"], "steps": row["steps"], **sample}
             self._dirs[r].append("samples.jsonl", line)
         self._mirrors[r].show(samples, int(row["round"]))
 
     def _write(self, r: int, row: dict[str, float], mark: Mark) -> None:
-        """The mark is in timing.jsonl, and first: metrics.jsonl is the same however a run was interrupted."""
+        """timing.jsonl first, with the mark: metrics.jsonl is the same however a run was interrupted."""
         timing = {name: row.pop(name) for name in TIMING}
         check_declared(row)
         self._dirs[r].append("timing.jsonl", {"round": row["round"], **timing, "ledger": mark})
         self._dirs[r].append("metrics.jsonl", row)
         self._mirrors[r].log({**row, **timing})
-
-
-def eval_row(evaluation: Evaluation | ValueEvaluation) -> dict[str, float]:
-    """Metrics of one evaluation. An invalid one has no result, only how many episodes are why."""
-    if isinstance(evaluation, ValueEvaluation):
-        return evaluation.row()
-    if evaluation.invalid:
-        return {
-            "eval/episodes": len(evaluation.returns),
-            "eval/invalid_episodes": evaluation.invalid,
-        }
-    mean, half = mean_ci(evaluation.returns)
-    return {
-        "eval/return_mean": mean,
-        "eval/return_std": float(evaluation.returns.std()),
-        "eval/return_ci95": half,
-        "eval/length_mean": float(evaluation.lengths.mean()),
-        "eval/episodes": len(evaluation.returns),
-        **evaluation.more,
-    }

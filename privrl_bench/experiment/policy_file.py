@@ -1,4 +1,4 @@
-"""What `policy.pt` holds of one replica: released parameters, public constants, values of declared caveats."""
+"""Content of `policy.pt`: released parameters, public constants, values of declared caveats of one replica."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from privrl_bench.experiment.trainer import Trainer
 
 
 def policy_content(session: Trainer, r: int) -> dict[str, Any]:
-    """The content of replica r, but for its guarantee.
+    """The content for replica r, without its guarantee.
 
-    The leak test compares it: nothing in it may depend on a user but through releases and declared caveats.
+    Guarantee: it depends on users through releases and declared caveats only. The leak test
+    compares it.
     """
     config = session.parts.config
     content: dict[str, Any] = {
@@ -20,7 +21,7 @@ def policy_content(session: Trainer, r: int) -> dict[str, Any]:
         "env": asdict(config.env),
     }
     if config.env.obs_scaling == "running":
-        saved = session.rollout.scaler.get_state()
+        saved = session.collector.scaler.get_state()
         content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
         content["running_obs_var"] = saved["obs_var"][r].mean(0)
     scaling = session.parts.algo.scaling(session.state)

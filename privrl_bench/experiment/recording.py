@@ -147,10 +147,10 @@ class RunRecording:
         for shard in self.folder.glob("*.npz"):
             if int(shard.stem) > session.round:
                 shard.unlink()
-        tape = RecordingSlots(session.rollout.slots, session.parts.spec)  # type: ignore[union-attr]
+        tape = RecordingSlots(session.collector.slots, session.parts.spec)  # type: ignore[attr-defined]
         if begun is not None:
             tape.set_state({name: x.numpy() for name, x in begun.items()})
-        session.rollout.slots = tape  # type: ignore[union-attr]
+        session.collector.slots = tape  # type: ignore[attr-defined]
         return tape
 
     def _save(self, session: Trainer, tape: RecordingSlots) -> None:

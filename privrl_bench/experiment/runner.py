@@ -15,7 +15,7 @@ from typing import Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.objective import measure_of
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import declared_users as real_users
 from privrl_bench.experiment.builder import (
     RunComponents,
@@ -162,7 +162,7 @@ def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
 
 def _already_done(rundir: RunDir) -> RunResult:
     summary = json.loads((rundir / "summary.json").read_text())
-    measure = measure_of(summary)
+    measure = objective_of(summary)
     print(
         f"skipped  {rundir.path} is done "
         f"({measure.name} {measure.show(summary[measure.name]['mean'])}, "

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EvalConfig
-from privrl_bench.evaluation.objective import MSPBE, RETURN, Measure, measure_of
-from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.metric_writer import MetricWriter, eval_row
+from privrl_bench.evaluation.objective import Objective, objective_of
+from privrl_bench.experiment.metric_writer import MetricWriter
 from privrl_bench.experiment.run_dir import RunDir, read_lines
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import shown_epsilon
@@ -50,7 +49,7 @@ class SolvedCheck:
         replicas: how many runs are checked.
     """
 
-    def __init__(self, config: EvalConfig, measure: Measure, replicas: int):
+    def __init__(self, config: EvalConfig, measure: Objective, replicas: int):
         self._target, self._measure = config.solved, measure
         self._recent = [deque[float](maxlen=config.window) for _ in range(replicas)]
 
@@ -66,11 +65,6 @@ class SolvedCheck:
             return False
         above = float(np.mean(recent)) - self._target
         return above >= 0 if self._measure.direction == "up" else above <= 0
-
-
-def measure_for(parts: RunComponents) -> Measure:
-    """Return what the runs are judged by."""
-    return MSPBE if parts.config.algo.evaluator == "mspbe" else RETURN
 
 
 def summary_of(
@@ -94,15 +88,19 @@ def summary_of(
         timing: of the clock.
     """
     parts, plan, config = session.parts, session.parts.plan, session.parts.configs[r]
-    measure = measure_for(parts)
+    measure = session.evaluator.objective
     guarantee = plan.guarantee(r, min(rounds, session.releases(r)))
     result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
     if rows.evaluations:
-        row = eval_row(rows.evaluations[r])
+        row = rows.evaluations[r].metrics()
         result = {
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
-            "definition": _definition(parts, rows.evaluated),
+            "definition": measure.definition.format(
+                after=f"after round {rows.evaluated}",
+                episodes=config.eval.episodes,
+                policy=config.eval.policy,
+            ),
             "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
         }
     return {
@@ -126,7 +124,7 @@ def summary_of(
 
 def result_text(summary: dict[str, Any], folder: Path, files: Sequence[str]) -> str:
     """Return what a finished run reached, and where its files are, in three lines."""
-    measure, guarantee = measure_of(summary), summary["guarantee"]
+    measure, guarantee = objective_of(summary), summary["guarantee"]
     shown, solved = summary[measure.name], summary.get("solved")
     solution = "" if solved is None else f"solved after round {solved}, "
     half = shown["ci95"]
@@ -145,20 +143,6 @@ def values_of(rundir: RunDir, metric: str, after: float = -1) -> list[float]:
     """Return a metric of a run's evaluations after so many steps."""
     rows = read_lines(rundir / "metrics.jsonl")
     return [row[metric] for row in rows if metric in row and row["steps"] > after]
-
-
-def _definition(parts: RunComponents, evaluated: int) -> str:
-    """Return what the numbers of the result are."""
-    config, after = parts.config.eval, f"after round {evaluated}"
-    if measure_for(parts) is MSPBE:
-        return (
-            f"mean squared projected Bellman error of the value {after}, of the states that data.policy "
-            "visits; see docs/algorithms/gpope.md"
-        )
-    return (
-        f"mean undiscounted return of {config.episodes} fresh {config.policy} evaluation episodes "
-        f"of the policy {after}; ci95 is the half width of the t interval over episodes"
-    )
 
 
 def _last_fifth(rundir: RunDir, metric: str, steps: int) -> dict[str, float | None]:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm
-from privrl_bench.collectors.behavior import BehaviorCollector, piece
-from privrl_bench.collectors.dataset import DatasetCollector
-from privrl_bench.collectors.prompts import PromptCollector
-from privrl_bench.collectors.returning_users import ReturningUsers
-from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.evaluation.generations import TextEvaluator
-from privrl_bench.evaluation.mspbe import ValueEvaluation, ValueEvaluations
-from privrl_bench.evaluation.returns import Evaluation, Evaluations, Evaluator
+from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.types import State, TextBatch, UserBatch
+from privrl_bench.experiment.selection import make_collector, make_evaluator
+from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.types import State
 
-CHECKPOINT_VERSION = 3
-# Of a round that takes everybody in pieces.
-_NO_STATS = {"train/invalid_users": 0.0}
+CHECKPOINT_VERSION = 4
+_NO_STATS = {"train/invalid_users": 0.0}  # of a round that takes all users
 
 
 class Trainer:
@@ -31,6 +24,11 @@ class Trainer:
 
     Args:
         parts: what `build` built. Tests replace `parts.plan` to replay releases.
+
+    Attributes:
+        collector: where the users of a round come from.
+        evaluator: how released parameters are judged.
+        diagnostics: metrics of the last round, of each replica; some are private.
     """
 
     def __init__(self, parts: RunComponents):
@@ -39,16 +37,12 @@ class Trainer:
         self.state: State = parts.algo.init(parts.streams)
         self.diagnostics: list[dict[str, float]] = []
         self._frozen: dict[int, dict[str, Tensor]] = {}
-        self.rollout = _users_of(parts)
-        # Users whose observations are noised play another policy than the one with known values.
-        hidden = (
-            parts.plan.local is not None
-            or config.algo.evaluator == "mspbe"
-            or parts.task is not None
-        )
+        self.collector = make_collector(parts)
+        self.evaluator = make_evaluator(parts)
+        # With noised observations users act with another policy than the one with known values.
+        hidden = parts.plan.local is not None or config.algo.evaluator != "returns"
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
-        self._evaluations = _evaluations_of(parts)
 
     @property
     def round(self) -> int:
@@ -66,7 +60,10 @@ class Trainer:
         return self.round if counted is None else counted[r]
 
     def step(self) -> None:
-        """One round: users, rows, release, next state. After the last release: `after_release` alone."""
+        """One round: cohort, shards, local updates, release, next state, `after_release`.
+
+        After the last release: `after_release` alone.
+        """
         parts = self.parts
         index = self.state.round
         before = parts.algo.actor(self.state)
@@ -97,24 +94,16 @@ class Trainer:
     def _release(
         self, actor: Tensor, needs_release: list[bool]
     ) -> tuple[State, list[dict[str, float]]]:
-        """One release: the next state, and what is seen of each replica's round."""
+        """One release: the next state, and metrics of each replica's round."""
         parts, index = self.parts, self.state.round
         private = parts.config.privacy.mechanism != "none"
         for r, wanted in enumerate(needs_release):
             if private and not wanted:
                 parts.plan.end(r)
         parts.plan.announce(index)
-        self.rollout.scaler.use(parts.algo.scaling(self.state))
+        self.collector.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor)
-        if parts.config.algo.full_batch:
-            stats = [_NO_STATS for _ in needs_release]
-            pieces = self.full_batch(actor, index)
-            contribution = parts.algo.local_of_all(self.state, pieces, parts.streams)
-        else:
-            users: Any = self.collect(actor, index)  # as the algorithm takes them
-            stats = users.stats
-            contribution = parts.algo.local(self.state, users, parts.streams)
-            del users  # raw data end here
+        contribution, stats = self._local(self.shards(actor, index))
         diagnostics = contribution.diagnostics
         released = parts.plan.release(contribution, index)
         seen = [
@@ -130,36 +119,37 @@ class Trainer:
         ]
         return parts.algo.server(self.state, released), seen
 
-    def collect(self, actor: Tensor, index: int) -> UserBatch | TextBatch:
-        """The users of a round: those whom the policies meet, or who joins of a dataset's."""
-        plan = self.parts.plan
-        if isinstance(self.rollout, DatasetCollector | BehaviorCollector):
-            return self.rollout.collect(index, plan.members(index, self.rollout.people))
-        if isinstance(self.rollout, ReturningUsers):
-            return self.rollout.collect(actor, index, plan.members(index, self.rollout.people))
-        plan.begin_local(index)
-        declared = self.parts.spec.users
-        if declared is not None and isinstance(self.rollout, SimulatedCollector):
-            return self.rollout.meet(actor, index, plan.enrolled(index, declared))
-        return self.rollout.collect(actor, index, plan.cohort(index))
+    def shards(self, policy_params: Tensor, index: int) -> Iterator[Any]:
+        """The users of a round, drawn by the gate, in shards as the algorithm takes them."""
+        gate, collector = self.parts.plan, self.collector
+        gate.begin_local(index)
+        cohort = gate.draw(index, collector.population, collector.used_once)
+        return collector.shards(policy_params, index, cohort)
 
-    def full_batch(self, actor: Tensor, index: int) -> Iterator[UserBatch]:
-        """All people of a round, in pieces."""
-        assert isinstance(self.rollout, DatasetCollector | BehaviorCollector)
-        members = self.parts.plan.members(index, self.rollout.people)
-        _, room, _ = self.rollout.shape
-        for start in range(0, max(len(who) for who in members), room):
-            yield self.rollout.collect(index, [who[start : start + room] for who in members])
+    def collect(self, policy_params: Tensor, index: int) -> Any:
+        """The users of a round that has one shard."""
+        (users,) = self.shards(policy_params, index)
+        return users
+
+    def _local(self, shards: Iterator[Any]) -> tuple[Contribution, list[dict[str, float]]]:
+        """What the users send, and private statistics of them; their data end here."""
+        parts = self.parts
+        if parts.config.algo.full_batch:
+            contribution = parts.algo.local_of_all(self.state, shards, parts.streams)
+            return contribution, [_NO_STATS for _ in parts.configs]
+        (users,) = shards
+        return parts.algo.local(self.state, users, parts.streams), users.stats
 
     def _exact_values(self, actor: Tensor) -> list[dict[str, float]]:
-        """Expected return of the policy of this round, and the regret so far, with U users in every round.
+        """Expected return of the policy of this round, and the regret so far, with U users in every
+        round.
 
         Both are released: how many users a Poisson cohort really has is secret.
         """
         users = self.parts.plan.expected_cohort()
         if self._exact is None:
             return [{} for _ in users]
-        values = self._exact.values(actor, self.rollout.scaler.frozen())
+        values = self._exact.values(actor, self.collector.scaler.frozen())
         self._regret += torch.tensor(users) * (self._exact.best - torch.from_numpy(values))
         return [
             {"exact/return": float(value), "exact/regret": float(total)}
@@ -173,7 +163,8 @@ class Trainer:
     def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
         """Replica r stays as it was in `snapshot` and releases nothing more.
 
-        It keeps its place along the replica axis: the others are then computed by the same operations
+        It keeps its place along the replica axis: the others are then computed by the same
+            operations
         on the same shapes as before, so that nothing in their numbers tells that r is gone.
         """
         self.parts.plan.end(r)
@@ -181,31 +172,33 @@ class Trainer:
         for name, x in self._frozen[r].items():
             self.state.tensors[name][r] = x
 
-    def evaluate(self) -> list[Evaluation] | list[ValueEvaluation]:
-        """Evaluation episodes of the current policies."""
+    def evaluate(self) -> Sequence[Evaluation]:
+        """The evaluation of the current parameters."""
         self.begin_evaluation()
         found = self.take_evaluation()
         assert found is not None
         return found
 
     def begin_evaluation(self) -> None:
-        """Start evaluation episodes of the current policies, beside training where that pays."""
-        self.rollout.scaler.use(self.parts.algo.scaling(self.state))
-        actor, scaling = self.parts.algo.actor(self.state), self.rollout.scaler.frozen()
-        self._evaluations.begin(actor, self.state.round, scaling, sorted(self._frozen))
+        """Begin an evaluation of the current parameters, beside training where that saves time."""
+        self.collector.scaler.use(self.parts.algo.scaling(self.state))
+        actor, scaling = self.parts.algo.actor(self.state), self.collector.scaler.frozen()
+        self.evaluator.begin(actor, self.state.round, scaling, sorted(self._frozen))
 
-    def take_evaluation(self, wait: bool = True) -> list[Evaluation] | list[ValueEvaluation] | None:
-        """What `begin_evaluation` began, once it is there; None if it is not, or nothing was begun."""
-        return self._evaluations.take(wait)
+    def take_evaluation(self, wait: bool = True) -> Sequence[Evaluation] | None:
+        """The evaluation that was begun; None: it is not done, or none was begun."""
+        return self.evaluator.take(wait)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything a resumed session needs, of all replicas. Holds no noise, but with local noise what
-        devices showed last, beside the raw observation, if slots are carried over (`env.user=segment`).
+        """Everything from which a run resumes, of all replicas.
+
+        It holds no noise; with local noise it holds what devices showed last, beside the raw
+        observation, if slots are carried over (`env.user=segment`).
         """
         return {
             "state": self.state.clone().tensors,
             "round": self.state.round,
-            "rollout": self.rollout.get_state(),
+            "collector": self.collector.get_state(),
             "regret": self._regret.clone(),
             "ledger": [tuple(ledger.mark) for ledger in self.parts.plan.ledgers],
         }
@@ -217,76 +210,12 @@ class Trainer:
         """
         self.state = State(saved[0]["round"], _join([one["state"] for one in saved]))
         self._regret = torch.cat([one["regret"] for one in saved])
-        return self.rollout.set_state(_join([one["rollout"] for one in saved]))
+        return self.collector.set_state(_join([one["collector"] for one in saved]))
 
     def close(self) -> None:
         """Free the environments."""
-        self.rollout.close()
-        self._evaluations.close()
-
-
-def _users_of(
-    parts: RunComponents,
-) -> SimulatedCollector | DatasetCollector | ReturningUsers | BehaviorCollector | PromptCollector:
-    """Where a run's users come from: live environments, whether they keep what they did, a dataset, prompts."""
-    config, replicas = parts.config, len(parts.configs)
-    if parts.task is not None:
-        adapter = parts.algo.adapter
-        return PromptCollector(config.env, parts.task, adapter, parts.streams, parts.plan.slots)
-    keeps, slots = config.collector == "returning_users", parts.plan.slots
-    if config.algo.full_batch:
-        slots = piece(parts.spec, parts.steps)
-    if parts.data is not None:
-        return DatasetCollector(parts.data, config.env, replicas, slots, parts.steps)
-    if config.collector == "behavior":
-        return BehaviorCollector(
-            config.env,
-            parts.spec,
-            cast(EvaluationAlgorithm, parts.algo).policy,
-            parts.streams,
-            int(config.privacy.population or 0),
-            slots,
-            parts.steps,
-            config.hardware.env_workers,
-        )
-    rollout = SimulatedCollector(
-        config.env,
-        parts.spec,
-        parts.algo.policy,
-        parts.streams,
-        len(config.algo.arrivals(0)) if keeps else slots,
-        parts.steps,
-        config.algo.gamma,
-        config.hardware.env_workers,
-        parts.plan.local,
-    )
-    if not keeps:
-        return rollout
-    people = config.algo.people(parts.rounds)
-    return ReturningUsers(rollout, parts.spec, people, slots, config.algo.arrivals)
-
-
-def _evaluations_of(parts: RunComponents) -> Evaluations | ValueEvaluations:
-    """How what is released is judged: episodes in simulators, answers to public prompts, errors of values."""
-    config, hardware = parts.config, parts.config.hardware
-    if config.algo.evaluator == "mspbe":
-        algo = cast(EvaluationAlgorithm, parts.algo)
-        return ValueEvaluations(config.env, parts.spec, algo)
-    if parts.task is not None:
-        asked = (parts.task, parts.algo.adapter, parts.streams, config.eval.episodes)
-        return Evaluations(TextEvaluator, *asked, aside=False, busy=hardware.threads)
-    return Evaluations(
-        Evaluator,
-        config.env,
-        parts.spec,
-        parts.algo.policy,
-        parts.streams,
-        config.eval.episodes,
-        config.eval.policy == "greedy",
-        hardware.env_workers,
-        aside=hardware.eval_process,
-        busy=hardware.threads + hardware.env_workers,
-    )
+        self.collector.close()
+        self.evaluator.close()
 
 
 def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
@@ -295,18 +224,18 @@ def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
         "version": CHECKPOINT_VERSION,
         "round": snapshot["round"],
         "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
-        "rollout": {k: v[r : r + 1].clone() for k, v in snapshot["rollout"].items()},
+        "collector": {k: v[r : r + 1].clone() for k, v in snapshot["collector"].items()},
         "regret": snapshot["regret"][r : r + 1].clone(),
         "ledger": snapshot["ledger"][r],  # what it has seen of it
     }
 
 
 def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack replicas; histories and what people keep, of different length (axis 2), are padded with zeros."""
+    """Stack replicas. Where time (axis 2) has other lengths, zeros are appended."""
     joined = {}
     for key in parts[0]:
         pieces = [part[key] for part in parts]
-        if key == "history" or key.startswith("people."):
+        if pieces[0].dim() > 2:
             longest = max(p.shape[2] for p in pieces)
             pieces = [
                 torch.nn.functional.pad(p, (*[0, 0] * (p.dim() - 3), 0, longest - p.shape[2]))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.evaluation.objective import MEASURES
+from privrl_bench.evaluation.objective import OBJECTIVES
 from privrl_bench.metrics import METRICS, visible
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
@@ -26,7 +26,7 @@ FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for 
 # What a run is judged by, against epsilon.
 BY_EPSILON = {
     measure.metric: f"by_epsilon/{measure.metric.removeprefix('eval/')}"
-    for measure in MEASURES.values()
+    for measure in OBJECTIVES.values()
 }
 
 

@@ -57,7 +57,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -86,6 +86,14 @@ from privrl_bench.privacy.smooth import noise_factor, require_admissible
 from privrl_bench.privacy.tree import IMITATION, RunningNoise, levels
 
 _WRITERS = 8  # threads that wait for the disk
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The users of a round: how many of each replica and, where they are numbered, who."""
+
+    sizes: list[int]
+    members: list[np.ndarray] | None
 
 
 class Gate:
@@ -214,6 +222,13 @@ class Gate:
             return config.users_per_round
         room = config.users_per_round + 6.0 * math.sqrt(config.users_per_round)
         return min(math.ceil(room), int(config.population or 0))
+
+    def draw(self, round_index: int, population: int | None, used_once: bool) -> Cohort:
+        """The users of a round, of `population` numbered ones or, if None, without numbers."""
+        if population is None:
+            return Cohort(self.cohort(round_index), None)
+        members = (self.enrolled if used_once else self.members)(round_index, population)
+        return Cohort([len(who) for who in members], members)
 
     def cohort(self, round_index: int) -> list[int]:
         """How many users each replica has in this round (Poisson draws are capped at `slots`).

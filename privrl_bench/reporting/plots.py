@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.evaluation.objective import RETURN, Measure
+from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import mean_ci, profile
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import Run, load_run, nested, number, usable
@@ -194,12 +194,12 @@ def _by_env(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
     return list(panels.items()) or [("no run", [])]
 
 
-def _measure(groups: Sequence[Group]) -> Measure:
+def _measure(groups: Sequence[Group]) -> Objective:
     """What a panel's runs are judged by."""
     return next((run.measure for group in groups for run in group.runs), RETURN)
 
 
-def _scale(axes: Any, measure: Measure) -> None:
+def _scale(axes: Any, measure: Objective) -> None:
     """Errors on a log axis."""
     if measure.direction == "down":
         axes.set_yscale("log", nonpositive="mask")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privrl_bench.evaluation.objective import Measure, measure_of
+from privrl_bench.evaluation.objective import Objective, objective_of
 
 SEED_KEY = "seed"
 
@@ -65,9 +65,9 @@ class Run:
         return None if value is None else float(value)
 
     @property
-    def measure(self) -> Measure:
+    def measure(self) -> Objective:
         """What the run is judged by."""
-        return measure_of(self.summary)
+        return objective_of(self.summary)
 
     @property
     def final_value(self) -> float:

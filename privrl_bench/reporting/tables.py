@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.evaluation.objective import RETURN, Measure
+from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import iqm_ci, mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import Run, flatten, nested, number, usable
@@ -108,7 +108,7 @@ class Row:
     terms: Terms
     steps: int
     steps_per_second: float
-    measure: Measure = RETURN
+    measure: Objective = RETURN
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:

@@ -1,7 +1,10 @@
 """Short runs of policy evaluation, on small chains."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
+from helpers import members_of
 
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -34,18 +37,17 @@ def theta_of(*words, seeds=(0,)):
 
 
 def full_batch(parts):
-    """All people of a session in one batch."""
-    session = Trainer(parts)
-    members = [np.arange(40)] * len(parts.configs)
-    played = session.rollout
-    played.shape = (len(parts.configs), 40, played.shape[2])
-    return played.collect(0, members)
+    """All users of a session in one batch."""
+    collector = Trainer(parts).collector
+    everyone = [np.arange(40)] * len(parts.configs)
+    collector.shape = replace(collector.shape, users=40)
+    return collector.collect(None, 0, members_of(*everyone))
 
 
 def check_pieces(algo, monkeypatch):
-    """What is computed does not depend on how people are cut into pieces."""
+    """What is computed does not depend on how users are split over shards."""
     whole = theta_of(f"algo={algo}", "env.max_episode_steps=30")
-    monkeypatch.setattr("privrl_bench.experiment.trainer.piece", lambda spec, steps: 7)
+    monkeypatch.setattr("privrl_bench.experiment.selection.shard_size", lambda spec, steps: 7)
     torch.testing.assert_close(theta_of(f"algo={algo}", "env.max_episode_steps=30"), whole)
 
 

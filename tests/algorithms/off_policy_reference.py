@@ -4,9 +4,8 @@ import copy
 from dataclasses import replace
 
 import torch
-from helpers import BOX, module_of, random_users, vector_of
+from helpers import BOX, context, module_of, random_users, vector_of
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.config.compose import compose
@@ -18,7 +17,7 @@ from privrl_bench.functional.rng import Streams
 HIDDEN = [7, 6]
 SIZE = 5  # of a batch
 STREAMS = [Streams(3), Streams(8)]
-SETUP = AlgorithmContext(BOX, 1.0, 10, 1)
+SETUP = context(BOX, 1.0, 10, 1)
 CRITIC = [BOX.obs_dim + BOX.actions, *HIDDEN, 1]
 
 

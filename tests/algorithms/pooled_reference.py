@@ -1,15 +1,8 @@
 """One replica of a pooled actor-critic in plain torch, in the manner of CleanRL."""
 
 import torch
-from helpers import (
-    TorchPolicy,
-    in_double,
-    module_of,
-    slow_gae,
-    vector_of,
-)
+from helpers import TorchPolicy, context, in_double, module_of, slow_gae, vector_of
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State
@@ -21,7 +14,7 @@ USERS, STEPS = 3, 8
 
 
 def made(kind, config, spec):
-    algo = kind(config, AlgorithmContext(spec, 1.0, ROUNDS, 1))
+    algo = kind(config, context(spec, 1.0, ROUNDS, 1))
     state = algo.init(STREAMS)
     g = torch.Generator().manual_seed(4)
     for part in ("actor", "critic"):

@@ -2,17 +2,9 @@
 
 import pytest
 import torch
-from helpers import (
-    BOX,
-    CHOICE,
-    learn,
-    own,
-    random_users,
-    rollout_of,
-)
+from helpers import BOX, CHOICE, context, learn, own, random_users, rollout_of
 from pooled_reference import HIDDEN, ROUNDS, STEPS, USERS, Twin, made, one_round
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.a2c import A2c
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig
 from privrl_bench.envs.registry import env_spec
@@ -48,7 +40,7 @@ def test_it_learns_the_chain_that_random_play_cannot() -> None:
     config = own("MyEnv", user="segment")
     rollout, _ = rollout_of(config, [0, 1], 8, 40)
     chosen = A2cConfig(hidden=[16], lr=0.02, entropy_coef=0.01)
-    algo = A2c(chosen, AlgorithmContext(env_spec(config), 1.0, 80, 1))
+    algo = A2c(chosen, context(env_spec(config), 1.0, 80, 1))
     rollout._policy = algo.policy
     _, curve = learn(algo, rollout, 80)
     assert curve[0] < 3.0  # uniform play: 17 / 16

@@ -6,6 +6,7 @@ from helpers import (
     BOX,
     CHOICE,
     TorchPolicy,
+    context,
     in_double,
     learn,
     module_of,
@@ -20,7 +21,7 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.base import AlgorithmContext, annealed, step_order
+from privrl_bench.algorithms.base import annealed, step_order
 from privrl_bench.algorithms.policy_gradient.critics import SHARED_CRITIC
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
@@ -49,7 +50,7 @@ def made(spec=CHOICE, round_index=0, **changes):
         "critic_features": 7,
         **changes,
     }
-    algo = Dppg(DppgConfig(**settings_), AlgorithmContext(spec, CLIP, ROUNDS, 3))
+    algo = Dppg(DppgConfig(**settings_), context(spec, CLIP, ROUNDS, 3))
     state = algo.init(STREAMS)
     g = torch.Generator().manual_seed(4)
     for name, x in state.tensors.items():
@@ -400,7 +401,7 @@ def test_an_order_depends_on_the_users_own_mask_only() -> None:
 def test_without_noise_it_learns_the_chain_that_random_play_cannot(critic) -> None:
     config = own("MyEnv", user="fresh")
     rollout, _ = rollout_of(config, [0, 1], 8, 40)
-    setup = AlgorithmContext(env_spec(config), 0.5, 25, 8)
+    setup = context(env_spec(config), 0.5, 25, 8)
     algo = Dppg(DppgConfig(hidden=[16], lr=0.02, critic=critic, entropy_coef=0.01), setup)
     rollout._policy = algo.policy
     state, curve = learn(algo, rollout, 25)

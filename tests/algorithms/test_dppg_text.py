@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import sized
 from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
 from privrl_bench.algorithms.language.dppg_text import DppgText
@@ -196,12 +197,12 @@ def test_everybody_is_asked_once(texts):
     actor, prompts = one.state.tensors["actor"], one.parts.task.prompts_train
     asked = []
     for index in range(12):
-        users = one.rollout.collect(actor, index, [5])
+        users = one.collector.collect(actor, index, sized(5))
         for row, seen in zip(users.tokens[0], users.seen[0], strict=True):
             asked.append(row[:-NEW][seen[:-NEW]].tolist())
     assert asked == prompts[:60]
     assert [k for k, prompt in enumerate(asked) if not prompt][:3] == [2, 7, 14]
-    nobody = one.rollout.collect(actor, 0, [0])
+    nobody = one.collector.collect(actor, 0, sized(0))
     assert not nobody.valid.any()
     assert not nobody.tokens.any()
 

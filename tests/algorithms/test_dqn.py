@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, in_double, module_of, random_users, vector_of
+from helpers import BOX, CHOICE, context, in_double, module_of, random_users, vector_of
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.config.compose import compose
@@ -36,7 +35,7 @@ class Means:
 
 
 def made(**changes):
-    algo = Dqn(DqnConfig(hidden=HIDDEN, **changes), AlgorithmContext(CHOICE, 0.1, 10, 3))
+    algo = Dqn(DqnConfig(hidden=HIDDEN, **changes), context(CHOICE, 0.1, 10, 3))
     state = in_double(algo.init(STREAMS))
     g = torch.Generator().manual_seed(1)
     for name in ("actor", "target"):
@@ -263,8 +262,8 @@ def test_a_session_cut_in_two_is_whole(words):
         second.step()
     for name, x in whole.state.tensors.items():
         assert torch.equal(second.state.tensors[name], x), name
-    there = second.rollout.get_state()
-    for name, x in whole.rollout.get_state().items():
+    there = second.collector.get_state()
+    for name, x in whole.collector.get_state().items():
         assert torch.equal(there[name], x), name
     for one in (whole, first, second):
         one.close()

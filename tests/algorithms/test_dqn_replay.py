@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import CHOICE, module_of, random_users, vector_of
+from helpers import CHOICE, context, module_of, random_users, vector_of
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.algorithms.value.dqn_replay import DqnReplay, _rows, _spans
@@ -25,8 +24,9 @@ HIDDEN, SIZE = [7, 6], 5
 STREAMS = [Streams(3), Streams(8)]
 WIDTHS = [CHOICE.obs_dim, *HIDDEN, CHOICE.actions]
 CONFIG = DqnReplayConfig(hidden=HIDDEN, lr=1e-2, tau=0.1, decay=0.05, batch=SIZE, memory=40)
-SETUP = AlgorithmContext(CHOICE, 0.3, 10, 1, mechanism="none")
-NOISY = replace(SETUP, mechanism="per_transition", z=(0.0, 0.5))
+SETUP = context(CHOICE, 0.3, 10, 1, mechanism="none")
+NOISY = context(CHOICE, 0.3, 10, 1, mechanism="per_transition", z=(0.0, 0.5))
+NO_NOISE = context(CHOICE, 0.3, 10, 1, mechanism="per_transition", z=(0.0, 0.0))
 
 
 def remembered(algo, lengths=((9, 4), (7, 8)), dtype=torch.float64):
@@ -69,7 +69,7 @@ class Twin:
                 old.mul_(0.9).add_(0.1 * new)
 
 
-@pytest.mark.parametrize("setup", [SETUP, replace(NOISY, z=(0.0, 0.0))], ids=["plain", "clipped"])
+@pytest.mark.parametrize("setup", [SETUP, NO_NOISE], ids=["plain", "clipped"])
 def test_learning_equals_plain_torch(setup):
     algo = DqnReplay(CONFIG, setup)
     tensors, users = remembered(algo)
@@ -84,7 +84,7 @@ def test_learning_equals_plain_torch(setup):
                 loss = twin.losses(batch).mean()
                 grads = torch.autograd.grad(loss, list(twin.q.parameters()))
             else:
-                grads = twin.clipped(batch, setup.clip)
+                grads = twin.clipped(batch, setup.privacy.clip)
             twin.follow(grads)
         q, target = vector_of(twin.q), vector_of(twin.target)
         torch.testing.assert_close(learned["actor"][r, :-1], q, rtol=1e-6, atol=1e-8)

@@ -14,10 +14,9 @@ from evaluation_runs import (
     parts_of,
     theta_of,
 )
-from helpers import open_gate
+from helpers import members_of, open_gate
 
 from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
-from privrl_bench.collectors.behavior import BehaviorCollector
 from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import make_env
@@ -143,16 +142,14 @@ def test_a_replica_does_not_depend_on_its_neighbours():
 def test_people_keep_what_they_did():
     parts = parts_of("algo=gpope", *SWIM[:2])
     session = Trainer(parts)
-    played = session.rollout
-    assert isinstance(played, BehaviorCollector)
-    (piece,) = played.pieces()
-    one = played.collect(5, [np.array([17])])
+    (piece,) = session.collector.simulate()
+    one = session.collector.collect(None, 5, members_of([17]))
     for name in ("obs", "next_obs", "actions", "rewards", "terminated", "done", "mask"):
         assert torch.equal(getattr(one, name)[0, 0], getattr(piece, name)[0, 17]), name
     assert torch.equal(one.behavior_probs, torch.full_like(one.behavior_probs, 0.5))
-    again = Trainer(parts_of("algo=gpope", *SWIM[:2])).rollout.collect(9, [np.array([17])])
+    again = Trainer(parts_of("algo=gpope", *SWIM[:2])).collector.collect(None, 9, members_of([17]))
     assert torch.equal(again.obs, one.obs)
-    assert session.snapshot()["rollout"] == {}  # no checkpoint holds it
+    assert session.snapshot()["collector"] == {}  # no checkpoint holds it
 
 
 def test_a_run_from_end_to_end(tmp_path, capsys):

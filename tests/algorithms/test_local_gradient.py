@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, random_users, shipped
+from helpers import BOX, CHOICE, context, random_users, shipped
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.loglinear import local_gradient as loglinear
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.loglinear.local_gradient import SHARED_BASELINE
@@ -21,7 +20,7 @@ from privrl_bench.models.loglinear import LogLinearPolicy
 from privrl_bench.types import State
 
 STREAMS = [Streams(0), Streams(1)]
-SETUP = AlgorithmContext(CHOICE, 1.0, 100, 3, z=(0.5, 2.0))
+SETUP = context(CHOICE, 1.0, 100, 3, z=(0.5, 2.0))
 LENGTHS = [[9, 4, 1], [2, 9, 7]]
 
 
@@ -113,7 +112,7 @@ def test_no_algorithm_uses_the_clip_that_needs_a_private_gradient() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="choice of actions"):
-        DppgL2(DppgL2Config(), AlgorithmContext(BOX, 1.0, 10, 3))
+        DppgL2(DppgL2Config(), context(BOX, 1.0, 10, 3))
     with pytest.raises(ConfigError, match=r"env\.user"):
         compose(["algo=dppg_l2", "env=riverswim", "env.user=fresh"])
     with pytest.raises(ConfigError, match=r"algo\.confidence"):

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import CHOICE, own, random_users, rollout_of
+from helpers import CHOICE, context, own, random_users, rollout_of, sized
 from test_runner import train
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
@@ -18,7 +17,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State, UserBatch
 
-BOTH = AlgorithmContext(CHOICE, 0.02, 10, 3, private_obs=True, private_reward=True)
+BOTH = context(CHOICE, 0.02, 10, 3, learns_obs=True, learns_reward=True)
 LENGTHS = [[9, 4, 1], [2, 9, 7]]
 
 
@@ -37,7 +36,7 @@ def scaled(users: UserBatch, moments: PrivateMoments, state: State) -> UserBatch
 
 
 def test_it_is_off_unless_the_environment_asks_for_it() -> None:
-    off = PrivateMoments(AlgorithmContext(CHOICE, 0.02, 10, 3), 3.0, 3.0)
+    off = PrivateMoments(context(CHOICE, 0.02, 10, 3), 3.0, 3.0)
     assert off.blocks() == ()
     assert off.init(2) == {}
     assert off.scaling(State(0, {})) is None
@@ -45,7 +44,7 @@ def test_it_is_off_unless_the_environment_asks_for_it() -> None:
         (obs, reward): [
             b.size
             for b in PrivateMoments(
-                AlgorithmContext(CHOICE, 0.02, 10, 3, private_obs=obs, private_reward=reward),
+                context(CHOICE, 0.02, 10, 3, learns_obs=obs, learns_reward=reward),
                 3.0,
                 3.0,
             ).blocks()
@@ -117,14 +116,14 @@ def test_the_rollout_hands_out_what_the_scaling_says() -> None:
     state.tensors["obs_log_std"] += 1.0
     state.tensors["reward_log_scale"] -= 2.0
     plain, actor = rollout_of(own("MyEnv", user="fresh"), [0], 2, 12)
-    raw = plain.collect(actor, 0, [2])
+    raw = plain.collect(actor, 0, sized(2))
     config = own("MyEnv", user="fresh", obs_scaling="private", reward_scaling="private")
     learned, _ = rollout_of(config, [0], 2, 12)
     found = algo.scaling(state)
     learned.scaler.use(
         type(found)(torch.full((1, 5), 0.5), torch.full((1, 5), 2.0), found.reward_scale)
     )
-    seen = learned.collect(actor, 0, [2])
+    seen = learned.collect(actor, 0, sized(2))
     torch.testing.assert_close(seen.obs[:, :, 0], (raw.obs[:, :, 0] - 0.5) / 2.0)
     torch.testing.assert_close(seen.rewards[:, :, 0], raw.rewards[:, :, 0] * float(np.exp(-2.0)))
 

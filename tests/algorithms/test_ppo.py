@@ -2,18 +2,9 @@
 
 import pytest
 import torch
-from helpers import (
-    BOX,
-    CHOICE,
-    learn,
-    own,
-    random_users,
-    rollout_of,
-    shipped,
-)
+from helpers import BOX, CHOICE, context, learn, own, random_users, rollout_of, shipped
 from pooled_reference import HIDDEN, ROUNDS, STEPS, STREAMS, USERS, Twin, made, one_round
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import PpoConfig
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
 from privrl_bench.envs.registry import env_spec
@@ -74,7 +65,7 @@ def test_it_learns_the_chain_that_random_play_cannot() -> None:
     config = own("MyEnv", user="segment")
     rollout, _ = rollout_of(config, [0, 1], 8, 40)
     chosen = PpoConfig(hidden=[16], lr=0.01, epochs=4, minibatches=4, entropy_coef=0.01)
-    algo = Ppo(chosen, AlgorithmContext(env_spec(config), 1.0, 25, 1))
+    algo = Ppo(chosen, context(env_spec(config), 1.0, 25, 1))
     rollout._policy = algo.policy
     _, curve = learn(algo, rollout, 25)
     assert curve[0] < 3.0  # uniform play: 17 / 16
@@ -86,7 +77,7 @@ def test_ppo_learns_cartpole_far_above_random() -> None:
     rollout, _ = rollout_of(config, [0, 1], 8, 128)
     settings = {"gae_lambda": 0.95, "entropy_coef": 0.01, "lr": 2.5e-3}
     chosen = PpoConfig(hidden=[32], epochs=4, minibatches=4, **settings)
-    algo = Ppo(chosen, AlgorithmContext(env_spec(config), 1.0, 30, 1))
+    algo = Ppo(chosen, context(env_spec(config), 1.0, 30, 1))
     rollout._policy = algo.policy
     _, curve = learn(algo, rollout, 30)
     assert curve[0] < 40.0  # random: about 24

@@ -6,6 +6,7 @@ from text_runs import ABSENT, NEW, config_of, learned, session
 from privrl_bench.algorithms.language.ppo_text import whitened
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
+from privrl_bench.collectors.collector import BatchShape
 
 
 def test_advantages_are_whitened_over_the_batch():
@@ -68,7 +69,7 @@ def test_minibatches_divide_users(texts):
     one = session(texts, "ppo", "algo.minibatches=2", rounds=1)
     one.step()
     assert one.state.tensors["actor"].abs().sum() > 0
-    assert one.rollout.shape == (1, 5, NEW)
+    assert one.collector.shape == BatchShape(1, 5, NEW)
 
 
 def test_it_learns_what_is_scored(texts):

@@ -13,6 +13,7 @@ import torch
 from helpers import tensors
 from offline_runs import assert_same, config_of, played, session
 
+from privrl_bench.algorithms.base import PublicSources
 from privrl_bench.algorithms.model_based import primorl
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.errors import ConfigError
@@ -255,7 +256,7 @@ def test_dreams_begin_in_public_states(sets) -> None:
     found = one.parts.algo.starts(
         one.state.tensors, [s.torch("after_release", 0) for s in one.parts.streams]
     )
-    public = one.parts.algo._setup.public.obs
+    public = one.parts.algo._setup.sources.transitions.obs
     assert found.shape == (1, 8, 3)
     assert all((public == x).all(-1).any() for x in found[0])
     one.close()
@@ -364,5 +365,5 @@ def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:
 def test_both_algorithms_need_a_public_part(sets) -> None:
     parts = session("primorl", sets).parts
     with pytest.raises(ConfigError, match=r"^data\.id: "):
-        type(parts.algo)(parts.config.algo, replace(parts.algo._setup, public=None))
+        type(parts.algo)(parts.config.algo, replace(parts.algo._setup, sources=PublicSources()))
     assert issubclass(type(parts.algo), ModelBased)

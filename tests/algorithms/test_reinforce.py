@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, in_double, learn, module_of, random_users, slow_gae
+from helpers import BOX, CHOICE, context, in_double, learn, module_of, random_users, sized, slow_gae
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.collectors.simulated import SimulatedCollector
@@ -24,8 +23,8 @@ from privrl_bench.types import State
 
 STREAMS = [Streams(3), Streams(8)]
 LENGTHS = [[70, 33, 1], [2, 40, 64]]  # some longer than a piece of `local`
-SETUP = AlgorithmContext(CHOICE, 8.0, 10, 3, z=(1.0, 1.0))
-NOT_PRIVATE = AlgorithmContext(CHOICE, 8.0, 10, 3, z=(0.0, 0.0), mechanism="none")
+SETUP = context(CHOICE, 8.0, 10, 3, z=(1.0, 1.0))
+NOT_PRIVATE = context(CHOICE, 8.0, 10, 3, z=(0.0, 0.0), mechanism="none")
 
 
 def made(setup=SETUP, round_index=2, **changes):
@@ -119,7 +118,7 @@ def cartpole(seeds, users, steps=40, **changes):
     config = compose(["algo=reinforce", "env=cartpole", f"env.max_episode_steps={steps}"]).env
     spec = env_spec(config)
     algo = Reinforce(
-        ReinforceConfig(**changes), AlgorithmContext(spec, 8.0, 1000, users, z=(0.0,) * len(seeds))
+        ReinforceConfig(**changes), context(spec, 8.0, 1000, users, z=(0.0,) * len(seeds))
     )
     streams = [Streams(s) for s in seeds]
     rollout = SimulatedCollector(
@@ -134,7 +133,7 @@ def test_masks_that_are_drawn_again_are_those_of_the_actions(dropout) -> None:
     rollout, algo, state, streams = cartpole([1, 5], 3, dropout=dropout)
     actor, wrong = 3.0 * algo.actor(state), 0
     for index in range(3):
-        users = rollout.collect(actor, index, [3, 3])
+        users = rollout.collect(actor, index, sized(3, 3))
         for r, s in enumerate(streams):
             noise = algo.policy.draw(s.torch("policy", index), 40, 3).transpose(0, 1)
             params = actor[r].expand(3, -1)
@@ -151,7 +150,7 @@ def test_a_row_does_not_depend_on_who_else_is_there() -> None:
     """Bit for bit, whatever others' lengths, and in a program of more replicas."""
     rollout, algo, state, streams = cartpole([1, 5], 2)
     actor = algo.actor(state)
-    users = rollout.collect(actor, 0, [2, 2])
+    users = rollout.collect(actor, 0, sized(2, 2))
     rows = algo.local(state, users, streams).take()[0]["actor"]
     users.obs[0, 1], users.rewards[0, 1] = 9.0, 5.0
     users.mask[0, 1, 3:] = False
@@ -160,7 +159,7 @@ def test_a_row_does_not_depend_on_who_else_is_there() -> None:
     assert torch.equal(rows[0, 0], again[0, 0])
     assert not torch.equal(rows[0, 1], again[0, 1])
     alone_rollout, alone, first, one = cartpole([1], 2)
-    users = alone_rollout.collect(alone.actor(first), 0, [2])
+    users = alone_rollout.collect(alone.actor(first), 0, sized(2))
     assert torch.equal(alone.local(first, users, one).take()[0]["actor"][0], rows[0])
 
 
@@ -296,7 +295,7 @@ def test_rounds_run_through_the_gate(words) -> None:
 
 def test_actions_that_are_no_choice_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^env: algo=reinforce needs a choice of actions"):
-        Reinforce(ReinforceConfig(), AlgorithmContext(BOX, 8.0, 10, 1))
+        Reinforce(ReinforceConfig(), context(BOX, 8.0, 10, 1))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import BOX, CHOICE, own, shipped, vector_of
+from helpers import BOX, CHOICE, context, own, shipped, vector_of
 from off_policy_reference import (
     CRITIC,
     HIDDEN,
@@ -26,7 +26,6 @@ from off_policy_reference import (
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.value.ddpg import Ddpg
 from privrl_bench.algorithms.value.sac import Sac
 from privrl_bench.algorithms.value.value_settings import DdpgConfig, SacConfig
@@ -177,7 +176,7 @@ def test_choices_and_boxes_without_bounds_are_refused(kind) -> None:
     open_box = type(BOX)("open", 3, False, 1, 10, np.array([-np.inf]), np.array([1.0]))
     for spec in (CHOICE, open_box, env_spec(own("MyEnv"))):
         with pytest.raises(ConfigError, match=r"^env: algo=\w+ needs actions in a bounded box"):
-            kind(config, AlgorithmContext(spec, 1.0, 10, 1))
+            kind(config, context(spec, 1.0, 10, 1))
 
 
 @pytest.mark.parametrize("words", [(), ("privacy.users_per_round=3",), ("algo.memory=50",)])

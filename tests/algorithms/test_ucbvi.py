@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import shipped
+from helpers import context, shipped, sized
 
-from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.value.ucbvi import UcbVi
 from privrl_bench.algorithms.value.value_settings import UcbViConfig
 from privrl_bench.config.compose import compose
@@ -54,7 +53,7 @@ def plan_by_hand(counts, states=6, actions=2, horizon=20, error=0.0):
 
 @pytest.mark.parametrize(("mechanism", "z"), [("none", 0.0), ("fresh_noise_per_round", 0.4)])
 def test_planning_is_the_published_recursion(mechanism, z) -> None:
-    algo = UcbVi(UcbViConfig(), AlgorithmContext(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism))
+    algo = UcbVi(UcbViConfig(), context(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism))
     counts = torch.from_numpy(np.random.default_rng(0).uniform(0, 40, (2, 96))).float()
     found = algo._plan(counts, 25).reshape(2, 20, 6, 2)
     error = z * math.sqrt(math.floor(math.log(25)) + 1) if z else 0.0
@@ -68,7 +67,7 @@ def test_counts_are_those_of_the_episodes() -> None:
     total = np.zeros(96)
     for index in range(3):
         actor = one.parts.algo.actor(one.state)
-        users = one.rollout.collect(actor, index, [3])
+        users = one.collector.collect(actor, index, sized(3))
         for u in range(3):
             for t in range(20):
                 s, n = int(users.obs[0, u, t].argmax()), int(users.next_obs[0, u, t].argmax())

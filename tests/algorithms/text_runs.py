@@ -101,7 +101,7 @@ def learned(texts, algo, *words, rounds=7):
     more = ("privacy.users_per_round=24", "env.text.holdout=20", "algo.kl_coef=0.0", *few)
     one = session(texts, algo, *more, *words, rounds=rounds)
     task = replace(one.parts.task, score=how_many_good)
-    one.rollout.answers.task = task
+    one.collector.answers.task = task
     if algo == "dppg":
         one.parts.algo._ask = public_answers(task, one.parts.streams)(one.parts.algo.adapter, 8)
     scores = []

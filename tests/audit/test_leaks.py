@@ -14,7 +14,7 @@ from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig, ReplayConfig
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.audit.replacement_data import CRAFTED, NULL, OtherPerson
+from privrl_bench.audit.replacement_data import CRAFTED, NULL, SubstituteUser
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import audit as cli
 from privrl_bench.cli.audit import leaks as main
@@ -491,7 +491,7 @@ class Counting:
 
 def play(person, present=True, steps=12, max_episode_steps=20):
     both = np.arange(2)
-    slots = OtherPerson(Counting(), 1, person, steps, max_episode_steps, resets=True)
+    slots = SubstituteUser(Counting(), 1, person, steps, max_episode_steps, resets=True)
     slots.present = present
     seen = [slots.reset(both, [0, 0])]
     ends = []

@@ -9,11 +9,12 @@ from test_leaks import CARRIED, CRITIC, OBS, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.audit import counterfactual as worlds
 from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
+from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.audit.replacement_data import CRAFTED, OtherPerson
+from privrl_bench.audit.replacement_data import CRAFTED, SubstituteUser
+from privrl_bench.audit.visits import Visit
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
@@ -115,7 +116,7 @@ def test_a_baseline_that_the_algorithm_keeps_to_itself(monkeypatch):
 
 
 def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
-    """Worlds of one process share it, so that even equal ones differ."""
+    """Runs of one process share it, so that even equal ones differ."""
 
     def remember(self, state, users, contribution):
         rows, valid, bypass = contribution.take()
@@ -125,7 +126,7 @@ def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
 
     monkeypatch.setattr(Dppg, "seen", 0.0, raising=False)
     patch_local(monkeypatch, remember)
-    with pytest.raises(ConfigError, match="two equal worlds differ in rows actor"):
+    with pytest.raises(ConfigError, match="two equal runs differ in rows actor"):
         find_leaks(formal(), ROUND, late=False)
 
 
@@ -262,7 +263,7 @@ def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
     )
     report = find_leaks(formal(), ROUND, late=False)
     assert "cohort users" in report.undeclared
-    assert report.found["cohort users"].person == "null"
+    assert report.found["cohort users"].substitute == "null"
 
 
 def test_later_users_cut_at_the_number_of_episodes_so_far(monkeypatch):
@@ -364,14 +365,14 @@ def test_a_user_left_out_because_her_observation_is_no_number(monkeypatch):
 
 
 def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
-    class Same(OtherPerson):
+    class Same(SubstituteUser):
         def step(self, indices, actions):
             return self._slots.step(indices, actions)
 
         def _seen(self, obs):
             return obs
 
-    monkeypatch.setattr(substitutes, "OtherPerson", Same)
+    monkeypatch.setattr(substitutes, "SubstituteUser", Same)
     report = find_leaks(formal(), ROUND, late=False)
     assert not report.found
     assert report.no_test_power == ("the crafted user's row is the same as the one it replaces",)
@@ -382,9 +383,9 @@ def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
 def test_the_crafted_row_differs_from_the_one_it_replaces():
     """What every other test relies on, seen directly."""
     config = formal()
-    place = worlds.Visit(ROUND, 1, ROUND, ROUND + 3)
-    model = worlds.CounterfactualRun(config, place)
-    crafted = worlds.CounterfactualRun(config, place, CRAFTED, model)
+    place = Visit(ROUND, 1, ROUND, ROUND + 3)
+    model = CounterfactualRun(config, place)
+    crafted = CounterfactualRun(config, place, CRAFTED, model)
     for _ in range(ROUND + 1):
         model.step()
         crafted.step()

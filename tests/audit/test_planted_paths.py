@@ -140,7 +140,7 @@ def test_the_best_policy_is_kept_by_private_returns(monkeypatch):
 
 
 def test_a_mean_that_outlives_the_run(monkeypatch):
-    """Worlds of a process share it, so that even equal ones differ: the test cannot go on, and says so."""
+    """Runs of a process share it, so that even equal ones differ: the test cannot go on, and says so."""
     seen = []
 
     def local(self, state, users, streams, real=UcbVi.local):
@@ -148,7 +148,7 @@ def test_a_mean_that_outlives_the_run(monkeypatch):
         return real(self, state, replace(users, rewards=users.rewards + sum(seen)), streams)
 
     monkeypatch.setattr(UcbVi, "local", local)
-    with pytest.raises(ConfigError, match="two equal worlds differ in rows"):
+    with pytest.raises(ConfigError, match="two equal runs differ in rows"):
         find_leaks(swim("algo=ucbvi"), late=False)
 
 
@@ -268,7 +268,9 @@ def test_users_observations_in_the_policys_file(monkeypatch):
     real = policy_file.policy_content
 
     def content(session, r):
-        return real(session, r) | {"obs_center": torch.from_numpy(session.rollout._raw[r].mean(0))}
+        return real(session, r) | {
+            "obs_center": torch.from_numpy(session.collector._raw[r].mean(0))
+        }
 
     monkeypatch.setattr(policy_file, "policy_content", content)
     report = assert_caught(formal(), "policy.pt obs_center")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_users, changed, shipped, tensors
+from helpers import assert_same_users, changed, shipped, sized, tensors
 
 from privrl_bench.collectors import compiled_episodes as episodes
 from privrl_bench.collectors import simulated as rollout
@@ -13,8 +13,9 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import PrivacyError
 from privrl_bench.evaluation import returns as evaluate
-from privrl_bench.evaluation.returns import Evaluator
+from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
+from privrl_bench.kernels import episodes as kernel
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
@@ -77,7 +78,7 @@ def test_users_equal_those_that_are_stepped(name, monkeypatch) -> None:
         if slow:
             stepped(monkeypatch)
         played = rollout_of(policy, seeds, 3)
-        found.append([played.collect(actor, k, [3, 2, 0, 3]) for k in range(3)])
+        found.append([played.collect(actor, k, sized(3, 2, 0, 3)) for k in range(3)])
     for fast, slow in zip(*found, strict=True):
         assert_close_users(fast, slow)
     lengths = torch.stack([users.mask.sum(-1) for users in found[0]])
@@ -96,8 +97,8 @@ def test_evaluation_equals_stepped_evaluation(name, greedy, monkeypatch) -> None
     for slow in (False, True):
         if slow:
             stepped(monkeypatch)
-        evaluator = Evaluator(ENV, SPEC, policy, [Streams(s) for s in seeds], 4, greedy)
-        found.append([evaluator.run(actor, k, PLAIN, [3]) for k in range(2)])
+        evaluator = ReturnEvaluator(ENV, SPEC, policy, [Streams(s) for s in seeds], 4, greedy)
+        found.append([evaluator.evaluate(actor, k, PLAIN, [3]) for k in range(2)])
     lengths = []
     for fast, slow in zip(sum(found[0], []), sum(found[1], []), strict=True):  # noqa: RUF017
         assert np.array_equal(fast.lengths, slow.lengths)
@@ -126,7 +127,7 @@ def test_what_devices_show_equals_local_noise_to_the_last_bit(name, rewards, mon
         if slow:
             stepped(monkeypatch)
         device = devices(z, 3, rewards=rewards, there=False)
-        found.append(rollout_of(policy, seeds, 3, device).collect(actor, 0, [3] * 4))
+        found.append(rollout_of(policy, seeds, 3, device).collect(actor, 0, sized(*[3] * 4)))
     fast, slow = found
     assert_close_users(fast, slow)
     noisy = [0, 1, 3]  # on the grid, where the rounding of sines is gone
@@ -152,7 +153,7 @@ def test_numbers_beyond_single_precision_leave_the_user_out(monkeypatch) -> None
         if slow:
             stepped(monkeypatch)
         made = rollout_of(POLICIES["half"], [1, 5], 4, devices((1.0, 1e42), 4))
-        found.append(made.collect(actors(POLICIES["half"], [1, 5]), 0, [4, 4]))
+        found.append(made.collect(actors(POLICIES["half"], [1, 5]), 0, sized(4, 4)))
     assert_close_users(*found)
     assert found[0].valid[0].all()
     assert not found[0].valid[1].any()
@@ -163,14 +164,14 @@ def test_nobodys_episode_depends_on_anothers(name) -> None:
     """Bit for bit: alone or with other replicas, other users, other noise of theirs."""
     policy, seeds = POLICIES[name], [1, 5]
     actor = actors(policy, seeds)
-    together = rollout_of(policy, seeds, 2, devices((0.5, 0.5), 2)).collect(actor, 1, [2, 2])
-    alone = rollout_of(policy, [1], 2, devices((0.5,), 2)).collect(actor[:1], 1, [2])
+    together = rollout_of(policy, seeds, 2, devices((0.5, 0.5), 2)).collect(actor, 1, sized(2, 2))
+    alone = rollout_of(policy, [1], 2, devices((0.5,), 2)).collect(actor[:1], 1, sized(2))
     for name_, x in tensors(alone).items():
         assert torch.equal(x[0], tensors(together)[name_][0]), name_
     device = devices((0.5, 0.5), 2)
     device._noise[0][:, :, 1] += 5.0
     device._noise[1][:, :, 1] += 5.0
-    other = rollout_of(policy, seeds, 2, device).collect(actor, 1, [2, 2])
+    other = rollout_of(policy, seeds, 2, device).collect(actor, 1, sized(2, 2))
     assert not torch.equal(other.obs[:, 1], together.obs[:, 1])
     for name_, x in tensors(other).items():
         assert torch.equal(x[:, 0], tensors(together)[name_][:, 0]), name_
@@ -179,8 +180,8 @@ def test_nobodys_episode_depends_on_anothers(name) -> None:
 def test_a_round_is_the_same_after_others() -> None:
     policy = POLICIES["half"]
     actor, first, second = actors(policy, [1]), *(rollout_of(policy, [1], 2) for _ in range(2))
-    first.collect(actor, 0, [2])
-    assert_same_users(first.collect(actor, 1, [1]), second.collect(actor, 1, [1]))
+    first.collect(actor, 0, sized(2))
+    assert_same_users(first.collect(actor, 1, sized(1)), second.collect(actor, 1, sized(1)))
 
 
 def test_nothing_is_shown_before_noise_was_drawn() -> None:
@@ -214,12 +215,12 @@ def test_only_unscaled_whole_episodes_are_played_at_once(changes, asked, monkeyp
     calls = []
     monkeypatch.setattr(rollout, "player", lambda *a: calls.append(a))
     made = rollout_of(POLICIES["half"], [1], 2, env=changed(ENV, **changes))
-    made.collect(actors(POLICIES["half"], [1]), 0, [2])
+    made.collect(actors(POLICIES["half"], [1]), 0, sized(2))
     assert len(calls) == asked
 
 
 @pytest.mark.parametrize("z", [[0.5, 0.5], [float("nan"), 1.0], [0.0, float("nan")], [-1.0, 2.0]])
 def test_the_largest_is_torchs(z) -> None:
     noise = torch.tensor([0.2, 0.1])
-    found = episodes._largest(np.array(z, np.float32), noise.numpy(), 2, 2)
+    found = kernel._largest(np.array(z, np.float32), noise.numpy(), 2, 2)
     assert found == int((torch.tensor(z) + noise).argmax())

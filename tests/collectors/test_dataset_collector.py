@@ -7,7 +7,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from helpers import members_of
 
+from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.dataset import DatasetCollector, open_data, scaled_by
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -45,7 +47,7 @@ def opened(data_id, *words, public=0.1, users=None):
 def source_of(data_id, *words, replicas=1, slots=4, **more):
     config, data = opened(data_id, *words, **more)
     env = scaled_by(config.env, data)
-    return data, env, DatasetCollector(data, env, replicas, slots, 40 * data.most)
+    return data, env, DatasetCollector(data, env, BatchShape(replicas, slots, 40 * data.most))
 
 
 def scaled(data, rows):
@@ -59,10 +61,15 @@ def scaled(data, rows):
 def test_chances_stand_beside_their_actions(sets, monkeypatch) -> None:
     _, env, _ = source_of(sets)
     _, data = opened(sets)
-    assert DatasetCollector(data, env, 1, 2, 40).collect(0, [np.array([0])]).behavior_probs is None
+    assert (
+        DatasetCollector(data, env, BatchShape(1, 2, 40))
+        .collect(None, 0, members_of([0]))
+        .behavior_probs
+        is None
+    )
     known = (1 - np.random.default_rng(0).random(data.trajectories.steps)).astype(np.float32)
     monkeypatch.setattr(data.trajectories, "behavior_probs", known)
-    users = DatasetCollector(data, env, 1, 3, 40).collect(0, [np.array([5, 3])])
+    users = DatasetCollector(data, env, BatchShape(1, 3, 40)).collect(None, 0, members_of([5, 3]))
     for slot, user in enumerate((5, 3)):
         (k,) = data.episodes_of(user)
         first, last = data.trajectories.starts[k : k + 2]
@@ -73,7 +80,7 @@ def test_chances_stand_beside_their_actions(sets, monkeypatch) -> None:
 def test_a_round_is_the_trajectories_of_its_members(sets) -> None:
     data, _, source = source_of(sets, replicas=2)
     members = [np.array([5, 0, 53]), np.array([7])]
-    users = source.collect(0, members)
+    users = source.collect(None, 0, members_of(*members))
     assert users.obs.shape == (2, 4, 40, 3)
     assert users.valid.tolist() == [[True] * 3 + [False], [True] + [False] * 3]
     for r, who in enumerate(members):
@@ -102,11 +109,11 @@ def test_a_round_is_the_trajectories_of_its_members(sets) -> None:
 
 def test_numbers_that_nobody_has_are_absent_people(sets) -> None:
     data, _, source = source_of(sets)
-    assert source.people == data.users == 54
-    users = source.collect(0, [np.array([54, 3, 1000])])
+    assert source.population == data.users == 54
+    users = source.collect(None, 0, members_of([54, 3, 1000]))
     assert users.valid.tolist() == [[False, True, False, False]]
     assert not users.mask[0, [0, 2, 3]].any()
-    assert np.isnan(source.collect(0, [np.array([54])]).stats[0]["train/return_mean"])
+    assert np.isnan(source.collect(None, 0, members_of([54])).stats[0]["train/return_mean"])
 
 
 def test_public_steps_are_those_of_the_public_part(sets) -> None:
@@ -149,7 +156,7 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
     data, _, source = source_of(families)
     assert data.most == 2
     user = next(u for u in range(data.users) if len(data.episodes_of(u)) == 2)
-    users = source.collect(0, [np.array([user])])
+    users = source.collect(None, 0, members_of([user]))
     first, second = (data.trajectories.episode(int(k)) for k in data.episodes_of(user))
     n, m = len(first.rewards), len(second.rewards)
     assert users.mask[0, 0].nonzero().flatten().tolist() == list(range(n + m))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import own, rollout_of, shipped, tensors
+from helpers import members_of, own, rollout_of, shipped, sized, tensors
 
 from privrl_bench.collectors.returning_users import ReturningUsers
 from privrl_bench.envs.registry import env_spec
@@ -24,10 +24,6 @@ def made(config=None, seeds=(0, 1), people=6, room=4):
     return ReturningUsers(rollout, env_spec(config), people, room, arrivals), actor
 
 
-def who(*numbers):
-    return [np.array(n, dtype=np.int64) for n in numbers]
-
-
 def test_everybody_has_her_own_episode_in_any_order():
     people, actor = made()
     alone, _ = made()
@@ -35,12 +31,12 @@ def test_everybody_has_her_own_episode_in_any_order():
     for index in range(6):
         coming = arrivals(index)
         if coming:
-            users = alone.rollout.collect(actor, index, [2, 2])
+            users = alone.live.collect(actor, index, sized(2, 2))
             for p, slot in zip(coming, range(2), strict=True):
                 met[p] = {k: x[:, slot].clone() for k, x in tensors(users).items()}
         g = np.random.default_rng(index)
         members = [g.permutation(6)[:4] for _ in range(2)]
-        users = people.collect(actor, index, members)
+        users = people.collect(actor, index, members_of(*members))
         found = tensors(users)
         for r in range(2):
             for slot, p in enumerate(members[r]):
@@ -57,7 +53,7 @@ def test_everybody_has_her_own_episode_in_any_order():
 
 def test_slots_without_a_member_are_empty():
     people, actor = made()
-    users = people.collect(actor, 0, who([1], []))
+    users = people.collect(actor, 0, members_of([1], []))
     assert users.valid.tolist() == [[True, False, False, False], [False] * 4]
     assert not users.mask[1].any()
     assert [s["train/episodes"] for s in users.stats] == [2.0, 2.0]
@@ -65,8 +61,8 @@ def test_slots_without_a_member_are_empty():
 
 def test_rounds_in_which_nobody_comes_play_nothing():
     people, actor = made()
-    first = people.collect(actor, 0, who([0, 1], [1, 0]))
-    later = people.collect(2 * actor, 1, who([0, 1], [1, 0]))
+    first = people.collect(actor, 0, members_of([0, 1], [1, 0]))
+    later = people.collect(2 * actor, 1, members_of([0, 1], [1, 0]))
     for name, x in tensors(first).items():
         assert torch.equal(x, tensors(later)[name]), name
     assert [s["train/episodes"] for s in later.stats] == [0.0, 0.0]
@@ -76,7 +72,7 @@ def test_rounds_in_which_nobody_comes_play_nothing():
 def test_people_with_broken_data_keep_nothing(spoiled):
     config = own("Clock", user="episode", kwargs={"spoiled": spoiled}, max_episode_steps=STEPS)
     people, actor = made(config)
-    users = people.collect(actor, 0, who([0, 1], [1, 0]))
+    users = people.collect(actor, 0, members_of([0, 1], [1, 0]))
     broken = sum(s["train/invalid_users"] for s in users.stats)
     assert broken == int((~users.valid[:, :2]).sum())
     for x in tensors(users).values():
@@ -87,11 +83,11 @@ def test_people_with_broken_data_keep_nothing(spoiled):
 def test_a_state_brings_them_back():
     people, actor = made()
     for index in range(4):
-        before = people.collect(actor, index, who([0, 1, 2, 3], [3, 2, 5, 1]))
+        before = people.collect(actor, index, members_of([0, 1, 2, 3], [3, 2, 5, 1]))
     saved = {name: x.clone() for name, x in people.get_state().items()}
     other, _ = made(seeds=(5, 6))
-    other.collect(3 * actor, 0, who([0], [0]))
+    other.collect(3 * actor, 0, members_of([0], [0]))
     assert other.set_state(saved)
-    after = other.collect(actor, 5, who([0, 1, 2, 3], [3, 2, 5, 1]))
+    after = other.collect(actor, 5, members_of([0, 1, 2, 3], [3, 2, 5, 1]))
     for name, x in tensors(before).items():
         assert torch.equal(x, tensors(after)[name]), name

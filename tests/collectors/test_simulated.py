@@ -4,11 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_users, changed, own, rollout_of, shipped, tensors
+from helpers import assert_same_users, changed, own, rollout_of, shipped, sized, tensors
 
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.evaluation.returns import Evaluator
+from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
 from privrl_bench.types import UserBatch
@@ -18,7 +18,7 @@ LIMIT = 5  # of my_pkg's Clock
 
 def rounds_of(config, seeds, users, steps, count, **more) -> list[UserBatch]:
     rollout, actor = rollout_of(config, seeds, users, steps, **more)
-    found = [rollout.collect(actor, k, [users] * len(seeds)) for k in range(count)]
+    found = [rollout.collect(actor, k, sized(*[users] * len(seeds))) for k in range(count)]
     rollout.close()
     return found
 
@@ -73,9 +73,11 @@ def test_a_fresh_user_starts_from_a_reset_and_restarts_inside() -> None:
 
 def test_every_round_and_user_draws_her_own_actions() -> None:
     rollout, actor = rollout_of(own("Clock", user="fresh"), [3], 3, 40)
-    drawn = [rollout.collect(0 * actor, k, [3]).actions[0, u] for k in range(3) for u in range(3)]
+    drawn = [
+        rollout.collect(0 * actor, k, sized(3)).actions[0, u] for k in range(3) for u in range(3)
+    ]
     assert len({tuple(x.tolist()) for x in drawn}) == 9
-    again = rollout.collect(0 * actor, 1, [3]).actions[0]
+    again = rollout.collect(0 * actor, 1, sized(3)).actions[0]
     assert torch.equal(again, torch.stack(drawn[3:6]))
 
 
@@ -142,10 +144,10 @@ def test_replicas_with_other_seeds_live_other_lives() -> None:
 def test_a_small_cohort_leaves_the_rest_absent_and_itself_unchanged(user) -> None:
     config = own("Clock", user=user)
     rollout, actor = rollout_of(config, [1, 2], 5, LIMIT)
-    full = [rollout.collect(actor, k, [5, 5]) for k in range(3)]
+    full = [rollout.collect(actor, k, sized(5, 5)) for k in range(3)]
     other, _ = rollout_of(config, [1, 2], 5, LIMIT)
     for k, cohort in enumerate([[5, 2], [0, 4], [3, 3]]):
-        users = other.collect(actor, k, cohort)
+        users = other.collect(actor, k, sized(*cohort))
         for r, size in enumerate(cohort):
             assert users.valid[r].tolist() == [True] * size + [False] * (5 - size)
             assert not users.mask[r, size:].any()
@@ -192,7 +194,7 @@ def test_unusable_numbers_do_not_enter_running_statistics(spoiled) -> None:
     config = own("Clock", user="segment", kwargs={"spoiled": spoiled})
     config = changed(config, obs_scaling="running", reward_scaling="running")
     rollout, actor = rollout_of(config, [3], 8, 6)
-    batches = [rollout.collect(actor, k, [8]) for k in range(6)]
+    batches = [rollout.collect(actor, k, sized(8)) for k in range(6)]
     sound = torch.stack([b.valid for b in batches]).all(0)
     assert not sound.all()
     state = rollout.get_state()
@@ -222,10 +224,10 @@ def test_restored_slots_go_on_bit_for_bit(name, scaling) -> None:
     config = changed(shipped(name), user="segment", obs_scaling=scaling, reward_scaling=scaling)
     rollout, actor = rollout_of(config, [1, 2], 2, 37)
     for k in range(2):
-        rollout.collect(actor, k, [2, 2])
+        rollout.collect(actor, k, sized(2, 2))
     saved = {k: v.clone() for k, v in rollout.get_state().items()}
     assert (saved["elapsed"] > 0).all()
-    expected = [rollout.collect(actor, k, [2, 2]) for k in (2, 3)]
+    expected = [rollout.collect(actor, k, sized(2, 2)) for k in (2, 3)]
     rollout.close()
     other, _ = rollout_of(config, [1, 2], 2, 37)
     assert other.set_state(saved)
@@ -234,7 +236,7 @@ def test_restored_slots_go_on_bit_for_bit(name, scaling) -> None:
     for key, x in saved.items():
         torch.testing.assert_close(again[key], x, rtol=0, atol=0, equal_nan=True)
     for k, users in zip((2, 3), expected, strict=True):
-        now = other.collect(actor, k, [2, 2])
+        now = other.collect(actor, k, sized(2, 2))
         assert_same_users(now, users)
         for mine, theirs in zip(now.stats, users.stats, strict=True):
             assert mine == pytest.approx(theirs, nan_ok=True)
@@ -248,13 +250,13 @@ def test_without_carried_over_episodes_the_round_alone_decides(user) -> None:
     rollout, actor = rollout_of(config, [1], 3, LIMIT)
     before, _ = rollout_of(config, [1], 3, LIMIT)
     assert rollout.set_state(before.get_state())
-    assert_same_users(rollout.collect(actor, 3, [3]), history[3])
+    assert_same_users(rollout.collect(actor, 3, sized(3)), history[3])
 
 
 def test_an_environment_with_a_life_of_its_own_is_noticed() -> None:
     config = own("Clock", user="segment", kwargs={"drift": True})
     rollout, actor = rollout_of(config, [1], 2, 3)
-    rollout.collect(actor, 0, [2])
+    rollout.collect(actor, 0, sized(2))
     other, _ = rollout_of(config, [1], 2, 3)
     assert not other.set_state(rollout.get_state())
 
@@ -298,7 +300,7 @@ def test_running_reward_statistics_learn_from_nobody_who_is_not_there() -> None:
     rollout, actor = rollout_of(config, [3], 6, LIMIT)
     seen, running = np.zeros(6), []
     for k in range(3):
-        users = rollout.collect(actor, k, [4])
+        users = rollout.collect(actor, k, sized(4))
         seen += users.mask[0].sum(-1).numpy()
         running.append(users.rewards[0, :4, 0])
     state = rollout.get_state()
@@ -310,7 +312,7 @@ def test_a_fresh_user_does_not_inherit_a_running_return() -> None:
     config = own("Point", user="fresh", reward_scaling="running")  # steps 12 of 30: cut in between
     rollout, actor = rollout_of(config, [3], 1, 12)
     total, values = 0.0, []
-    batches = [rollout.collect(actor, k, [1]) for k in range(4)]
+    batches = [rollout.collect(actor, k, sized(1)) for k in range(4)]
     for users in batches:
         total = 0.0
         for place in users.next_obs[0, 0].double():
@@ -349,8 +351,8 @@ def evaluate(actor_of, episodes, *, greedy, round_index=0, seeds=(1, 2)):
     policy = make_policy(spec, [4])
     streams = [Streams(s) for s in seeds]
     rollout, _ = rollout_of(config, list(seeds), 1, 4)
-    evaluator = Evaluator(config, spec, policy, streams, episodes, greedy)
-    return evaluator.run(actor_of(policy), round_index, rollout.scaler.frozen())
+    evaluator = ReturnEvaluator(config, spec, policy, streams, episodes, greedy)
+    return evaluator.evaluate(actor_of(policy), round_index, rollout.scaler.frozen())
 
 
 def always_right(policy) -> torch.Tensor:

@@ -14,9 +14,9 @@ from privrl_bench.config.compose import compose
 from privrl_bench.envs.classic import CartPoleSlots, PendulumSlots
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.mspbe import ValueEvaluation
-from privrl_bench.evaluation.returns import Evaluation, Evaluations, Evaluator
-from privrl_bench.experiment.metric_writer import eval_row
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator
+from privrl_bench.evaluation.mspbe import MspbeEvaluation
+from privrl_bench.evaluation.returns import ReturnEvaluation, ReturnEvaluator
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run
 from privrl_bench.functional.rng import Streams
@@ -37,7 +37,7 @@ def evaluated(config, policy=None, **places):
     actor = torch.stack([policy.init(s.torch("init", 0)) for s in streams])
     kind = {"aside": False, "workers": 0, **places}
     words = (config, spec, policy, streams, EPISODES, False, kind["workers"])
-    evaluations = Evaluations(Evaluator, *words, aside=kind["aside"], busy=1)
+    evaluations = BackgroundEvaluator(ReturnEvaluator, *words, aside=kind["aside"], busy=1)
     try:
         evaluations.begin(actor, 0, NO_SCALING)
         return evaluations.take()
@@ -57,7 +57,7 @@ def test_episodes_with_non_finite_numbers_are_counted(spoiled):
     for one, count in zip(found, unlucky, strict=True):
         assert math.isnan(one.value)
         assert one.problem.startswith(f"return invalid: {count} of {EPISODES} evaluation episodes")
-        assert eval_row(one) == {"eval/episodes": EPISODES, "eval/invalid_episodes": count}
+        assert one.metrics() == {"eval/episodes": EPISODES, "eval/invalid_episodes": count}
 
 
 @pytest.mark.parametrize("places", [{"workers": 1}, {"aside": True}])
@@ -95,9 +95,9 @@ def test_finite_rewards_with_an_infinite_sum():
 
 
 def test_values_without_a_finite_error():
-    found = ValueEvaluation(math.inf, math.inf)
+    found = MspbeEvaluation(math.inf, math.inf)
     assert found.problem == "MSPBE invalid: it is not finite"
-    assert found.row() == {}
+    assert found.metrics() == {}
     assert math.isnan(found.value)
 
 
@@ -160,4 +160,4 @@ def test_a_rerun_fails_again_without_another_release(tmp_path):
 
 
 def test_the_value_of_a_valid_evaluation():
-    assert Evaluation(np.array([1.0, 3.0]), np.ones(2)).value == 2.0
+    assert ReturnEvaluation(np.array([1.0, 3.0]), np.ones(2)).value == 2.0

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from helpers import own, rollout_of, tensors
+from helpers import members_of, own, rollout_of, tensors
 from my_pkg import clinic_log
 
 from privrl_bench.config.compose import compose
@@ -47,15 +47,15 @@ def played(log, since=0):
 
 def watch(session, log, evaluate=True):
     """Train to the end: per round, who was reset and the batch of users."""
-    seen, real = [], session.collect
+    seen, real = [], session.shards
 
-    def collect(actor, index):
+    def shards(actor, index):
         before = len(clinic_log(log))
-        users = real(actor, index)
+        (users,) = real(actor, index)
         seen.append((played(log, before), users))
-        return users
+        return iter([users])
 
-    session.collect = collect
+    session.shards = shards
     while not session.over:
         session.step()
     if evaluate:
@@ -177,14 +177,14 @@ def test_a_repeated_round_plays_the_same_users(log, tmp_path, monkeypatch, words
 def test_what_a_user_does_does_not_depend_on_slot_or_company() -> None:
     config = own("Clinic", user="fresh")
     rollout, actor = rollout_of(config, [3, 4], 5, 7)
-    alone = rollout.meet(actor, 6, [np.array([9]), np.array([2])])
+    alone = rollout.collect(actor, 6, members_of([9], [2]))
     for members in ([4, 9, 0, 11, 2], [2, 1, 9], [99, 9, 2]):
-        both = rollout.meet(actor, 6, [np.array(members)] * 2)
+        both = rollout.collect(actor, 6, members_of(members, members))
         for r, user in enumerate([9, 2]):
             slot = members.index(user)
             for name, x in tensors(both).items():
                 assert torch.equal(x[r, slot], tensors(alone)[name][r, 0]), name
-    later = rollout.meet(actor, 7, [np.array([9]), np.array([2])])
+    later = rollout.collect(actor, 7, members_of([9], [2]))
     assert not torch.equal(later.actions[:, 0], alone.actions[:, 0])
 
 
@@ -193,7 +193,7 @@ def test_a_users_row_does_not_depend_on_slot_or_company() -> None:
     algo, state, streams = session.parts.algo, session.state, session.parts.streams
 
     def rows(members):
-        users = session.rollout.meet(algo.actor(state), 0, [np.array(members)])
+        users = session.collector.collect(algo.actor(state), 0, members_of(members))
         return algo.local(state, users, streams).take()[0]
 
     one, other = rows([3, 7, 1, 0]), rows([10, 4, 3, 7])

@@ -29,7 +29,7 @@ from privrl_bench.config.schema import (
     RunConfig,
 )
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.evaluation import returns as evaluate
+from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run, run_each
@@ -579,7 +579,7 @@ def test_environment_workers_do_not_change_the_result(tmp_path):
 def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
     train(cartpole(), tmp_path / "run")
     saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
-    assert set(saved) == {"version", "round", "state", "rollout", "regret", "ledger"}
+    assert set(saved) == {"version", "round", "state", "collector", "regret", "ledger"}
     policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     assert set(policy) == {"actor", "algo", "env", "guarantee"}
 

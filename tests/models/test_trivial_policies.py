@@ -8,7 +8,7 @@ from helpers import shipped
 
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.evaluation.returns import Evaluator
+from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.trivial_policies import TRIVIAL, TrivialPolicy
 
@@ -16,9 +16,11 @@ from privrl_bench.models.trivial_policies import TRIVIAL, TrivialPolicy
 def score(name, episodes):
     config = replace(shipped(name), obs_scaling="none")
     spec = env_spec(config)
-    evaluator = Evaluator(config, spec, TrivialPolicy(TRIVIAL[name]), [Streams(0)], episodes, True)
+    evaluator = ReturnEvaluator(
+        config, spec, TrivialPolicy(TRIVIAL[name]), [Streams(0)], episodes, True
+    )
     scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
-    (found,) = evaluator.run(torch.zeros(1, 0), 0, scaling)
+    (found,) = evaluator.evaluate(torch.zeros(1, 0), 0, scaling)
     evaluator.close()
     return found.returns
 

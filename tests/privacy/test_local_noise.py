@@ -238,7 +238,7 @@ def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
     parts = build([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")], [None])
     session = Trainer(parts)
     collected(session)
-    count = session.rollout.scaler.get_state()["obs_count"]
+    count = session.collector.scaler.get_state()["obs_count"]
     assert 8 < round(float(count.max()), 2) <= parts.plan.local.observations  # it begins near 0
 
 

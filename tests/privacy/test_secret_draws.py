@@ -4,7 +4,6 @@ import pytest
 
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.metric_writer import eval_row
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS, visible
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
@@ -37,7 +36,7 @@ def rows(config, size: int, key: int, replayed: dict) -> list[dict[str, float]]:
         while not session.over:
             session.step()
             (evaluation,) = session.evaluate()
-            found.append({**session.diagnostics[0], **eval_row(evaluation)})
+            found.append({**session.diagnostics[0], **evaluation.metrics()})
     finally:
         session.close()
     return found

@@ -40,11 +40,11 @@ class DppgText(TextAlgorithm):
 
     def __init__(self, config: DppgTextConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
-        assert setup.task is not None
-        assert setup.ask is not None
+        assert setup.sources.task is not None
+        assert setup.sources.ask is not None
         self._ask = None
         if config.baseline == "public":
-            there = len(setup.task.prompts_eval)
+            there = len(setup.sources.task.prompts_eval)
             rule = f"at most the {there} prompts for evaluation"
             require(
                 "algo.baseline_prompts",
@@ -52,7 +52,7 @@ class DppgText(TextAlgorithm):
                 rule,
                 config.baseline_prompts,
             )
-            self._ask = setup.ask(self.adapter, config.baseline_prompts)
+            self._ask = setup.sources.ask(self.adapter, config.baseline_prompts)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; with Adam at the server, also its moments."""
@@ -74,7 +74,7 @@ class DppgText(TextAlgorithm):
         descent = LocalOptimizerConfig(
             config.epochs,
             self.learning_rate(state.round),
-            self._setup.clip,
+            self._setup.privacy.clip,
             config.optimizer,
             config.ratio_clip,
         )

@@ -30,16 +30,16 @@ class TextAlgorithm(Algorithm):
     """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
     def __init__(self, config: Any, setup: AlgorithmContext):
-        assert setup.task is not None
+        assert setup.sources.task is not None
         self.config = config
-        self.task = setup.task
+        self.task = setup.sources.task
         self.adapter = make_adapter(config, self.task.model)
         self.trainer = AnswerTrainer(self.task.model, self.adapter)
         self._setup = setup
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the trained parameters of the adapter."""
-        return (Block("actor", self.adapter.trained, self._setup.clip),)
+        return (Block("actor", self.adapter.trained, self._setup.privacy.clip),)
 
     def unit(self) -> Unit:
         """See `Algorithm.unit`: the review at one index; `collectors/prompts.py` uses each index once."""

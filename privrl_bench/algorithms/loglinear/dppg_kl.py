@@ -90,8 +90,8 @@ class DppgKl(LogLinear):
         if self.config.fisher != "public":
             return state
         if self._episodes is None:
-            assert self._setup.simulate is not None
-            self._episodes = self._setup.simulate(self.policy, self.config.fisher_episodes)
+            assert self._setup.sources.simulate is not None
+            self._episodes = self._setup.sources.simulate(self.policy, self.config.fisher_episodes)
         users = self._episodes(state.tensors["actor"], state.round)
         every = self.policy.features(users.obs)
         index = users.actions.long()[..., None, None].expand(

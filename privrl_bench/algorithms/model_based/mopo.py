@@ -42,7 +42,7 @@ class Mopo(ModelBased):
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the models."""
-        return (Block("model", self._size, self._setup.clip),)
+        return (Block("model", self._size, self._setup.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""

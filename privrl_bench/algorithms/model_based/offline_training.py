@@ -56,11 +56,11 @@ class ModelBased(Algorithm):
 
     def __init__(self, config: ModelBasedConfig, setup: AlgorithmContext):
         spec = bounded_box(setup.spec, config.name)
-        if setup.public is None:
+        if setup.sources.transitions is None:
             raise ConfigError("data.id", f"algo={config.name} learns from a dataset")
         self.config, self._setup = config, setup
         self.policy = SquashedPolicy(spec, tuple(config.hidden))
-        public = setup.public
+        public = setup.sources.transitions
         action = torch.from_numpy(self.policy.from_env(public.actions.numpy())).float()
         raw = torch.cat([public.next_obs - public.obs, public.rewards.unsqueeze(-1)], dim=-1)
         units = Units(raw.mean(0), raw.std(0).clamp_min(1e-6))

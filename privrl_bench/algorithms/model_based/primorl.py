@@ -47,7 +47,7 @@ class Primorl(ModelBased):
 
     def __init__(self, config: PrimorlConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
-        self._clip = clipping(self.ensemble, config.clipping, setup.clip)
+        self._clip = clipping(self.ensemble, config.clipping, setup.privacy.clip)
 
     def blocks(self) -> tuple[Block, ...]:
         """One block per separately clipped part, in the order of the parameters."""

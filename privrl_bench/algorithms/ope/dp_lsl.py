@@ -30,8 +30,10 @@ class DpLsl(OutputPerturbation):
 
     def answer(self, seen: Visits) -> Smooth:
         """See `OutputPerturbation.answer`."""
-        config, people = self.config, self._setup.people
-        beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
+        config, people = self.config, self._setup.privacy.population
+        beta = smoothness(
+            self._setup.privacy.epsilon or 0.0, self._setup.privacy.delta, self.features.size
+        )
         offset = spectral(self._phi) ** 2 * float(self._weights.max())
         ridge = offset + config.ridge * people**config.power
         width = config.return_high - config.return_low

@@ -29,13 +29,15 @@ class DpLsw(OutputPerturbation):
 
     def answer(self, seen: Visits) -> Smooth:
         """See `OutputPerturbation.answer`."""
-        beta = smoothness(self._setup.epsilon or 0.0, self._setup.delta, self.features.size)
+        beta = smoothness(
+            self._setup.privacy.epsilon or 0.0, self._setup.privacy.delta, self.features.size
+        )
         width = self.config.return_high - self.config.return_low
         return dp_lsw(seen, self._phi, self._weights, beta, width)
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: theta; its clip is the smallest smooth bound, with all visits."""
-        most = torch.full_like(self._weights, float(self._setup.people))
+        most = torch.full_like(self._weights, float(self._setup.privacy.population))
         least = self.answer(Visits(torch.zeros_like(most), most)).bound
         return (Block("theta", self.features.size, float(least)),)
 

@@ -38,7 +38,7 @@ class Gpope(EvaluationAlgorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the gradient in (theta, w), clipped as one vector."""
-        return (Block("gradient", 2 * self.features.size, self._setup.clip),)
+        return (Block("gradient", 2 * self.features.size, self._setup.privacy.clip),)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: zeros."""

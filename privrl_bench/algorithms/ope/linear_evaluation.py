@@ -36,15 +36,15 @@ class EvaluationAlgorithm(Algorithm):
 
     def __init__(self, config: EvaluationConfig, setup: AlgorithmContext):
         assert setup.env is not None
-        assert setup.behaviour is not None
+        assert setup.behavior_policy is not None
         self.settings, self._setup = config, setup
         self.features = features(config.features, config.order, setup.env, setup.spec)
         try:
-            self.policy = ActingPolicy(fixed_policy(setup.behaviour, setup.env, setup.spec))
+            self.policy = ActingPolicy(fixed_policy(setup.behavior_policy, setup.env, setup.spec))
         except ConfigError as error:
             raise ConfigError("data.policy", error.problem) from None
         self.target = None
-        if config.target not in (None, setup.behaviour):
+        if config.target not in (None, setup.behavior_policy):
             try:
                 self.target = fixed_policy(str(config.target), setup.env, setup.spec)
             except ConfigError as error:
@@ -54,7 +54,9 @@ class EvaluationAlgorithm(Algorithm):
         """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
         often = "used once" if self.settings.full_batch else "in any of the rounds"
         max_episode_steps = self._setup.spec.max_episode_steps
-        who = "one user" if self._setup.public is not None else self._setup.spec.one_user
+        who = (
+            "one user" if self._setup.sources.transitions is not None else self._setup.spec.one_user
+        )
         return Unit(f"{who}: one trajectory of at most {max_episode_steps} steps, {often}", None)
 
     def notes(self) -> dict[str, str]:
@@ -163,7 +165,7 @@ class PooledSums(EvaluationAlgorithm):
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: A [d, d] and b [d]."""
         d = self.features.size
-        return (Block("sums", d * d + d, self._setup.clip),)
+        return (Block("sums", d * d + d, self._setup.privacy.clip),)
 
     @abstractmethod
     def sums(self, users: UserBatch, whole: int) -> Tensor:
@@ -181,7 +183,7 @@ class PooledSums(EvaluationAlgorithm):
             found = torch.cat(each).double()
             usable = users.valid & torch.isfinite(found).all(-1)
             total += torch.where(usable[..., None], found, 0.0).sum(1)
-        rows = total[:, None] / self._setup.people
+        rows = total[:, None] / self._setup.privacy.population
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:

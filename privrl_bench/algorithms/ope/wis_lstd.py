@@ -31,7 +31,7 @@ class WisLstd(PooledSums):
 
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
         """See `PooledSums.solution`; A includes its initial value."""
-        start = self.config.start / self._setup.people
+        start = self.config.start / self._setup.privacy.population
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)
 
 

@@ -150,7 +150,7 @@ class SharedCritic:
         change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
-        return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.users}}
+        return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.privacy.users}}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
         """Add the mean change, which has no noise."""

@@ -61,7 +61,7 @@ class Dppg(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """The policy, and what else is learned under privacy: critic and scaling."""
-        actor = Block("actor", self.policy.size, self._setup.clip)
+        actor = Block("actor", self.policy.size, self._setup.privacy.clip)
         return (actor, *self.critic.blocks(), *self.moments.blocks())
 
     def caveats(self) -> dict[str, str]:
@@ -124,7 +124,9 @@ class Dppg(Algorithm):
             last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
-        change = self._train(start, data, LocalOptimizerConfig(order, lr, self._setup.clip, adam))
+        change = self._train(
+            start, data, LocalOptimizerConfig(order, lr, self._setup.privacy.clip, adam)
+        )
         batch = TrainingBatch(values, targets, order, lr)
         critic_rows, bypass = self.critic.local(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}

@@ -36,8 +36,8 @@ class PrivateMoments:
 
     def __init__(self, setup: AlgorithmContext, clip: float, noise_ratio: float):
         self._clip, self._noise_ratio = clip, noise_ratio
-        self._dim = setup.spec.obs_dim if setup.private_obs else 0
-        self._reward = setup.private_reward
+        self._dim = setup.spec.obs_dim if setup.privacy.learns_obs else 0
+        self._reward = setup.privacy.learns_reward
 
     def blocks(self) -> tuple[Block, ...]:
         """One coordinate per mean and log standard deviation, and one for the rewards."""

@@ -49,7 +49,7 @@ class Reinforce(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """The separately clipped parts, in the order of the parameters."""
-        clip = self._setup.clip
+        clip = self._setup.privacy.clip
         if self.config.clipping == "joint":
             return (Block("actor", self.policy.size, clip),)
         names = [f"{kind}{k}" for k in range(len(self.policy.net.shapes)) for kind in "Wb"]
@@ -85,8 +85,11 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.mechanism == "none":  # all users in one row
-            rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True) / self._setup.users
+        if self._setup.privacy.mechanism == "none":  # all users in one row
+            rows = (
+                torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
+                / self._setup.privacy.users
+            )
             valid = valid.any(1, keepdim=True)
         parts = rows.split([block.size for block in self.blocks()], dim=-1)
         named = {block.name: x for block, x in zip(self.blocks(), parts, strict=True)}

@@ -66,7 +66,7 @@ class Dqn(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the gradient of Q."""
-        return (Block("q", self.policy.net.size, self._setup.clip),)
+        return (Block("q", self.policy.net.size, self._setup.privacy.clip),)
 
     def unit(self) -> Unit:
         """One user with the steps they keep."""

@@ -59,7 +59,7 @@ class DqnReplay(Replay):
     policy: QPolicy
 
     def __init__(self, config: DqnReplayConfig, setup: AlgorithmContext):
-        self._noisy = setup.mechanism == "per_transition"
+        self._noisy = setup.privacy.mechanism == "per_transition"
         if self._noisy and config.updates != 1:
             raise ConfigError(
                 "algo.updates",
@@ -131,14 +131,14 @@ class DqnReplay(Replay):
         net, config = self.policy.net, self.config
         widths = np.array([net.inputs, *net.hidden, net.outputs])
         rates = (config.lr, config.decay, config.tau)
-        bound = self._setup.clip if self._noisy else math.inf
+        bound = self._setup.privacy.clip if self._noisy else math.inf
         names = ("target", "m", "v", "peak")
         kept = {name: learned[name].numpy() for name in names}
         q, places = learned["actor"][:, :-1].contiguous(), [x.numpy() for x in memory]
         counts = [len(x) for x in rows]
 
         def one(r: int) -> None:
-            drawn = counts[r] if self._noisy and self._setup.z[r] > 0 else 0
+            drawn = counts[r] if self._noisy and self._setup.privacy.z[r] > 0 else 0
             noise = torch.empty(drawn, net.size)
             for line in noise:
                 line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
@@ -152,7 +152,9 @@ class DqnReplay(Replay):
                 widths,
                 rates,
                 bound,
-                np.float32(self._setup.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0),
+                np.float32(
+                    self._setup.privacy.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0
+                ),
             )
 
         busy = [r for r, count in enumerate(counts) if count]
@@ -196,8 +198,8 @@ class DqnReplay(Replay):
         """[N, P] means of the batch's clipped and noised gradients, of the replicas `who`."""
         net, size = self.policy.net, self.config.batch
         layers, slopes = self._q.errors(tensors, batch)
-        clip = self._setup.clip
-        std = torch.tensor(self._setup.z)[who, None] * clip / math.sqrt(size)
+        clip = self._setup.privacy.clip
+        std = torch.tensor(self._setup.privacy.z)[who, None] * clip / math.sqrt(size)
         return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)
 
 

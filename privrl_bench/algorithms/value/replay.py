@@ -85,7 +85,7 @@ class Replay(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the policy."""
-        return (Block("actor", self.policy.size, self._setup.clip),)
+        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""

@@ -1,0 +1,99 @@
+"""The interface of collectors, which make the batches of a round's users.
+
+A collector is made by a factory under its name in `experiment/selection.py`. Nothing else knows its
+class. The leak test replaces a user in the batches that `shards` yields; `audit/substitutes.py`
+says where a collector allows an earlier replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.privacy.gate import Cohort
+from privrl_bench.types import TextBatch, UserBatch
+
+Batch = UserBatch | TextBatch
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """Sizes of a shard.
+
+    Attributes:
+        replicas: R.
+        users: U, the largest number of users of a shard; absent users are padded.
+        steps: T, the largest number of steps of one user, a public number.
+    """
+
+    replicas: int
+    users: int
+    steps: int
+
+
+class Collector(Protocol):
+    """Where the users of a round come from.
+
+    Guarantee of every implementation: what a user contributes is a function of the user, of the
+    round, of random numbers of their own and of the released policy, not of other users. Exceptions
+    are declared as caveats. The leak test checks this bit for bit.
+
+    Attributes:
+        shape: sizes of a shard.
+        scaler: scaling of observations and rewards.
+        population: how many numbered users there are: of a dataset, declared by an environment, or
+            returning. The gate draws who joins. None: simulated users without numbers; the gate
+            draws how many there are.
+        used_once: in cohorts of fixed size each numbered user joins one round only, in order.
+    """
+
+    shape: BatchShape
+    scaler: SignalScaler
+
+    @property
+    def population(self) -> int | None:
+        """See the class."""
+        ...
+
+    @property
+    def used_once(self) -> bool:
+        """See the class."""
+        ...
+
+    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
+        """The users of one round, as batches of at most `shape.users` users per replica.
+
+        Args:
+            policy_params: [R, P] parameters of the released policies.
+            round_index: from 0; selects the random streams.
+            cohort: who takes part. A number that no user has is an absent user: not valid, all
+                zeros.
+
+        Yields:
+            `UserBatch` or `TextBatch`, as the algorithm takes them; at least one.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        ...
+
+    def get_state(self) -> dict[str, Tensor]:
+        """Tensors [R, ...] from which `set_state` restores the collector. They are private."""
+        ...
+
+    def set_state(self, state: dict[str, Tensor]) -> bool:
+        """Restore what `get_state` returned.
+
+        Returns:
+            Whether the collector continues bit for bit. False: an environment is not determined by
+            its seed and actions.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the environments."""
+        ...

@@ -1,0 +1,160 @@
+"""The interfaces of evaluators, and evaluations that training does not wait for.
+
+An evaluator is made by a factory under its name in `experiment/selection.py`. Nothing else knows
+its class.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from privrl_bench.envs.remote import Remote
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.objective import Objective
+from privrl_bench.kernels.machine import cores
+
+# Seconds that an evaluator's process takes to start; below, a run does not need one.
+_WORTH_A_PROCESS = 3.0
+
+
+class Evaluation(Protocol):
+    """The evaluation of one replica's released parameters."""
+
+    @property
+    def value(self) -> float:
+        """The objective's value; NaN if the evaluation is invalid."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why the evaluation is invalid; empty if it is valid."""
+        ...
+
+    @property
+    def samples(self) -> Sequence[dict[str, Any]]:
+        """Readable examples, one record each, for `samples.jsonl`; may be empty."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Declared metrics by name. An invalid evaluation has no result among them."""
+        ...
+
+
+class Evaluator(Protocol):
+    """Judges released parameters on simulated or public data.
+
+    Attributes:
+        objective: what a run is judged by.
+    """
+
+    objective: Objective
+
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> Sequence[Evaluation]:
+        """One evaluation of each replica, the same for the same arguments.
+
+        Args:
+            policy_params: [R, P] released parameters.
+            round_index: selects the random streams.
+            scaling: of observations.
+            ended: replicas whose evaluation nobody reads; they may be skipped.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the environments."""
+        ...
+
+
+class BackgroundEvaluator:
+    """Begins evaluations and takes their results later, in this process or in one of its own.
+
+    The results do not depend on the process.
+
+    Args:
+        kind: the evaluator's class.
+        arguments: of `kind`.
+        aside: in its own process; None: once evaluations have taken longer than a process takes to
+            start, if this program leaves a core idle.
+        busy: number of cores that training uses.
+    """
+
+    def __init__(
+        self, kind: Callable[..., Evaluator], *arguments: Any, aside: bool | None, busy: int
+    ):
+        self.objective: Objective = kind.objective  # type: ignore[attr-defined]
+        self._kind = kind
+        self._arguments = arguments
+        self._evaluator: Evaluator | None = None
+        self._remote: Remote | None = None
+        self._aside, self._busy = aside, busy
+        self._spent = 0.0
+        self._found: Sequence[Evaluation] | None = None
+        self._begun = False
+
+    def begin(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> None:
+        """Begin an evaluation; arguments and errors as `Evaluator.evaluate`.
+
+        Raises:
+            RuntimeError: the one before was not taken.
+        """
+        if self._begun:
+            raise RuntimeError("an evaluation was begun before the last one was taken")
+        if self._leaves():
+            if self._remote is None:
+                self._remote = Remote(self._kind, *self._arguments)
+            self._remote.send("evaluate", policy_params.clone(), round_index, scaling, ended)
+        else:
+            start = time.perf_counter()
+            if self._evaluator is None:
+                self._evaluator = self._kind(*self._arguments)
+            self._found = self._evaluator.evaluate(policy_params, round_index, scaling, ended)
+            self._spent += time.perf_counter() - start
+        self._begun = True
+
+    def take(self, wait: bool = True) -> Sequence[Evaluation] | None:
+        """The evaluation that was begun; None: not done yet, or none was begun.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        if not self._begun:
+            return None
+        if self._found is None and self._remote is not None:
+            if not wait and not self._remote.ready():
+                return None
+            self._found = self._remote.answer()
+        found, self._found, self._begun = self._found, None, False
+        return found
+
+    def _leaves(self) -> bool:
+        if self._aside is not None or self._remote is not None:
+            return bool(self._aside) or self._remote is not None
+        alone = multiprocessing.parent_process() is None  # not one of a sweep's processes
+        return alone and self._spent > _WORTH_A_PROCESS and cores() > self._busy
+
+    def close(self) -> None:
+        """Free the environments."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+        if self._remote is not None:
+            self._remote.close()
