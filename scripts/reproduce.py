@@ -14,8 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from privrl_bench.cli.reproduce import reproduce
 from privrl_bench.errors import ConfigError
-from privrl_bench.reporting.reproduce import Paper, reproduce
+from privrl_bench.reporting.papers import Paper
 
 PAPERS = {path.stem: path for path in sorted((Path(__file__).parent / "papers").glob("*.yaml"))}
 SCALES = ("smoke", "short", "paper")
