@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,13 @@ def compact(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def parsed(text: str) -> list[dict[str, str]]:
-    """Lines of the first Markdown table in `text`, as column -> cell.
+    """Lines of the Markdown table in `text`, as column -> cell. A bar within a cell has no space around it.
 
     >>> parsed(compact(["a", "b"], [["1", ""]]))
     [{'a': '1', 'b': ''}]
     """
     rows = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        [cell.strip() for cell in re.split(r"(?<=\s)\|(?=\s)", line.rstrip()[1:-1])]
         for line in text.splitlines()
         if line.startswith("|")
     ]
