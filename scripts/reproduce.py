@@ -4,7 +4,7 @@
     python scripts/reproduce.py dppg-table1 dppg-fig1 --scale paper --seeds 5
     python scripts/reproduce.py all --scale short
 
-Runs and pages go to outputs/reproduce/<paper>/<scale>/. The same command again goes on where it stopped.
+Runs and pages go to outputs/reproduce/<paper>/<scale>/. Rerun to resume.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        print("interrupted; rerun to resume", file=sys.stderr)
         return 130
     return code
 
