@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from privrl_bench.reporting.paper_item import Item, write_item
-from privrl_bench.reporting.papers import Paper, finished_runs, trivial_scores
+from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
 from privrl_bench.reporting.plots import curves, return_against_epsilon
 from privrl_bench.reporting.results_store import (
     RUNS_FILE,
@@ -49,11 +49,11 @@ def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | N
         return None
     paper = Paper(path)
     name, _, scale = folder.name.rpartition("-")
-    if scale in SCALES and name in paper.items():
-        return paper, paper.item(name, scale, seeds)
-    return (
-        (paper, paper.item(folder.name, "paper", seeds)) if folder.name in paper.items() else None
-    )
+    if scale not in SCALES or name not in paper.items():
+        name, scale = folder.name, "paper"
+    if name not in paper.items():
+        return None
+    return paper, paper.item(name, scale, seeds).replaced(Setting.calibrated)
 
 
 def collect(roots: list[Path], folder: Path, seeds: int | None) -> int:
@@ -83,8 +83,10 @@ def collect(roots: list[Path], folder: Path, seeds: int | None) -> int:
 
 def report(folder: Path, out: Path) -> None:
     """Write table.md and the figure of an item from its store into `out`."""
-    out.mkdir(parents=True, exist_ok=True)
     found = paper_item(folder)
+    if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
+        raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)
         if found:
