@@ -1,55 +1,132 @@
-"""Copy finished run folders, without what is large or must stay with the data, for committing.
+"""Write the committed form of results from run folders, or its table and figure again.
 
-    python scripts/collect_results.py outputs outputs/paper/main_job
+    python scripts/collect_results.py outputs/dppg --item outputs/paper/dppg/formal
+    python scripts/collect_results.py outputs/reproduce/dppg/paper/runs --item outputs/paper/dppg/table1
+    python scripts/collect_results.py --item outputs/paper/dppg/table1
 
-Keeps the folder structure. Left out: checkpoints, policies, ledgers, timings, W&B files. Then
-`privrl-report outputs/paper/main_job` makes the table and the pictures.
+The folder of an item is outputs/paper/<paper>/<item>. For another scale than `paper`, the name of the scale is
+at the end, as in table1-short. If the paper's file in scripts/papers describes the item, only its runs are
+taken, else all finished runs. The folder receives runs.csv, curves.csv.gz (if runs have evaluations) and, made
+from these, table.md and figure.svg or figure.png, whichever is smaller. Without run folders, table and figure
+are made from the existing store.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import tempfile
+from collections import Counter
 from pathlib import Path
 
-KEPT = (
-    "config.yaml",
-    "overrides.txt",
-    "provenance.json",
-    "plan.json",
-    "status.json",
-    "summary.json",
-    "metrics.jsonl",
+from privrl_bench.reporting.paper_item import Item, write_item
+from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
+from privrl_bench.reporting.plots import curves, return_against_epsilon
+from privrl_bench.reporting.results_store import (
+    RUNS_FILE,
+    read_results,
+    read_trivial,
+    write_results,
+    write_trivial,
+)
+from privrl_bench.reporting.run_loader import load_runs
+from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.tables import group_runs, markdown, summarise
+
+PAPERS = Path(__file__).parent / "papers"
+SCALES = ("smoke", "short", "paper")
+MOST_LINES = 8  # in a panel; the figure of more is not readable
+NOT_DRAWN = (
+    "The evaluations within the runs were not kept. The figure is the one that was drawn from the run "
+    "folders; it cannot be drawn again from runs.csv."
 )
 
 
+def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | None:
+    """The item of a paper whose results are in `folder`, None if no paper's file describes it."""
+    path = PAPERS / f"{folder.parent.name}.yaml"
+    if not path.exists():
+        return None
+    paper = Paper(path)
+    name, _, scale = folder.name.rpartition("-")
+    if scale not in SCALES or name not in paper.items():
+        name, scale = folder.name, "paper"
+    if name not in paper.items():
+        return None
+    return paper, paper.item(name, scale, seeds).replaced(Setting.calibrated)
+
+
+def collect(roots: list[Path], folder: Path, seeds: int | None) -> int:
+    """Write the store of an item from run folders. Returns the number of runs."""
+    runs: dict[str, Run] = {}
+    for root in roots:
+        for run in load_runs(root):
+            key = run.folder.relative_to(root).as_posix()
+            if run.state != "done":
+                print(f"left out, {run.state}: {run.folder}")
+            elif key in runs:
+                raise SystemExit(f"error: {key} is in two of the folders")
+            else:
+                runs[key] = run
+    found = paper_item(folder, seeds)
+    if found:
+        settings = found[1].settings()
+        keys = {setting.key(seed) for setting in settings for seed in range(setting.seeds)}
+        runs = {key: run for key, run in runs.items() if key in keys}
+        scores = trivial_scores(found[1])
+        if scores:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_trivial(scores, folder)
+    write_results(runs, folder)
+    return len(runs)
+
+
+def report(folder: Path, out: Path) -> None:
+    """Write table.md and the figure of an item from its store into `out`."""
+    found = paper_item(folder)
+    if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
+        raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        if found:
+            paper, item = found
+            runs = finished_runs(folder, item)
+            write_item(item, paper.title, made, runs, read_trivial(folder))
+            if not item.complete(runs):
+                (made / "figure.png").unlink()
+                with (made / "table.md").open("a") as file:
+                    file.write(f"\n{NOT_DRAWN}\n")
+        else:
+            every = read_results(folder)
+            (made / "table.md").write_text(markdown(summarise(every)))
+            draw = curves if any(len(run.curve()[0]) for run in every) else return_against_epsilon
+            if max(Counter(group.env for group in group_runs(every)).values()) <= MOST_LINES:
+                draw(every, made / "figure.png")
+        if (made / "table.md").exists():
+            shutil.copyfile(made / "table.md", out / "table.md")
+        if (made / "figure.png").exists():
+            for old in out.glob("figure.*"):
+                old.unlink()
+            small = min(made.glob("figure.*"), key=lambda path: path.stat().st_size)
+            shutil.copyfile(small, out / small.name)
+
+
 def main() -> None:
-    """Copy, and say what was copied."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
-    parser.add_argument(
-        "--summaries",
-        action="store_true",
-        help="no metrics: for many short runs with a figure of their own",
+    """Collect, and report."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arguments = parser.parse_args()
-    kept = [name for name in KEPT if name not in ("metrics.jsonl", "plan.json")]
-    kept = kept if arguments.summaries else list(KEPT)
-    for status in sorted(arguments.source.rglob("status.json")):
-        folder = status.parent
-        committed = arguments.source / "paper"  # what was collected before
-        if arguments.target in folder.parents or committed in folder.parents:
-            continue
-        if json.loads(status.read_text())["status"] != "done":
-            print(f"left out, not done: {folder}")
-            continue
-        there = arguments.target / folder.relative_to(arguments.source)
-        there.mkdir(parents=True, exist_ok=True)
-        for name in kept:
-            shutil.copyfile(folder / name, there / name)
-        print(there)
+    parser.add_argument("folders", type=Path, nargs="*", metavar="DIR", help="with run folders")
+    parser.add_argument("--item", type=Path, required=True, help="outputs/paper/<paper>/<item>")
+    parser.add_argument("--seeds", type=int, help="instead of the scale's number")
+    options = parser.parse_args()
+    if options.folders:
+        count = collect(options.folders, options.item, options.seeds)
+        print(f"{count} runs in {options.item / RUNS_FILE}")
+    report(options.item, options.item)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from privrl_bench.cli.papers import main
+from privrl_bench.cli.reproduce import main
 
 if __name__ == "__main__":
     sys.exit(main(prog="python scripts/reproduce.py"))

@@ -25,6 +25,7 @@ import yaml
 
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
+from privrl_bench.reporting.table_writer import compact
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "claims.md"
@@ -121,12 +122,6 @@ def number(value: float | None, digits: int = 4) -> str:
 def thousands(value: int) -> str:
     """Three significant digits: T is no sharper than the printed epsilon."""
     return f"{round(value, 3 - len(str(value))):,}"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 # -- part 1: printed epsilons -------------------------------------------------------------------
@@ -411,29 +406,25 @@ def render(data: dict[str, Any]) -> str:
     judged = [judge(row) for row in data["printed"]]
     first, second = summaries(data, judged)
     lines = [INTRO, PRINTED, first]
-    lines += table(
-        [
-            *("where", "printed", "delta", "mechanism", "exact, zero-out", "exact, replace-one"),
-            *("number", "claim", "why"),
-        ],
-        printed_rows(judged),
-    )
+    head = [
+        *("where", "printed", "delta", "mechanism", "exact, zero-out", "exact, replace-one"),
+        *("number", "claim", "why"),
+    ]
+    lines += [compact(head, printed_rows(judged)), ""]
     lines += [NOT_PRINTED, CURVE]
     head = ["z"]
     for delta in ("1e-3", "1e-5"):
         head += [f"{word}, delta {delta}" for word in ("formula", "zero-out", "replace-one")]
     head += [f"episode, {word}, delta 1e-3" for word in ("zero-out", "replace-one")]
-    lines += table(head, curve_rows(data["curve"]))
+    lines += [compact(head, curve_rows(data["curve"])), ""]
     lines.append(UNSAID)
-    lines += table(
-        [
-            *("paper", "noise", "delta", "one release, zero-out", "replace-one"),
-            *("unit, zero-out", "replace-one", "unit"),
-        ],
-        unsaid_rows(data["unsaid"]),
-    )
+    head = [
+        *("paper", "noise", "delta", "one release, zero-out", "replace-one"),
+        *("unit, zero-out", "replace-one", "unit"),
+    ]
+    lines += [compact(head, unsaid_rows(data["unsaid"])), ""]
     lines += [HOLES, second]
-    lines += table(["", "hole", "fate", "where"], hole_rows(data["holes"]))
+    lines += [compact(["", "hole", "fate", "where"], hole_rows(data["holes"])), ""]
     audits = ", ".join(f"`{path}`" for path in data["audits"])
     lines.append(
         "`privrl-audit leaks` replays releases in two worlds that differ in one user and finds paths around "

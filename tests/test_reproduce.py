@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from privrl_bench.cli import reproduce
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.reporting import reproduce
-from privrl_bench.reporting.paper import Cell, Table, judged, verdict
-from privrl_bench.reporting.reproduce import Paper, Want, picture_of, table_of, wants_of
+from privrl_bench.reporting.paper_table import Cell, Table, judged, verdict
+from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -29,24 +29,19 @@ def script():
     return module
 
 
-def item_of(paper, name, scale="smoke"):
-    kind = table_of if "rows" in paper.content["items"][name] else picture_of
-    return kind(paper, name, scale, None)
-
-
 @pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
 @pytest.mark.parametrize("scale", ["smoke", "short", "paper"])
 def test_every_run_of_every_item_composes(path, scale) -> None:
     paper = Paper(path)
     seen = {}
     for name in paper.items():
-        for want in wants_of(item_of(paper, name, scale)):
-            words = tuple(w for w in want.words if not w.startswith(NUMBERS))
-            keys = {(want.env, words[0])}  # what a scale adds is in every run of an algorithm
+        for setting in paper.item(name, scale).settings():
+            words = tuple(w for w in setting.words if not w.startswith(NUMBERS))
+            keys = {(setting.env, words[0])}  # what a scale adds is in every run of an algorithm
             if scale == "smoke":
                 keys.add(words)
             if not keys <= set(seen):
-                seen |= dict.fromkeys(keys, config.compose(want.overrides(0)))
+                seen |= dict.fromkeys(keys, config.compose(setting.overrides(0)))
     assert len(seen) > 4
     if scale == "smoke":
         live = [run for run in seen.values() if run.collector != "dataset"]
@@ -58,8 +53,8 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
 
 
 def test_a_runs_folder_is_the_one_that_the_command_would_use() -> None:
-    want = Want("cartpole", ("algo=dppg", "paper=dppg", "privacy.z=1"), 2)
-    assert want.folder(Path("x"), 3) == Path("x/dppg/cartpole/paper=dppg,privacy.z=1,seed=3")
+    setting = Setting("cartpole", ("algo=dppg", "paper=dppg", "privacy.z=1"), 2)
+    assert setting.key(3) == "dppg/cartpole/paper=dppg,privacy.z=1,seed=3"
 
 
 TINY = {
@@ -131,7 +126,7 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
 
 def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
     words = ("algo=gpope", "data.policy=uniform", "privacy.population=50", "rounds=4")
-    found = reproduce.calibrated(Want("chain", words, 2, 1.0))
+    found = Setting("chain", words, 2, 1.0).calibrated()
     *kept, last = found.words
     assert (tuple(kept), found.target) == (words, None)
     z = float(last.removeprefix("privacy.z="))
@@ -141,9 +136,9 @@ def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
         return epsilon({event: 4}, 1e-5)
 
     assert cost(z) <= 1.0 < cost(z - 0.01)
-    assert reproduce.calibrated(Want("chain", words, 2)).words == words
+    assert Setting("chain", words, 2).calibrated().words == words
     with pytest.raises(ConfigError, match="target: needs privacy=uniform_single_user"):
-        reproduce.calibrated(Want("chain", ("algo=lstd", *words[1:3]), 2, 1.0))
+        Setting("chain", ("algo=lstd", *words[1:3]), 2, 1.0).calibrated()
 
 
 def test_points_and_words_of_a_scale(tmp_path) -> None:
@@ -165,19 +160,22 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
     }
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
     paper = Paper(tmp_path / "tiny.yaml")
-    (one,) = wants_of(picture_of(paper, "fig1", "smoke", None))
-    many = wants_of(picture_of(paper, "fig1", "paper", None))
+    (one,) = paper.item("fig1", "smoke").settings()
+    many = paper.item("fig1", "paper").settings()
     base = ("algo=gpope", "data.policy=uniform")
     assert (one.words, one.target) == ((*base, "rounds=5", "privacy.population=10"), 1.0)
-    assert [want.words[-1] for want in many] == ["privacy.population=10", "privacy.population=100"]
+    assert [setting.words[-1] for setting in many] == [
+        "privacy.population=10",
+        "privacy.population=100",
+    ]
     line["scaled"]["paper"] = [["rounds=9"], ["rounds=99", "algo.lr=2"]]
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
-    each = wants_of(picture_of(Paper(tmp_path / "tiny.yaml"), "fig1", "paper", None))
-    assert [want.words[2:-1] for want in each] == [("rounds=9",), ("rounds=99", "algo.lr=2")]
+    each = Paper(tmp_path / "tiny.yaml").item("fig1", "paper").settings()
+    assert [setting.words[2:-1] for setting in each] == [("rounds=9",), ("rounds=99", "algo.lr=2")]
     line["scaled"]["paper"].pop()
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match="scaled: has words for 1 points, the line has 2"):
-        picture_of(Paper(tmp_path / "tiny.yaml"), "fig1", "paper", None)
+        Paper(tmp_path / "tiny.yaml").item("fig1", "paper")
 
 
 def test_words_that_do_not_exist_are_answered(capsys) -> None:
@@ -207,7 +205,7 @@ def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
         "fig2": {"title": "Figure 2", "picture": "curves", "like": "table1"},
     }
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY | {"items": items}))
-    (panel,) = picture_of(Paper(tmp_path / "tiny.yaml"), "fig2", "smoke", None).panels
+    (panel,) = Paper(tmp_path / "tiny.yaml").item("fig2", "smoke").panels
     assert [(line.label, line.formal) for line in panel.lines] == [
         ("z 0", False),
         ("z 1, formal", True),

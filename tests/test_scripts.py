@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reporting.fake_runs import write_run
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
@@ -71,21 +72,20 @@ def test_calibration_prints_constants_of_the_right_length(monkeypatch, capsys):
     assert float(lines["reward_scale"]) > 0
 
 
-def test_collected_results_hold_no_ledger_policy_or_checkpoint(tmp_path, monkeypatch):
-    source = tmp_path / "outputs" / "dppg" / "cartpole" / "seed=0"
-    source.mkdir(parents=True)
-    module = load("collect_results")
-    for name in (*module.KEPT, "ledger.jsonl", "checkpoint.pt", "policy.pt"):
-        (source / name).write_text("{}")
-    (source / "status.json").write_text('{"status": "done"}')
-    running = source.parent / "seed=1"
-    running.mkdir()
-    (running / "status.json").write_text('{"status": "running"}')
-    target = tmp_path / "outputs" / "paper" / "x"
-    call(monkeypatch, "collect_results", tmp_path / "outputs", target)
-    found = {p.name for p in target.rglob("*") if p.is_file()}
-    assert found == set(module.KEPT)
-    assert not (target / "dppg" / "cartpole" / "seed=1").exists()
+def test_collected_results_are_a_table_of_finished_runs(tmp_path, monkeypatch):
+    write_run(tmp_path / "runs" / "seed=0")
+    write_run(tmp_path / "runs" / "seed=1", seed=1, status="running")
+    item = tmp_path / "paper" / "x"
+    call(monkeypatch, "collect_results", tmp_path / "runs", "--item", item)
+    files = {path.name for path in item.iterdir()}
+    assert {"runs.csv", "curves.csv.gz", "table.md"} < files
+    assert len(files) == 4  # and one of figure.svg and figure.png
+    assert len((item / "runs.csv").read_text().splitlines()) == 2
+    made = {path.name: path.read_bytes() for path in item.iterdir()}
+    call(monkeypatch, "collect_results", "--item", item)  # from the store, nothing changes
+    assert {path.name: path.read_bytes() for path in item.iterdir()} == made
+    with pytest.raises(SystemExit, match=r"no runs\.csv"):
+        call(monkeypatch, "collect_results", "--item", "outputs/paper/gpope/fig1")
 
 
 def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):

@@ -268,7 +268,9 @@ def run_canaries(
     try:
         for index in range(rounds):
             session.step()
-            if config.collector == "returning_users":  # the draw also contains users who have not arrived yet
+            if (
+                config.collector == "returning_users"
+            ):  # the draw also contains users who have not arrived yet
                 collector = session.collector
                 drawn = parts.plan.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]

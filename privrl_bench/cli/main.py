@@ -22,7 +22,7 @@ COMMANDS = {
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),
     "reproduce": Command(
-        "privrl_bench.cli.papers:main", "run what a paper's tables and figures need, and compare"
+        "privrl_bench.cli.reproduce:main", "run what a paper's tables and figures need, and compare"
     ),
     "text": Command(
         "privrl_bench.cli.text:main",

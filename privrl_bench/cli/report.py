@@ -15,9 +15,11 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.functional.statistics import improvement
-from privrl_bench.reporting.page import Picture, Table, write_page
+from privrl_bench.reporting.page import Part, Picture, Table, write_page
 from privrl_bench.reporting.plots import curves, profiles, return_against_epsilon
-from privrl_bench.reporting.runs import Run, load_runs, usable
+from privrl_bench.reporting.run_loader import load_runs
+from privrl_bench.reporting.runs import Run, usable
+from privrl_bench.reporting.table_writer import short
 from privrl_bench.reporting.tables import (
     Group,
     cells,
@@ -25,7 +27,6 @@ from privrl_bench.reporting.tables import (
     left_out,
     legend,
     markdown,
-    short,
     summarise,
     write_tables,
 )
@@ -92,7 +93,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
     write_tables(rows, out)
     groups = group_runs(usable(runs))
     head, lines = cells(rows)
-    parts: list[Table | Picture | str] = [
+    parts: list[Part] = [
         Table("Final returns", head, lines, legend(rows)),
     ]
     curves(runs, out / "curves.png")

@@ -296,8 +296,9 @@ class Experiment:
         exported = self.parts.algo.export(self.session.state, r, rundir.path)
         if config.log.plot:
             from privrl_bench.reporting.plots import learning_curve
+            from privrl_bench.reporting.run_loader import load_run
 
-            learning_curve(rundir.path, rundir / "curve.png")
+            learning_curve(load_run(rundir.path), rundir / "curve.png")
         for line in before_and_after(read_lines(rundir / "samples.jsonl")):
             print(line, flush=True)
         rundir.set_status("done")

@@ -1,4 +1,4 @@
-"""When a task counts as solved, and pictures of it: held learning curves and box plots.
+"""Figures of when a task is solved: learning curves held after that, and box plots.
 
 Source: "Differential Privacy in Reinforcement Learning" (Doulazmi, Odonnat), section 3.3: a run has
 converged when 25 test episodes in a row have a mean return of 475; from then on its return counts as 500.
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.plots import figure, legend_below
-from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.paper_table import epsilon_of, status_of
+from privrl_bench.reporting.plots import legend_or_note
+from privrl_bench.reporting.run_figures import drawn_panels
+from privrl_bench.reporting.runs import Run, Runs
 
 
 def solved_after(returns: Sequence[float] | np.ndarray, window: int, target: float) -> int | None:
-    """After how many evaluations the last `window` of them have a mean >= target; None: never.
+    """Number of evaluations after which the last `window` of them have a mean >= target; None: never.
 
     >>> solved_after([1.0, 3.0, 5.0, 9.0], window=2, target=4.0)
     3
@@ -37,7 +38,8 @@ def held(
 ) -> np.ndarray:
     """[count] returns, those after evaluation number `solved` replaced by `value`.
 
-    Raises: ValueError for a run that was not solved and has fewer than `count` evaluations.
+    Raises:
+        ValueError: A run that was not solved has fewer than `count` evaluations.
     """
     values = np.asarray(returns, dtype=float)[:count]
     if solved is None:
@@ -49,7 +51,7 @@ def held(
 
 
 def count_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> int:
-    """Episodes that are shown: the paper's, or as many as were planned if that is less."""
+    """Number of episodes that are shown: the paper's, or the planned number if that is smaller."""
     planned = [int(run.config.get("rounds") or facts["episodes"]) for run in runs]
     return min([int(facts["episodes"]), *planned])
 
@@ -72,12 +74,12 @@ def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
     return [float(most if one is None else min(one, most)) for one in found]
 
 
-def table(picture: Any, runs: Mapping[Any, Sequence[Run]]) -> tuple[list[str], list[list[str]]]:
-    """The numbers behind both pictures: when runs were solved, and where they stand at the end."""
+def table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
+    """(head, lines): when runs were solved, and their returns at the end."""
     facts, lines = picture.facts, []
     for panel in picture.panels:
         for line in panel.lines:
-            some = [run for want in line.needs_release for run in runs.get(want, [])]
+            some = line.runs(runs)
             if not some:
                 continue
             when = np.array(episodes_of(some, facts))
@@ -95,8 +97,8 @@ def table(picture: Any, runs: Mapping[Any, Sequence[Run]]) -> tuple[list[str], l
                     f"{middle:.0f}",
                     f"{low:.0f} to {high:.0f}",
                     f"{mean:.0f} ± {half:.0f}",
-                    shown_epsilon(max(run.epsilon for run in some)),
-                    "/".join(sorted({run.guarantee_status for run in some})),
+                    epsilon_of(some),
+                    status_of(some),
                 ]
             )
     head = ["panel", "line", "runs", "solved", "mean episode", "median", "quartiles"]
@@ -107,27 +109,23 @@ def _solved(run: Run, facts: Mapping[str, Any]) -> int | None:
     return solved_after(run.curve()[1], int(facts["window"]), float(facts["target"]))
 
 
-def draw_held(picture: Any, runs: Mapping[Any, Sequence[Run]], path: Path) -> None:
+def draw_held(picture: Any, runs: Runs, path: Path) -> None:
     """Held returns against episodes: mean with its 95 % interval, or with `statistic: median` quartiles."""
     facts = picture.facts
-    most = max((len(panel.lines) for panel in picture.panels), default=0)
     shown = int(facts.get("shown", facts["episodes"]))
-    with figure(path, max(len(picture.panels), 1), legend_below=most, vector=True) as places:
-        for axes, panel in zip(places, picture.panels, strict=False):
-            for at, line in enumerate(panel.lines):
-                some = [run for want in line.needs_release for run in runs.get(want, [])]
-                if not some:
-                    continue
-                values = curves_of(some, facts)[:, :shown]
-                middle, low, high = _band(values, str(facts.get("statistic", "mean")))
-                x = np.arange(1, values.shape[1] + 1)
-                style = "-" if line.formal else "--"
-                axes.plot(x, middle, style, color=f"C{at}", label=f"{line.label} ({len(some)})")
-                axes.fill_between(x, low, high, color=f"C{at}", alpha=0.12, linewidth=0)
-            axes.set_title(panel.label)
-            axes.set_xlabel("training episodes")
-            axes.set_ylabel(f"{facts.get('statistic', 'mean')} return of test episodes")
-            _legend(axes)
+    for axes, panel in drawn_panels(picture, path):
+        for at, line in enumerate(panel.lines):
+            some = line.runs(runs)
+            if not some:
+                continue
+            values = curves_of(some, facts)[:, :shown]
+            middle, low, high = _band(values, str(facts.get("statistic", "mean")))
+            x = np.arange(1, values.shape[1] + 1)
+            style = "-" if line.formal else "--"
+            axes.plot(x, middle, style, color=f"C{at}", label=f"{line.label} ({len(some)})")
+            axes.fill_between(x, low, high, color=f"C{at}", alpha=0.12, linewidth=0)
+        axes.set_xlabel("training episodes")
+        axes.set_ylabel(f"{facts.get('statistic', 'mean')} return of test episodes")
 
 
 def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -140,32 +138,20 @@ def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, n
     return pairs[:, 0], pairs[:, 0] - half, pairs[:, 0] + half
 
 
-def draw_boxes(picture: Any, runs: Mapping[Any, Sequence[Run]], path: Path) -> None:
-    """Box plots of the episode after which runs were solved; those never solved stand at the end."""
+def draw_boxes(picture: Any, runs: Runs, path: Path) -> None:
+    """Box plots of the episode after which runs were solved; those never solved have the last."""
     facts = picture.facts
-    with figure(path, max(len(picture.panels), 1), vector=True) as places:
-        for axes, panel in zip(places, picture.panels, strict=False):
-            groups = [
-                (line.label, [run for want in line.needs_release for run in runs.get(want, [])])
-                for line in panel.lines
-            ]
-            groups = [(label, some) for label, some in groups if some]
-            if groups:
-                axes.boxplot(
-                    [episodes_of(some, facts) for _, some in groups],
-                    tick_labels=[label for label, _ in groups],
-                    showmeans=True,
-                )
-                for name in axes.get_xticklabels():
-                    name.set(rotation=20, ha="right", rotation_mode="anchor")
-            else:
-                _legend(axes)
-            axes.set_title(panel.label)
-            axes.set_ylabel(f"episodes until solved (at most {facts['episodes']})")
-
-
-def _legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        legend_below(axes)
-    else:
-        axes.text(0.5, 0.5, "no run", ha="center", va="center", transform=axes.transAxes)
+    for axes, panel in drawn_panels(picture, path, with_legend=False):
+        groups = [(line.label, line.runs(runs)) for line in panel.lines]
+        groups = [(label, some) for label, some in groups if some]
+        if groups:
+            axes.boxplot(
+                [episodes_of(some, facts) for _, some in groups],
+                tick_labels=[label for label, _ in groups],
+                showmeans=True,
+            )
+            for name in axes.get_xticklabels():
+                name.set(rotation=20, ha="right", rotation_mode="anchor")
+        else:
+            legend_or_note(axes)
+        axes.set_ylabel(f"episodes until solved (at most {facts['episodes']})")

@@ -1,13 +1,13 @@
-"""One self-contained HTML page: pictures, tables, guarantees and where the numbers come from."""
+"""One self-contained HTML page: figures, tables, guarantees and provenance."""
 
 from __future__ import annotations
 
 import base64
 import html
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from privrl_bench.reporting.runs import Run
 
@@ -24,32 +24,64 @@ figure { margin: 1rem 0; } img { max-width: 100%; } figcaption, .note { color: #
 """
 
 
+class Part(Protocol):
+    """A part of a page."""
+
+    def html(self) -> str:
+        """The part as HTML."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Text."""
+
+    text: str
+
+    def html(self) -> str:
+        """The paragraph."""
+        return f"<p>{html.escape(self.text)}</p>"
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table of texts. Cells that begin like numbers are set flush right."""
+    """A table of texts. Cells that begin like numbers are aligned right."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
 
+    def html(self) -> str:
+        """The table below its title, with its note."""
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.head)
+        rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in self.rows)
+        note = f"<p class='note'>{html.escape(self.note)}</p>" if self.note else ""
+        body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<h2>{html.escape(self.title)}</h2>{body}{note}"
+
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file and what it shows."""
+    """A PNG file and its caption."""
 
     title: str
     path: Path
     caption: str = ""
 
+    def html(self) -> str:
+        """The picture, with its data in the page."""
+        data = base64.b64encode(self.path.read_bytes()).decode()
+        name = html.escape(self.title, quote=True)
+        return (
+            f"<h2>{name}</h2><figure><img alt='{name}' src='data:image/png;base64,{data}'>"
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
 
-def write_page(
-    path: Path, title: str, parts: Sequence[Table | Picture | str], runs: Sequence[Run]
-) -> None:
-    """Write the page; strings are paragraphs. Provenance of `runs` comes last."""
+
+def write_page(path: Path, title: str, parts: Sequence[Part], runs: Sequence[Run]) -> None:
+    """Write the page. Provenance of `runs` comes last."""
     body = [f"<h1>{html.escape(title)}</h1>"]
-    body += [_part(part) for part in parts]
-    body.append(_part(provenance_table(runs)))
+    body += [part.html() for part in (*parts, provenance_table(runs))]
     text = (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
@@ -62,13 +94,10 @@ def write_page(
 
 
 def provenance_table(runs: Sequence[Run]) -> Table:
-    """Which commits, versions and machines made the runs, and how many each."""
+    """Commits, versions and machines of the runs, and the number of runs of each."""
     counts: dict[tuple[str, ...], int] = {}
     for run in runs:
-        try:
-            made = json.loads((run.folder / "provenance.json").read_text())
-        except (OSError, ValueError):
-            made = {}
+        made = run.provenance
         versions = made.get("versions") or {}
         dirty = " with changes" if made.get("dirty") else ""
         key = (
@@ -80,26 +109,6 @@ def provenance_table(runs: Sequence[Run]) -> Table:
         counts[key] = counts.get(key, 0) + 1
     rows = [[str(count), *key] for key, count in sorted(counts.items(), key=lambda x: -x[1])]
     return Table("Provenance", ("runs", "commit", "versions", "machine"), rows)
-
-
-def _part(part: Table | Picture | str) -> str:
-    if isinstance(part, str):
-        return f"<p>{html.escape(part)}</p>"
-    if isinstance(part, Picture):
-        data = base64.b64encode(part.path.read_bytes()).decode()
-        name = html.escape(part.title, quote=True)
-        caption = html.escape(part.caption)
-        return (
-            f"<h2>{name}</h2><figure><img alt='{name}' src='data:image/png;base64,{data}'>"
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in part.head)
-    rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in part.rows)
-    note = f"<p class='note'>{html.escape(part.note)}</p>" if part.note else ""
-    title = html.escape(part.title)
-    return (
-        f"<h2>{title}</h2><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}"
-    )
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of runs. matplotlib is imported when a picture is made, and draws without a display."""
+"""Plots of runs. matplotlib is imported when a plot is drawn, and needs no display."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import numpy as np
 from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import mean_ci, profile
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import Run, load_run, nested, number, usable
-from privrl_bench.reporting.tables import Group, group_runs, short
+from privrl_bench.reporting.runs import Run, nested, number, usable
+from privrl_bench.reporting.table_writer import short
+from privrl_bench.reporting.tables import Group, group_runs
 
 STYLE: Any = {
     "figure.dpi": 110,
@@ -28,13 +29,13 @@ STYLE: Any = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "legend.fontsize": 9,
+    "svg.hashsalt": "privrl_bench",  # the same runs give the same file
 }
 _PANELS_ACROSS = 3
 
 
-def learning_curve(folder_or_run: Path | str | Run, path: Path) -> None:
-    """What a run is judged by against environment steps, with its 95 % interval."""
-    run = folder_or_run if isinstance(folder_or_run, Run) else load_run(Path(folder_or_run))
+def learning_curve(run: Run, path: Path) -> None:
+    """The objective of a run against environment steps, with its 95 % interval."""
     steps, returns = run.curve()
     none = np.array([])
     ci_steps, ci = run.curve(run.measure.spread) if run.measure.spread else (none, none)
@@ -55,7 +56,7 @@ def curves(
     metric: str | None = None,
     label: str | None = None,
 ) -> None:
-    """A metric (None: what a run is judged by) against steps, over seeds: mean, 95 % interval, thin lines.
+    """A metric (None: the objective) against steps: mean over seeds, 95 % interval, thin lines.
 
     One panel per environment. The mean covers the steps that all seeds of a group have reached. Also as SVG.
     """
@@ -74,7 +75,7 @@ def curves(
 
 
 def profiles(groups: Sequence[Group], path: Path) -> None:
-    """Share of a group's seeds above every return, one panel per environment. Also as SVG."""
+    """Share of a group's seeds above each return, one panel per environment. Also as SVG."""
     panels = _by_env(groups)
     with figure(path, len(panels), legend_below=_rows(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
@@ -144,7 +145,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
         if math.isfinite(half):
             axes.axhspan(mean - half, mean + half, color=f"C{at}", alpha=0.1, linewidth=0)
     if not lines:
-        axes.set_xlim(0.1, 10.0)  # nothing is at any epsilon
+        axes.set_xlim(0.1, 10.0)  # no run has a finite epsilon
         axes.set_xticks([], [])
         if not not_private:
             _empty(axes, "no finished run")
@@ -177,7 +178,7 @@ def _epsilon(group: Group) -> float:
 
 
 def _colours(groups: Sequence[Group]) -> list[Any]:
-    """One colour each: the usual cycle for few groups, a graded scale for a long sweep."""
+    """One colour each: the standard cycle for few groups, a graded scale for a long sweep."""
     if len(groups) <= 10:
         return [f"C{at}" for at in range(len(groups))]
     from matplotlib import colormaps
@@ -195,7 +196,7 @@ def _by_env(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
 
 
 def _measure(groups: Sequence[Group]) -> Objective:
-    """What a panel's runs are judged by."""
+    """Objective of a panel's runs."""
     return next((run.measure for group in groups for run in group.runs), RETURN)
 
 
@@ -222,7 +223,7 @@ def figure(
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        # No pyplot: nothing global is left behind and no display is looked for.
+        # No pyplot: no global state, and no display is needed.
         wide = min(panels, _PANELS_ACROSS)
         high = math.ceil(panels / wide)
         size = (6.4 * wide, (4.0 + 0.2 * legend_below) * high)
@@ -235,7 +236,7 @@ def figure(
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         made.savefig(path)
         if vector:
-            made.savefig(Path(path).with_suffix(".svg"))
+            made.savefig(Path(path).with_suffix(".svg"), metadata={"Date": None})
 
 
 def _legend(axes: Any, groups: Sequence[Group]) -> None:
@@ -244,12 +245,20 @@ def _legend(axes: Any, groups: Sequence[Group]) -> None:
 
 
 def legend_below(axes: Any) -> None:
-    """Below the panel, where it hides no curve."""
+    """A legend below the panel, where it covers no curve."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0)
 
 
+def legend_or_note(axes: Any) -> None:
+    """A legend below the panel if anything has a label, else a note that there is no run."""
+    if axes.get_legend_handles_labels()[0]:
+        legend_below(axes)
+    else:
+        axes.text(0.5, 0.5, "no run", ha="center", va="center", transform=axes.transAxes)
+
+
 def steps_axis(axes: Any, label: str = RETURN.label) -> None:
-    """Environment steps below, `label` beside."""
+    """Environment steps on the x axis, `label` on the y axis."""
     from matplotlib.ticker import EngFormatter
 
     axes.set_xlabel("environment steps")
@@ -262,7 +271,7 @@ def _empty(axes: Any, text: str) -> None:
 
 
 def _run_title(run: Run) -> str:
-    """Two lines: what ran, and what it guarantees."""
+    """Title in two lines: the run, and its guarantee."""
     what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
     if run.seed is not None:
         what += f", seed {run.seed}"

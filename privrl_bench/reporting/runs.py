@@ -1,25 +1,31 @@
-"""Reads run folders. Files only: a folder can be read while it is written, or after a crash."""
+"""The record of one finished or unfinished run, as tables and figures read it."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from privrl_bench.evaluation.objective import Objective, objective_of
 
 SEED_KEY = "seed"
+# Settings that change no result.
+_IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
 
 
 @dataclass
 class Run:
-    """One run folder as plain data. `problems` says what could not be read; the rest still counts."""
+    """One run as plain data, from a run folder or from a row of a results store.
+
+    Attributes:
+        folder: The run folder; of a stored run, the store's folder and the name of the run.
+        digest: Version and hash of the run's identity.
+        problems: One line for each file that could not be read. The rest remains valid.
+    """
 
     folder: Path
     status: dict[str, Any] = field(default_factory=dict)
@@ -28,6 +34,8 @@ class Run:
     summary: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     ledger: list[dict[str, Any]] = field(default_factory=list)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    digest: str = ""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -37,12 +45,12 @@ class Run:
 
     @property
     def algo(self) -> str:
-        """The algorithm's name."""
+        """Name of the algorithm."""
         return str(nested(self.config, "algo", "name") or "?")
 
     @property
     def env(self) -> str:
-        """The environment's name; for the generic ones (gym, dmc) what they were pointed at."""
+        """Name of the environment; for the generic ones (gym, dmc), the task that was named."""
         name = str(nested(self.config, "env", "name") or "?")
         if name == "gym":
             return str(nested(self.config, "env", "id") or name)
@@ -53,12 +61,12 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        """The run's seed."""
+        """Seed of the run."""
         return self.config.get(SEED_KEY)
 
     @property
     def z(self) -> float | None:
-        """Noise multiplier; None for a run without a mechanism, where z means nothing."""
+        """Noise multiplier; None for a run without a mechanism."""
         if nested(self.config, "privacy", "mechanism") == "none":
             return None
         value = nested(self.config, "privacy", "z")
@@ -66,28 +74,49 @@ class Run:
 
     @property
     def measure(self) -> Objective:
-        """What the run is judged by."""
+        """The objective that the run is compared by."""
         return objective_of(self.summary)
 
     @property
     def final_value(self) -> float:
-        """What it is judged by, in the final evaluation (mean return, or MSPBE); nan when there is none."""
-        return number(nested(self.summary, self.measure.name, "mean"))
+        """Objective of the final evaluation (mean return, or MSPBE); nan if there is none."""
+        return self.evaluated("mean")
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of the whole run; nan when the run has no summary, inf when not private."""
+        """Epsilon of the run; nan without a summary, inf for a run that is not private."""
         return number(self.summary.get("epsilon"))
 
     @property
     def guarantee_status(self) -> str:
-        """Formal | heuristic | none, or ? while there is no summary."""
+        """Formal | heuristic | none, or ? without a summary."""
         return str(nested(self.summary, "guarantee", "status") or "?")
 
-    def curve(self, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Steps [k] and values [k] of the rows that hold `name` (None: its measure), in order of steps.
+    @property
+    def caveats(self) -> list[str]:
+        """Names of the paths that epsilon does not cover."""
+        lines = nested(self.summary, "guarantee", "caveats") or []
+        return [str(line).split(":", 1)[0] for line in lines]
 
-        Where a resumed run wrote the same step twice, the later line counts.
+    def evaluated(self, *keys: str) -> float:
+        """A value in the summary's block of the objective, nan if absent: `("last_fifth", "mean")`."""
+        return number(nested(self.summary, self.measure.name, *keys))
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting that may change a result, by dotted key. Without a config: the overrides."""
+        if not self.config:
+            pairs = (line.lstrip("+").partition("=") for line in self.overrides)
+            return {key: value for key, _, value in pairs if _relevant(key)}
+        return {key: value for key, value in flatten(self.config) if _relevant(key)}
+
+    def curve(self, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [k] and values [k] of the rows that have metric `name`, in order of steps.
+
+        Args:
+            name: Name of a metric; None for the objective.
+
+        Returns:
+            Steps and values. A resumed run may write a step twice; then the later row counts.
         """
         name = name or self.measure.metric
         points = {
@@ -99,36 +128,30 @@ class Run:
         return np.array(steps, dtype=float), np.array([points[step] for step in steps], dtype=float)
 
 
-def load_runs(root: Path) -> list[Run]:
-    """All run folders at or below `root` (folders with a status.json), sorted by path.
-
-    Unreadable files become a line in `Run.problems`. Raises `FileNotFoundError` without `root`.
-    """
-    root = Path(root)
-    if not root.exists():
-        raise FileNotFoundError(f"no such folder: {root}")
-    return [load_run(file.parent) for file in sorted(root.rglob("status.json"))]
-
-
-def load_run(folder: Path) -> Run:
-    """Read one run folder; never raises for its contents."""
-    run = Run(folder=Path(folder))
-    run.status = _mapping(run, "status.json", json.loads)
-    run.config = _mapping(run, "config.yaml", yaml.safe_load)
-    planned = run.state in ("planned", "running", "failed", "interrupted")
-    run.summary = _mapping(run, "summary.json", json.loads, optional=planned)
-    overrides = run.folder / "overrides.txt"
-    if overrides.exists():
-        run.overrides = [line.strip() for line in _text(run, overrides).splitlines()]
-        run.overrides = [line for line in run.overrides if line]
-    run.metrics = _json_lines(run, "metrics.jsonl")
-    run.ledger = _json_lines(run, "ledger.jsonl")
-    return run
+Runs = Mapping[Any, Sequence[Run]]  # a setting -> its finished runs
 
 
 def usable(runs: Iterable[Run]) -> list[Run]:
-    """The finished runs with a final return, those that tables and plots count."""
+    """The finished runs with a final objective. Tables and plots count these."""
     return [run for run in runs if run.state == "done" and math.isfinite(run.final_value)]
+
+
+def differing(runs: Sequence[Run]) -> list[set[str]]:
+    """For each run, the settings in which runs of its algorithm and environment differ."""
+    by_task: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    mine = [run.settings() for run in runs]
+    for run, settings in zip(runs, mine, strict=True):
+        by_task.setdefault((run.algo, run.env), []).append(settings)
+    absent = object()
+    found = {
+        task: {
+            key
+            for key in set().union(*several)
+            if any(one.get(key, absent) != several[0].get(key, absent) for one in several)
+        }
+        for task, several in by_task.items()
+    }
+    return [found[run.algo, run.env] for run in runs]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -146,7 +169,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def nested(mapping: Mapping[str, Any], *keys: str) -> Any:
-    """The value below `keys`, or None where the way ends."""
+    """The value below `keys`, or None if there is none."""
     value: Any = mapping
     for key in keys:
         if not isinstance(value, Mapping):
@@ -156,62 +179,12 @@ def nested(mapping: Mapping[str, Any], *keys: str) -> Any:
 
 
 def number(value: Any) -> float:
-    """`value` as a float, nan for what is not a number; "inf" written as text counts."""
+    """`value` as a float, nan if it is not a number. The text "inf" is a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
 
 
-def _text(run: Run, file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        run.problems.append(f"{file.name}: {type(error).__name__}")
-        return ""
-
-
-def _mapping(run: Run, name: str, parse: Any, optional: bool = False) -> dict[str, Any]:
-    file = run.folder / name
-    if not file.exists():
-        if not optional:
-            run.problems.append(f"{name}: missing")
-        return {}
-    before = len(run.problems)
-    text = _text(run, file)
-    if len(run.problems) > before:
-        return {}
-    try:
-        value = parse(text)
-    except (ValueError, yaml.YAMLError) as error:
-        run.problems.append(f"{name}: {str(error).splitlines()[0]}")
-        return {}
-    if not isinstance(value, dict):
-        run.problems.append(f"{name}: holds no mapping")
-        return {}
-    return value
-
-
-def _json_lines(run: Run, name: str) -> list[dict[str, Any]]:
-    """The lines of a JSON-lines file. A torn last line is normal after a kill and skipped."""
-    file = run.folder / name
-    if not file.exists():
-        return []
-    try:
-        lines = file.read_bytes().split(b"\n")
-    except OSError as error:
-        run.problems.append(f"{name}: {type(error).__name__}")
-        return []
-    rows: list[dict[str, Any]] = []
-    for at, line in enumerate(lines):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        elif at < len(lines) - 1:  # not the torn end, which no newline closes
-            run.problems.append(f"{name}: line {at + 1} is not readable")
-    return rows
+def _relevant(key: str) -> bool:
+    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware."))

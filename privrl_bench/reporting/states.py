@@ -1,37 +1,46 @@
-"""Box plots of what a dataset's observations range over; a picture's `values` are [N, D] of them.
+"""Box plots of the range of a dataset's observations.
 
 Source: "Differential Privacy in Reinforcement Learning" (Doulazmi, Odonnat), figure 4 and table 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.reporting.plots import figure
+from privrl_bench.reporting.runs import Runs
 
 
-def draw_states(picture: Any, runs: Mapping[Any, Sequence[Any]], path: Path) -> None:
-    """One box for every observation number; whiskers at 1.5 interquartile ranges, points beyond left out."""
-    names = picture.facts["names"]
+def observations(name: str) -> np.ndarray:
+    """[N, D] observations of a local dataset before every step.
+
+    Raises:
+        ConfigError: The dataset does not exist.
+    """
+    flat = open_dataset(name)
+    first = np.arange(flat.steps) + np.repeat(np.arange(flat.episodes), flat.lengths)
+    return np.asarray(flat.observations[first], dtype=np.float64)
+
+
+def draw_states(picture: Any, runs: Runs, path: Path) -> None:
+    """One box for each observation; whiskers at 1.5 interquartile ranges, without outliers."""
+    facts = picture.facts
     with figure(path, 1, vector=True) as (axes,):
-        axes.boxplot(picture.facts["values"], tick_labels=names, showfliers=False)
-        axes.set_title(picture.facts["data"])
+        axes.boxplot(observations(facts["data"]), tick_labels=facts["names"], showfliers=False)
+        axes.set_title(facts["data"])
         axes.set_ylabel("state, in its own unit")
 
 
-def state_table(
-    picture: Any, runs: Mapping[Any, Sequence[Any]]
-) -> tuple[list[str], list[list[str]]]:
-    """Quartiles and the range of every observation number, beside the paper's interquartile range."""
-    values = np.asarray(picture.facts["values"])
+def state_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
+    """(head, lines): quartiles and range of each observation, and the paper's interquartile range."""
+    facts = picture.facts
+    values = observations(facts["data"])
     lines = []
-    for name, column, paper in zip(
-        picture.facts["names"], values.T, picture.facts["paper"], strict=True
-    ):
+    for name, column, paper in zip(facts["names"], values.T, facts["paper"], strict=True):
         low, middle, high = np.quantile(column, [0.25, 0.5, 0.75])
         lines.append(
             [

@@ -1,9 +1,7 @@
-"""Tables over seeds: runs that differ in nothing but the seed make one row."""
+"""Tables over seeds. Runs that differ in the seed only are one row."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -16,12 +14,11 @@ import numpy as np
 from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import iqm_ci, mean_ci
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import Run, flatten, nested, number, usable
+from privrl_bench.reporting.runs import Run, differing, nested, number, usable
+from privrl_bench.reporting.table_writer import ABSENT, aligned, short, write_table
 
-# Settings that change no result, and those that have a column of their own.
-_IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
+# Settings that have a column of their own.
 _OWN_COLUMN = ("algo.name", "env.name", "env.id", "env.domain", "env.task", "privacy.z")
-_ABSENT = "-"
 
 HEADER = (
     "algo",
@@ -52,12 +49,12 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Group:
-    """Runs equal but for the seed, one per seed, in order of seeds."""
+    """Runs that differ in the seed only, one per seed, in order of seeds."""
 
     algo: str
     env: str
     z: float | None
-    variant: str  # the other settings that tell it from groups of the same algo and env
+    variant: str  # the settings in which groups of this algorithm and environment differ
     runs: tuple[Run, ...]
 
     @property
@@ -73,7 +70,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Terms:
-    """For whom epsilon holds, in which sense, and the names of what is outside it."""
+    """Unit, notion and adjacency of a guarantee, and the names of its caveats."""
 
     unit: str
     notion: str
@@ -88,7 +85,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Returns are means over seeds of the runs' final returns (or other `measure`)."""
+    """One line of the table: final values of `measure` over seeds."""
 
     algo: str
     env: str
@@ -112,26 +109,26 @@ class Row:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group by everything but the seed; of runs with the same seed the last by path counts.
+    """Group by all settings except the seed; of runs with the same seed the last by path counts.
 
     Order: environment, algorithm, then decreasing noise with non-private runs last.
     """
     by_key: dict[tuple[Any, ...], dict[Any, Run]] = {}
     for run in sorted(runs, key=lambda run: str(run.folder)):
-        key = (run.env, run.algo, json.dumps(_settings(run), sort_keys=True, default=str))
+        key = (run.env, run.algo, json.dumps(run.settings(), sort_keys=True, default=str))
         seed = run.seed if run.seed is not None else str(run.folder)
         by_key.setdefault(key, {})[seed] = run
     members = [list(by_seed.values()) for by_seed in by_key.values()]
+    firsts = [group[0] for group in members]
     groups = [
         Group(
             algo=first.algo,
             env=first.env,
             z=first.z,
-            variant=_variant(first, [other[0] for other in members]),
+            variant=_variant(first, keys),
             runs=tuple(sorted(group, key=lambda run: str(run.seed).zfill(12))),
         )
-        for group in members
-        for first in group[:1]
+        for group, first, keys in zip(members, firsts, differing(firsts), strict=True)
     ]
     return sorted(groups, key=_order)
 
@@ -142,7 +139,7 @@ def summarise(runs: Sequence[Run]) -> list[Row]:
 
 
 def left_out(runs: Sequence[Run]) -> list[str]:
-    """One line for every run that no row counts, with the reason, and for unreadable files."""
+    """One line for each run that no row counts, with the reason, and for unreadable files."""
     counted = {id(run) for group in group_runs(usable(runs)) for run in group.runs}
     lines = []
     for run in runs:
@@ -161,7 +158,7 @@ def left_out(runs: Sequence[Run]) -> list[str]:
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """(head, lines) of the table for people; guarantees are numbered as in `legend`."""
+    """(head, lines) of the rounded table; guarantees are numbered as in `legend`."""
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
     names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
@@ -171,14 +168,14 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         [
             row.algo,
             row.env,
-            _ABSENT if row.z is None else f"{row.z:g}",
+            ABSENT if row.z is None else f"{row.z:g}",
             str(row.seeds),
             f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}",
             _shown(row, row.return_min),
             _shown(row, row.return_max),
             "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
             if row.seeds > 1
-            else _ABSENT,
+            else ABSENT,
             shown_epsilon(row.epsilon),
             short(row.delta),
             shown_epsilon(row.epsilon_paper),
@@ -191,12 +188,12 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     if with_variant:
         head.insert(3, "variant")
         for line, row in zip(lines, rows, strict=True):
-            line.insert(3, row.variant or _ABSENT)
+            line.insert(3, row.variant or ABSENT)
     return head, lines
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """What the numbers of the guarantees mean, and the returns."""
+    """The note of a table: definition of the return, and the numbered guarantees."""
     kinds = list(dict.fromkeys(row.terms for row in rows))
     text = [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
     return ". ".join([_NOTE.rstrip("."), *text])
@@ -208,98 +205,37 @@ _NOTE = (
 )
 
 
-def aligned(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
-    widths = [max(len(line[at]) for line in [head, *lines]) for at in range(len(head))]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([_line(head, widths), rule, *(_line(line, widths) for line in lines)])
-
-
-def latex(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """The same as a LaTeX tabular (booktabs)."""
-
-    def row(texts: Sequence[str]) -> str:
-        return " & ".join(map(_escaped, texts)) + r" \\"
-
-    rule = [r"\toprule", row(head), r"\midrule", *map(row, lines), r"\bottomrule"]
-    return "\n".join([rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", ""])
-
-
-def _escaped(text: str) -> str:
-    """>>> _escaped("95 % of a_b ± 1")
-    '95 \\\\% of a\\\\_b $\\\\pm$ 1'
-    """
-    for sign in "&%#_$":
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace("±", r"$\pm$")
-
-
 def markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown, columns aligned, with a line that says what the numbers are."""
+    """The table in Markdown with the definitions of its numbers."""
     kinds = list(dict.fromkeys(row.terms for row in rows))
     said = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
     return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *said, ""])
 
 
-def csv_text(rows: Sequence[Row]) -> str:
-    """The table as CSV with full precision; infinity is `inf`, an undefined number `nan`."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(HEADER)
+def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """(head, lines) of the table with full precision, for `table.csv`."""
+    lines = []
     for row in rows:
-        values = [row.algo, row.env, _ABSENT if row.z is None else row.z, row.variant, row.seeds]
+        terms = row.terms
+        values = [row.algo, row.env, ABSENT if row.z is None else row.z, row.variant, row.seeds]
         values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
         values += [row.return_median, *row.return_iqm]
         values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
-        terms = row.terms
         values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
-        writer.writerow([*values, row.steps, row.steps_per_second])
-    return buffer.getvalue()
+        lines.append([*values, row.steps, row.steps_per_second])
+    return HEADER, lines
 
 
 def write_tables(rows: Sequence[Row], folder: Path) -> None:
     """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(rows), encoding="utf-8")
-    (folder / "table.csv").write_text(csv_text(rows), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(*cells(rows)), encoding="utf-8")
+    write_table(folder, markdown(rows), cells(rows), exact(rows))
 
 
-def short(value: float, digits: int = 4) -> str:
-    """A number for people: `inf` for infinity, never blank, `-` where there is none.
-
-    >>> short(float("inf")), short(12.34567), short(1e-5)
-    ('inf', '12.35', '1e-05')
-    """
-    if math.isnan(value):
-        return _ABSENT
-    return f"{value:.{digits}g}" if abs(value) < 1e6 or math.isinf(value) else f"{value:.3g}"
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """Everything that may change a result, by dotted key. Without a config: the overrides."""
-    if not run.config:
-        pairs = (line.lstrip("+").partition("=") for line in run.overrides)
-        return {key: value for key, _, value in pairs if _relevant(key)}
-    return {key: value for key, value in flatten(run.config) if _relevant(key)}
-
-
-def _relevant(key: str) -> bool:
-    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware."))
-
-
-def _variant(run: Run, others: Sequence[Run]) -> str:
+def _variant(run: Run, differing_keys: set[str]) -> str:
     """The settings in which runs of the same algorithm and environment differ, as `key=value`."""
-    mine = _settings(run)
-    rivals = [
-        _settings(other) for other in others if (other.algo, other.env) == (run.algo, run.env)
-    ]
-    keys = sorted(set(mine).union(*rivals) - set(_OWN_COLUMN))
-    absent = object()
-    differing = [
-        key for key in keys if any(r.get(key, absent) != mine.get(key, absent) for r in rivals)
-    ]
-    return " ".join(f"{key}={_plain(mine.get(key))}" for key in differing)
+    mine = run.settings()
+    keys = sorted(differing_keys - set(_OWN_COLUMN))
+    return " ".join(f"{key}={_plain(mine.get(key))}" for key in keys)
 
 
 def _plain(value: Any) -> str:
@@ -341,18 +277,14 @@ def _row(group: Group) -> Row:
 
 
 def _terms(runs: Sequence[Run]) -> Terms:
-    """What the runs' guarantees say, joined by `/` where they differ."""
+    """The terms of the runs' guarantees, joined by `/` where they differ."""
 
     def joined(key: str) -> str:
         return " / ".join(
             sorted({str(nested(run.summary, "guarantee", key) or "?") for run in runs})
         )
 
-    names = {
-        str(line).split(":", 1)[0]
-        for run in runs
-        for line in nested(run.summary, "guarantee", "caveats") or []
-    }
+    names = {name for run in runs for name in run.caveats}
     return Terms(joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names)))
 
 
@@ -366,8 +298,3 @@ def _shown(row: Row, value: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{value:,.0f}" if math.isfinite(value) else short(value)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return "| " + " | ".join(padded) + " |"

@@ -168,7 +168,7 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     assert lines[-1]["eval/mspbe"] == summary["mspbe"]["mean"]
     assert "done  mspbe " in capsys.readouterr().out
     from privrl_bench.cli.report import write_report
-    from privrl_bench.reporting.runs import load_runs
+    from privrl_bench.reporting.run_loader import load_runs
 
     runs = load_runs(tmp_path / "a")
     assert runs[0].final_value == summary["mspbe"]["mean"]

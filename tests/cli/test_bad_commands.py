@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, papers, report, text
+from privrl_bench.cli import audit, collect, report, reproduce, text
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.config.compose import compose
@@ -27,7 +27,7 @@ COMMANDS: dict[str, Callable[[list[str]], object]] = {
     "privrl-collect": collect.main,
     "privrl-text": text.main,
     "privrl": privrl.main,
-    "privrl-reproduce": papers.main,
+    "privrl-reproduce": reproduce.main,
 }
 GYM = "env=gym env.id="
 EVALUATE = "algo=gpope env=chain data.policy=uniform"

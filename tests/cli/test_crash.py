@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, papers, report, text
+from privrl_bench.cli import audit, collect, report, reproduce, text
 from privrl_bench.cli import train as cli
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
@@ -47,14 +47,14 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(report, "load_runs", broken)
     monkeypatch.setattr(recording, "build", broken)
     monkeypatch.setattr(small_models, "made", broken)
-    monkeypatch.setattr(papers, "reproduce", broken)
+    monkeypatch.setattr(reproduce, "reproduce", broken)
     commands = {
         "bench": (cli.main, []),
         "audit": (audit.main, ["leaks"]),
         "report": (report.main, ["."]),
         "collect": (collect.main, ["env=pendulum"]),
         "text": (text.main, []),
-        "reproduce": (papers.main, ["dppg-table1"]),
+        "reproduce": (reproduce.main, ["dppg-table1"]),
     }
     main, words = commands[name]
     try:

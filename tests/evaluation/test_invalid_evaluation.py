@@ -23,7 +23,8 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.loggers import wandb_logger as wandb_mirror
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
-from privrl_bench.reporting.runs import load_run, usable
+from privrl_bench.reporting.run_loader import load_run
+from privrl_bench.reporting.runs import usable
 
 NO_SCALING = FrozenScaling(None, None, 0.0)
 EPISODES = 24

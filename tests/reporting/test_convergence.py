@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privrl_bench.reporting.convergence import draw_boxes, draw_held, held, solved_after, table
+from privrl_bench.reporting.paper_figure import Line
 from privrl_bench.reporting.runs import Run
 
 FACTS = {"window": 3, "target": 10.0, "held": 20.0, "episodes": 6}
@@ -45,7 +46,7 @@ def test_pictures_and_numbers(tmp_path) -> None:
         "a": [a_run(tmp_path, [9, 10, 11]), a_run(tmp_path, [0, 0, 0, 12, 12, 12])],
         "b": [a_run(tmp_path, [1, 2, 3, 4, 5, 6])],
     }
-    lines = [SimpleNamespace(label=k, formal=True, needs_release=[k]) for k in "abc"]
+    lines = [Line(k, True, [k]) for k in "abc"]
     panels = [SimpleNamespace(label="task", lines=lines)]
     for extra in ({}, {"statistic": "median", "shown": 4}):
         picture = SimpleNamespace(panels=panels, facts=FACTS | extra)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.reporting.datasize import draw_errors, error_table, spread_of
+from privrl_bench.reporting.paper_figure import Line
 from privrl_bench.reporting.runs import Run
 
 METRIC = "eval/mspbe"
@@ -44,9 +45,9 @@ def test_pictures_and_numbers(tmp_path) -> None:
         "missing": [],
     }
     lines = [
-        SimpleNamespace(label="GPOPE", formal=True, needs_release=["a", "b", "missing"]),
-        SimpleNamespace(label="LSTD", formal=False, needs_release=["level"]),
-        SimpleNamespace(label="none", formal=False, needs_release=["missing"]),
+        Line("GPOPE", True, ["a", "b", "missing"]),
+        Line("LSTD", False, ["level"]),
+        Line("none", False, ["missing"]),
     ]
     panels = [SimpleNamespace(label=name, lines=lines) for name in ("n", "step")]
     facts = {"metric": METRIC, "x": ["privacy.population", "algo.lr"]}

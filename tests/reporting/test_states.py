@@ -3,8 +3,8 @@
 import numpy as np
 
 from privrl_bench.datasets.trajectories import Trajectories
-from privrl_bench.reporting import reproduce, states
-from privrl_bench.reporting.paper import Picture
+from privrl_bench.reporting import states
+from privrl_bench.reporting.paper_figure import Picture
 
 
 def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) -> None:
@@ -18,9 +18,8 @@ def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) ->
         starts=np.array([0, 2, 5]),
         users=np.array([0, 1]),
     )
-    monkeypatch.setattr(reproduce, "open_dataset", lambda name: flat)
-    values = reproduce.observations("a/b-v0")
-    facts = {"data": "a/b-v0", "values": values, "names": ["x", "y"], "paper": [0.5, 0.25]}
+    monkeypatch.setattr(states, "open_dataset", lambda name: flat)
+    facts = {"data": "a/b-v0", "names": ["x", "y"], "paper": [0.5, 0.25]}
     picture = Picture("title", "states", [], facts)
     head, lines = states.state_table(picture, {})
     assert head[4] == "interquartile range"

@@ -1,0 +1,125 @@
+"""A paper's figure: panels of lines, each kind drawn and tabulated by functions of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.reporting import (
+    analytic_figures,
+    convergence,
+    datasize,
+    page,
+    run_figures,
+    states,
+)
+from privrl_bench.reporting.paper_item import Item
+from privrl_bench.reporting.paper_table import guarantees
+from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.table_writer import aligned, write_table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure. Several settings are its points."""
+
+    label: str
+    formal: bool
+    settings: list[Any]
+
+    def runs(self, runs: Runs) -> list[Run]:
+        """Finished runs of all settings."""
+        return [run for setting in self.settings for run in runs.get(setting, [])]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot of a figure."""
+
+    label: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a figure is drawn, and the numbers behind it.
+
+    Attributes:
+        draw: Draws the figure to a path.
+        numbers: Returns (head, lines) of its table.
+        within: Whether it shows evaluations within runs.
+    """
+
+    draw: Callable[[Any, Runs, Path], None]
+    numbers: Callable[[Any, Runs], tuple[list[str], list[list[str]]]] = run_figures.points
+    within: bool = True
+
+
+KINDS = {
+    "curves": Kind(run_figures.draw_curves),
+    "regret": Kind(run_figures.draw_regret),
+    "epsilon": Kind(run_figures.draw_epsilon, within=False),
+    "spent": Kind(run_figures.draw_spent),
+    "rounds": Kind(analytic_figures.draw_rounds, within=False),
+    "accounting": Kind(analytic_figures.draw_accounting, within=False),
+    "riverswim": Kind(analytic_figures.draw_riverswim, within=False),
+    "held": Kind(convergence.draw_held, convergence.table),
+    "boxes": Kind(convergence.draw_boxes, convergence.table),
+    "states": Kind(states.draw_states, states.state_table, within=False),
+    "datasize": Kind(datasize.draw_errors, datasize.error_table),
+}
+
+
+@dataclass(frozen=True)
+class Picture(Item):
+    """A paper's figure.
+
+    Attributes:
+        kind: A name in `KINDS`.
+        facts: Numbers of the figure that no run has.
+    """
+
+    kind: str
+    panels: list[Panel] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> list[Any]:
+        """Settings of all lines, once."""
+        return list(
+            dict.fromkeys(s for p in self.panels for line in p.lines for s in line.settings)
+        )
+
+    def replaced(self, change: Callable[[Any], Any]) -> Picture:
+        """The figure with other settings."""
+
+        def changed(line: Line) -> Line:
+            return replace(line, settings=[change(setting) for setting in line.settings])
+
+        panels = [replace(panel, lines=list(map(changed, panel.lines))) for panel in self.panels]
+        return replace(self, panels=panels)
+
+    def complete(self, runs: Runs) -> bool:
+        """Whether all runs have the evaluations that the figure shows."""
+        every = [run for some in runs.values() for run in some]
+        return not KINDS[self.kind].within or all(len(run.curve()[0]) for run in every)
+
+    def datasets(self) -> list[list[str]]:
+        """The dataset whose observations are drawn, if it is one of those."""
+        return [self.facts["collect"]] if "collect" in self.facts else []
+
+    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
+        """Draw `figure.png` and `figure.svg`, and write the numbers behind them."""
+        kind, path = KINDS[self.kind], out / "figure.png"
+        kind.draw(self, runs, path)
+        caption = self.facts.get("caption") or run_figures.caption(runs)
+        parts: list[page.Part] = [page.Picture(self.title, path, caption)]
+        head, lines = kind.numbers(self, runs)
+        if lines:
+            text = f"# {self.title}\n\n{aligned(head, lines)}\n"
+            write_table(out, text, (head, lines))
+            every = [run for some in runs.values() for run in some]
+            parts.append(page.Table("Numbers", head, lines))
+            parts.append(page.Table("Guarantees", *guarantees(every)))
+        return parts

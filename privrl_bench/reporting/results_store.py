@@ -1,0 +1,212 @@
+"""The committed form of results: one folder with a row for each run, and the points of its curves.
+
+`runs.csv` has a row for each finished run, `curves.csv.gz` the evaluations within runs, where they were
+recorded.
+Tables and figures that are made from these files equal those made from the run folders.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.reporting.runs import Run, differing, nested, number
+from privrl_bench.reporting.table_writer import csv_text
+
+RUNS_FILE, CURVES_FILE, TRIVIAL_FILE = "runs.csv", "curves.csv.gz", "trivial.csv"
+COLUMNS = (
+    *(
+        "run",
+        "digest",
+        "algo",
+        "env",
+        "seed",
+        "overrides",
+        "settings",
+        "objective",
+        "value",
+        "ci95",
+    ),
+    *("last_fifth", "epsilon", "epsilon_paper", "delta", "status", "unit", "notion", "adjacency"),
+    *("caveats", "steps", "rounds", "wall_seconds", "steps_per_second", "commit"),
+)
+# Settings that every row holds, because figures and tables read them.
+_KEPT = (
+    *("privacy.mechanism", "privacy.z", "privacy.clip", "privacy.population", "algo.lr", "rounds"),
+)
+# Metrics whose curves are drawn, beside the objective and its interval.
+_DRAWN = ("exact/regret", "eval/relative_mspbe")
+_EPSILON = "privacy/epsilon"
+_SUMMARY = ("epsilon", "epsilon_paper", "delta", "steps", "wall_seconds", "steps_per_second")
+_NUMBERS = (*_SUMMARY, "value", "ci95", "last_fifth", "rounds")
+_DIRTY = "-dirty"
+
+
+def write_results(runs: Mapping[str, Run], folder: Path) -> None:
+    """Write `runs.csv`, and `curves.csv.gz` if a run has a curve.
+
+    The bytes depend on the runs only, not on the time or the machine.
+
+    Args:
+        runs: Key of a run, for example `dppg/cartpole/privacy.z=1,seed=0`, to the finished run.
+        folder: Where to write; it is created.
+
+    Raises:
+        ValueError: A run is not finished.
+    """
+    unfinished = [key for key, run in runs.items() if run.state != "done"]
+    if unfinished:
+        raise ValueError(f"not finished: {', '.join(unfinished)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = differing(list(runs.values()))
+    rows = [_row(key, run, own) for (key, run), own in zip(runs.items(), keys, strict=True)]
+    (folder / RUNS_FILE).write_text(csv_text(COLUMNS, rows), encoding="utf-8")
+    points = {key: _points(run) for key, run in runs.items()}
+    metrics = sorted({name for one in points.values() for row in one.values() for name in row})
+    (folder / CURVES_FILE).unlink(missing_ok=True)
+    if metrics:
+        lines = [
+            [key, _shown(step), *(_shown(row.get(name)) for name in metrics)]
+            for key, one in points.items()
+            for step, row in one.items()
+        ]
+        text = csv_text(["run", "steps", *metrics], lines).encode()
+        with (
+            (folder / CURVES_FILE).open("wb") as file,
+            gzip.GzipFile("", "wb", 9, file, 0) as zipped,
+        ):
+            zipped.write(text)
+
+
+def read_results(folder: Path) -> list[Run]:
+    """The runs of a store, in the order of its rows. Their folders are `folder` / key."""
+    curves: dict[str, list[dict[str, Any]]] = {}
+    if (folder / CURVES_FILE).exists():
+        text = gzip.decompress((folder / CURVES_FILE).read_bytes()).decode()
+        for point in csv.DictReader(io.StringIO(text)):
+            known = {name: float(value) for name, value in point.items() if name != "run" and value}
+            curves.setdefault(point["run"], []).append(known)
+    with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
+        return [_run(row, folder, curves.get(row["run"], [])) for row in csv.DictReader(file)]
+
+
+def write_trivial(scores: Mapping[str, str], folder: Path) -> None:
+    """Write `trivial.csv`: returns of policies that do not learn, for each environment of a table."""
+    text = csv_text(("env", "returns"), list(scores.items()))
+    (folder / TRIVIAL_FILE).write_text(text, encoding="utf-8")
+
+
+def read_trivial(folder: Path) -> dict[str, str]:
+    """Environment -> returns of policies that do not learn; empty without `trivial.csv`."""
+    if not (folder / TRIVIAL_FILE).exists():
+        return {}
+    with (folder / TRIVIAL_FILE).open(encoding="utf-8", newline="") as file:
+        return {row["env"]: row["returns"] for row in csv.DictReader(file)}
+
+
+def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
+    settings = run.settings()
+    kept = {name: settings[name] for name in sorted({*own, *_KEPT}) if name in settings}
+    guarantee = run.summary.get("guarantee") or {}
+    words = [word for word in run.overrides if not word.startswith(("log", "hardware.", "seed="))]
+    commit = str(run.provenance.get("commit") or "")
+    return [
+        key,
+        run.digest,
+        run.algo,
+        run.env,
+        _shown(run.seed),
+        " ".join(words),
+        json.dumps(kept, separators=(",", ":"), ensure_ascii=False),
+        run.measure.name,
+        *(
+            _known(run.evaluated(*names))
+            for names in (("mean",), ("ci95",), ("last_fifth", "mean"))
+        ),
+        *(_known(run.summary.get(name)) for name in ("epsilon", "epsilon_paper", "delta")),
+        *(guarantee.get(name, "") for name in ("status", "unit", "notion", "adjacency")),
+        "; ".join(run.caveats),
+        _known(run.summary.get("steps")),
+        _known(nested(run.summary, "ledger", "rounds")),
+        *(_known(run.summary.get(name)) for name in ("wall_seconds", "steps_per_second")),
+        commit + _DIRTY * bool(run.provenance.get("dirty")),
+    ]
+
+
+def _run(row: Mapping[str, str], folder: Path, metrics: Sequence[dict[str, Any]]) -> Run:
+    values = {name: float(text) for name, text in row.items() if name in _NUMBERS and text}
+    objective: dict[str, Any] = {
+        "mean": values.get("value", math.nan),
+        "ci95": values.get("ci95", math.nan),
+    }
+    if "last_fifth" in values:
+        objective["last_fifth"] = {"mean": values["last_fifth"]}
+    guarantee: dict[str, Any] = {
+        name: row[name] for name in ("status", "unit", "notion", "adjacency")
+    }
+    caveats = [name for name in row["caveats"].split("; ") if name]
+    config: dict[str, Any] = {"algo": {"name": row["algo"]}, "env": {"name": row["env"]}}
+    config |= {"seed": int(row["seed"])} if row["seed"] else {}
+    return Run(
+        folder / row["run"],
+        status={"status": "done"},
+        config=_unflattened(config, json.loads(row["settings"])),
+        overrides=row["overrides"].split(),
+        summary={
+            "status": "done",
+            "measure": row["objective"],
+            row["objective"]: objective,
+            "guarantee": guarantee | {"caveats": caveats},
+            "ledger": {"rounds": int(values["rounds"])} if "rounds" in values else {},
+            **{name: values[name] for name in _SUMMARY if name in values},
+        },
+        metrics=list(metrics),
+        provenance={
+            "commit": row["commit"].removesuffix(_DIRTY),
+            "dirty": row["commit"].endswith(_DIRTY),
+        },
+        digest=row["digest"],
+    )
+
+
+def _points(run: Run) -> dict[float, dict[str, float]]:
+    """Step -> drawn metrics at this step, for steps with an evaluation."""
+    found: dict[float, dict[str, float]] = {}
+    for name in filter(None, (run.measure.metric, run.measure.spread, *_DRAWN)):
+        for step, value in zip(*run.curve(name), strict=True):
+            found.setdefault(float(step), {})[name] = float(value)
+    for step, value in zip(*run.curve(_EPSILON), strict=True):
+        if float(step) in found:
+            found[float(step)][_EPSILON] = float(value)
+    return dict(sorted(found.items()))
+
+
+def _known(value: Any) -> str:
+    """Exact text of a number, empty if it is undefined."""
+    return "" if math.isnan(number(value)) else _shown(number(value))
+
+
+def _shown(value: float | None) -> str:
+    """Exact text of a number: integers without a point, empty for None."""
+    if value is None:
+        return ""
+    if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
+        return str(int(value)) if value or math.copysign(1, value) > 0 else "-0.0"
+    return repr(float(value))
+
+
+def _unflattened(config: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with the values of dotted keys."""
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        place = config
+        for part in path:
+            place = place.setdefault(part, {})
+        place.setdefault(last, value)
+    return config

@@ -1,0 +1,113 @@
+"""Blocks of the PriMORL paper, from runs.csv."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from privrl_bench.reporting.papers import finished_runs
+from privrl_bench.reporting.results_store import read_trivial
+from privrl_bench.reporting.table_writer import compact
+from results_blocks.store import (
+    STORE,
+    TASKS,
+    block,
+    chosen,
+    each,
+    finals,
+    paper_table,
+    spent,
+    spread,
+    without_repeats,
+    z_of,
+)
+
+
+def score(value: float) -> float:
+    """The paper's score of a return on Pendulum."""
+    return (value + 1500) / 1.5
+
+
+@block("primorl/table1")
+def _primorl() -> str:
+    table, lines = paper_table("primorl"), []
+    runs = finished_runs(STORE / "primorl/table1", table)
+    for cell in (cell for cell in table.cells if cell.env == "pendulum"):
+        some = runs[cell.judged_by]
+        label, _, epsilon = cell.label.partition(" (")
+        noise = f", z = {z_of(some)}" if epsilon else ""
+        mean, half = cell.paper
+        ours = spread([score(value) for value in finals(some)], 0)
+        cost = f" ({spent(some, 'epsilon_paper', 3)})" if epsilon else ""
+        lines.append(
+            [
+                label + noise,
+                f"{score(mean):.1f} ± {half / 1.5:.1f}",
+                epsilon.rstrip(")") or "inf",
+                ours,
+                spent(some, digits=3) + cost,
+                some[0].guarantee_status,
+            ]
+        )
+    head = ["method", "paper", "epsilon", "ours", "epsilon (moments accountant)", "status"]
+    return compact(head, lines)
+
+
+@block("primorl/table1-trivial")
+def _primorl_trivial() -> str:
+    found = trivial_means("primorl/table1", "pendulum")
+    nothing, random, rule = (
+        f"{score(found[name]):.0f}" for name in ("do nothing", "random", "pump energy")
+    )
+    return (
+        f"Doing nothing scores {nothing}, random actions {random}, a rule that pumps energy {rule}."
+    )
+
+
+def trivial_means(item: str, env: str) -> dict[str, float]:
+    """Name of a policy that does not learn -> its mean return."""
+    text = read_trivial(STORE / item)[env]
+    return {one.partition("(")[2].rstrip(")"): float(one.split()[0]) for one in text.split("; ")}
+
+
+@block("primorl/table1-short")
+def _primorl_short() -> str:
+    table = paper_table("primorl", "short")
+    runs, lines = finished_runs(STORE / "primorl/table1-short", table), []
+    for env, cells in groupby(table.cells, key=lambda cell: cell.env):
+        for cell in (cell for cell in cells if runs[cell.judged_by]):
+            some = runs[cell.judged_by]
+            label, _, theirs = cell.label.removeprefix("PriMORL ").partition(" (")
+            noise, cost = (
+                (f", z = {z_of(some)}", f" ({spent(some, digits=3)})") if theirs else ("", "")
+            )
+            trivial = trivial_means("primorl/table1-short", env)
+            shown = [f"{trivial[name]:.0f}" for name in ("do nothing", "random")]
+            lines.append(
+                [
+                    TASKS[env],
+                    label + noise,
+                    "{:.1f} ± {:.1f}".format(*cell.paper) + (f" ({theirs}" if theirs else ""),
+                    spread(finals(some), 0) + cost,
+                    *(["", ""] if theirs else shown),
+                ]
+            )
+    head = ["task", "method", "paper, 30,000 trajectories (epsilon)", "ours, 3,000 (epsilon)"]
+    return compact([*head, "do nothing", "random"], without_repeats(lines))
+
+
+@block("primorl/figk")
+def _figk() -> str:
+    found = []
+    for users in (30_000, 10_000, 3_000):
+        runs = chosen("primorl/figk", f"primorl/pendulum/data.users={users},")
+        found.append(f"{users:,} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=3)}")
+    return f"{', '.join(found)} ({each(runs)})"
+
+
+@block("primorl/fig4")
+def _fig4() -> str:
+    found = []
+    for z in (0.35, 0.5, 0.8, 1.5, 3):
+        runs = chosen("primorl/fig4", f"primorl/pendulum/privacy.z={z:g},")
+        found.append(f"{z:g} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=2)}")
+    return ", ".join(found)

@@ -1,0 +1,56 @@
+"""README.md and docs/ show what is in the results store."""
+
+from __future__ import annotations
+
+import pytest
+from test_scripts import load
+
+script = load("write_results")
+
+
+def test_every_block_has_a_function_and_every_function_a_block() -> None:
+    assert script.problems() == []
+
+
+@pytest.mark.parametrize("page", script.pages(), ids=lambda page: page.name)
+def test_pages_are_up_to_date(page) -> None:
+    text = page.read_text()
+    assert script.filled(text) == text, "run: python scripts/write_results.py"
+
+
+def test_known_numbers_are_shown() -> None:
+    assert script.BLOCKS["dppg/table1-verdict"]() == "17 of the 20 cells"
+    table = script.BLOCKS["dppg/formal"]()
+    assert "| HalfCheetah | 0.1 | 1M | 5 | 1323.2 (784.7 to 1978) | 1329.1 |" in table
+    assert (
+        "| PriMORL High, z = 0.5 | 778.9 ± 53.5 | 5.1 | 913 ± 23 | 3.26 (4.4) |"
+        in script.BLOCKS["primorl/table1"]()
+    )
+
+
+def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    (tmp_path / "docs").mkdir()
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script, "BLOCKS", {"a/b": lambda: "7", "a/c": lambda: "| x |\n|---|"})
+    monkeypatch.setattr("sys.argv", ["write_results"])
+    readme.write_text(
+        "is <!-- results:a/b -->6<!-- /results -->\n<!-- results:a/c --><!-- /results -->"
+    )
+    assert script.main() == 0
+    assert readme.read_text() == (
+        "is <!-- results:a/b -->7<!-- /results -->\n"
+        "<!-- results:a/c -->\n| x |\n|---|\n<!-- /results -->"
+    )
+    readme.write_text(readme.read_text().replace(">7<", ">8<"))
+    monkeypatch.setattr("sys.argv", ["write_results", "--check"])
+    assert script.main() == 1
+    assert "differs README.md" in capsys.readouterr().out
+    readme.write_text("<!-- results:a/d -->6<!-- /results --> <!-- results:a/b -->")
+    assert script.main() == 2
+    shown = capsys.readouterr().err
+    assert "no function for the block a/d" in shown
+    assert "no block for the function a/c" in shown
+    assert "a marker is not closed" in shown
