@@ -15,6 +15,7 @@ from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.privacy.gate import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
+_LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 
 
@@ -69,6 +70,16 @@ def train_stats(
         "train/episodes": float(len(returns)),
         "train/invalid_users": float(invalid),
     }
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    """Which values are finite in single precision, the precision of learning."""
+    return np.abs(x) <= _LARGEST
+
+
+def all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
+    """Whether everything is finite, by two sums; False also for absurdly large values."""
+    return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
 
 
 class PaddedUsers:

@@ -1,22 +1,18 @@
 """Users who act in environments with the released policy.
 
-R replicas times U users are stepped together. What one user is (`env.user`) is decided here:
+R replicas times U users are stepped together. A user (`env.user`) is one of:
 
 - `segment`: slots are never cut, a user is the next T steps of a slot; one episode can span several
   users (the paper's reading).
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
 
-With local noise (`privacy/local.py`) a user's device is between the environment and everything
-here: the policy, the scaling and the batch get each observation once, as the device shows it, and
-never the raw one.
+With local noise (`privacy/local.py`) the policy, the scaling and the batch get each observation
+once, as the user's device shows it, and never the raw one.
 
 An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of them:
 their random numbers are functions of seed, number and round, whatever their slot and whoever else
 takes part. A cohort without members consists of simulated users.
-
-Where `compiled_episodes.player` returns a player, whole episodes run in compiled code, from the
-same random numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, blank_of, clear_idle, train_stats
+from privrl_bench.collectors import batches
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.compiled_episodes import Player, player
 from privrl_bench.config.schema import EnvConfig
@@ -39,25 +35,13 @@ from privrl_bench.privacy.gate import Cohort
 from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.types import EnvSpec, UserBatch
 
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def _finite(x: np.ndarray) -> np.ndarray:
-    """Which values are finite in single precision, the precision of learning."""
-    return np.abs(x) <= _LARGEST
-
-
-def _all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
-    """Whether everything is finite, by two sums; False also for absurdly large values."""
-    return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
-
 
 def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:
     """Private metrics of each replica; see `train_stats`."""
-    return [train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
+    return [batches.train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
 
 
-class SimulatedCollector(BaseCollector):
+class SimulatedCollector(batches.BaseCollector):
     """Users who act in environments.
 
     Args:
@@ -88,8 +72,7 @@ class SimulatedCollector(BaseCollector):
         self.shape = BatchShape(len(streams), users, steps)
         self.scaler = SignalScaler(config, len(streams), users, spec.obs_dim, gamma)
         self.population = spec.users
-        # Declared users are, in cohorts of fixed size.
-        self.used_once = spec.users is not None
+        self.used_once = spec.users is not None  # in cohorts of fixed size
         self._config = config
         self._spec = spec
         self._policy = policy
@@ -109,8 +92,6 @@ class SimulatedCollector(BaseCollector):
         keep = spec.max_episode_steps if config.user == "segment" else 0
         self._history = np.zeros((replicas, users, keep, width), dtype=np.float32)
         self._started = False
-
-    # -- slots ------------------------------------------------------------------------------
 
     def _reset(self, where: np.ndarray, round_index: int, t: int) -> None:
         """Start new episodes before step t in the slots `where` [R, U] bool; observations follow."""
@@ -170,7 +151,7 @@ class SimulatedCollector(BaseCollector):
             self._reset(active, round_index, 0)
         self._started = True
         noise = self._draw(round_index)
-        bad_users = active & ~_finite(self._shown).all(axis=-1)
+        bad_users = active & ~batches.finite(self._shown).all(axis=-1)
         self._shown[bad_users] = 0.0
         compiled = self.compiled()
         if compiled is not None:
@@ -194,18 +175,13 @@ class SimulatedCollector(BaseCollector):
         bad_users: np.ndarray,
         scaled: np.ndarray,
     ) -> tuple[dict[str, Tensor], list[list[float]]]:
-        """Steps [T, R, U, ...] of the users `active`, and returns of each replica's ended episodes.
+        """Steps [T, R, U, ...] of the users `active` [R, U], and returns of episodes that ended.
 
-        Args:
-            policy_params, round_index: as `collect`.
-            noise: of `_draw`.
-            active: [R, U] bool.
-            bad_users: [R, U] bool, users with non-finite data; is updated.
-            scaled: [R, U, D] first observations.
+        `scaled` [R, U, D] are the first observations; `bad_users` [R, U] is updated in place.
         """
         replicas, users, steps = self.shape.replicas, self.shape.users, self.shape.steps
         # Time comes first: every step writes one contiguous piece.
-        batch = blank_of(self._spec, (steps, replicas, users))
+        batch = batches.blank_of(self._spec, (steps, replicas, users))
         arrays = {name: batch[name].numpy() for name in ("rewards", "terminated", "done", "mask")}
         finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
@@ -237,7 +213,7 @@ class SimulatedCollector(BaseCollector):
                         going = going & ~stop
                     else:
                         scaled = self._restart(stop, round_index, t, bad_users, scaled)
-        clear_idle(batch)
+        batches.clear_idle(batch)
         return batch, finished
 
     def _show(self, going: np.ndarray, reward: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -248,9 +224,9 @@ class SimulatedCollector(BaseCollector):
         if self.device is not None:
             self._shown[going] = self.device.after_step(self._raw, t)[going]
             reward = np.where(going, self.device.reward(reward, t), 0.0)
-        if _all_finite(self._shown, reward):
+        if batches.all_finite(self._shown, reward):
             return reward, going
-        broken = going & ~(_finite(self._shown).all(axis=-1) & _finite(reward))
+        broken = going & ~(batches.finite(self._shown).all(axis=-1) & batches.finite(reward))
         self._shown[broken] = 0.0
         return np.where(broken, 0.0, reward), going & ~broken
 
@@ -269,7 +245,7 @@ class SimulatedCollector(BaseCollector):
                 scaled  # no reset after the last step: the device would show one more observation
             )
         self._reset(stop, round_index, t + 1)
-        lost = stop & ~_finite(self._shown).all(axis=-1)
+        lost = stop & ~batches.finite(self._shown).all(axis=-1)
         if lost.any() and not last:  # after the last step it is the next user's
             bad_users |= lost
             self._shown[lost] = 0.0
@@ -287,7 +263,7 @@ class SimulatedCollector(BaseCollector):
         """The round as whole episodes in compiled code, from the first step of `collect` on."""
         shape = self.shape
         played = EpisodeState.start(active)
-        kept = blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
+        kept = batches.blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
         compiled.play(policy_params, noise, self._shown, played, shape.steps, self.device, kept)
         bad_users |= played.broken
         finished = [played.returns[r][played.over[r]].tolist() for r in range(shape.replicas)]
@@ -317,8 +293,6 @@ class SimulatedCollector(BaseCollector):
         terminated[going] = result.terminated
         truncated[going] = result.truncated
         return rewards, terminated, truncated
-
-    # -- resume -----------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Tensor]:
         """Seeds, actions and statistics, from which `set_state` restores the slots."""

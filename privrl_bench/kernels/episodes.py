@@ -112,13 +112,11 @@ def play_cartpole(inside, choices, shows, rewards, shown, played, kept, steps): 
 
     Args:
         inside: (state [4, N], elapsed [N], max_episode_steps, constants) of `CartPoleSlots.inside`.
-        choices: `models.policy.ChoiceArrays`, how the policies choose.
+        choices: `models.policy.Choices`.
         shows: `privacy.local.DeviceArrays`, what devices add; `noise` has no steps without devices.
         rewards: [1 or T, R, U] reward of a step.
         shown: [R, U, D] double precision, the observations that the policies act on.
-        played: is continued.
-        kept: filled from its first step on; T = 0: nothing is kept.
-        steps: at most so many.
+        played, kept: continued; filled from the first step on, if T > 0.
     """
     state, elapsed, max_episode_steps, constants = inside
     replicas, users, dim = shown.shape
