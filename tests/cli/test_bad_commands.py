@@ -145,7 +145,7 @@ BAD = {
     "-m env=gym,dmc env.id=NoSuch-v0 env.domain=walker env.task=walk": "env.domain: is for dm_control",
     "env=dmc env.domain=walker env.task=wlk": "env.task: walker has no 'wlk' (did you mean walk?)",
     # algorithms and what they go with
-    "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs a choice of actions",
+    "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs discrete actions",
     "algo=sac env=riverswim": "env: algo=sac needs actions in a bounded box",
     "algo=dqn privacy=fixed": "privacy.sampling: algo=dqn takes poisson, got",
     "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: nothing is bounded",

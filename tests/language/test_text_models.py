@@ -113,7 +113,7 @@ def test_labels_that_do_not_say_which_are_refused(labels):
     class Config:
         id2label = labels
 
-    assert problem(positive_id, Config).startswith("env.text.classifier: must have labels")
+    assert problem(positive_id, Config).startswith("env.text.classifier: must have several labels")
 
 
 def test_a_score_does_not_depend_on_the_other_texts():
@@ -182,7 +182,7 @@ def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, mon
     assert spec == text_spec(env_of(folders))
     assert env_spec(text_env()).actions == len(vocabulary()) == 440  # not made for this
     assert problem(make_slots, text_env(), 1).startswith(
-        "env: sentiment_small is answers to prompts"
+        "env: sentiment_small is a text environment"
     )
 
 

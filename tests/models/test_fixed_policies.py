@@ -75,7 +75,7 @@ def test_wrong_names(file, name, message) -> None:
 def test_files_that_do_not_fit(tmp_path, file) -> None:
     with pytest.raises(ConfigError, match="is for MountainCar-v0, not for env=acrobot"):
         fixed_policy(file, shipped("acrobot"), env_spec(shipped("acrobot")))
-    with pytest.raises(ConfigError, match="has real actions"):
+    with pytest.raises(ConfigError, match="are continuous"):
         fixed_policy("uniform", shipped("pendulum"), BOX)
     content = json.loads((tmp_path / "own.json").read_text())
     for changes in (

@@ -28,7 +28,8 @@ def positive_id(config: Any, key: str = "env.text.classifier") -> int:
     if len(labels) < 2 or len(found) != 1:
         shown = ", ".join(labels.values())
         raise ConfigError(
-            key, f"must have exactly one label POSITIVE (or LABEL_1), got {shown or 'none'}"
+            key,
+            f"must have several labels, one of them POSITIVE (or LABEL_1), got {shown or 'none'}",
         )
     return found[0]
 
