@@ -17,6 +17,8 @@ from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.mechanisms.gaussian import Gaussian
+from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class AlgorithmContext:
     private_obs: bool = False  # learn the scaling of observations under privacy
     private_reward: bool = False  # learn the scaling of rewards under privacy
     z: tuple[float, ...] = ()  # noise multiplier of each replica
-    mechanism: str = "gaussian"
+    mechanism: type[Mechanism] = Gaussian  # of the run: what it declares
     # (policy, episodes of each replica) -> (actor [R, P], round) -> episodes that are nobody's
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
     public: Transitions | None = None  # the public part of an offline run's dataset

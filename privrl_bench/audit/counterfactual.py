@@ -75,7 +75,7 @@ class CounterfactualRun:
         configs = _replicas(config)
         parts = build(configs, [None] * len(configs), visit.planned)
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
-        self.parts = replace(parts, plan=WatchedGate(parts.plan, self, visit.start), algo=algo)
+        self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)
         self.session = Trainer(self.parts)
         # Whether a run of this configuration plays episodes in compiled code.
         self.compiles = plays_compiled(self.session.rollout)
@@ -104,9 +104,9 @@ class CounterfactualRun:
         self._rows: dict[str, Tensor]
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
-        self._local = parts.plan.local is not None
-        if parts.plan.local is not None and isinstance(self.session.rollout, SimulatedCollector):
-            self.session.rollout.device = cast(Any, WatchedDevices(parts.plan.local, self))
+        self._local = parts.gate.local is not None
+        if parts.gate.local is not None and isinstance(self.session.rollout, SimulatedCollector):
+            self.session.rollout.device = cast(Any, WatchedDevices(parts.gate.local, self))
         self._substitutes = substitutes(self.session, visit, person or "")
 
     # -- comparing --------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class CounterfactualRun:
 
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
-        pooled = valid.shape[1] != self.parts.plan.slots  # one row that is everybody's
+        pooled = valid.shape[1] != self.parts.gate.slots  # one row that is everybody's
         u = self._apart
         place = None if u is None else 0 if pooled else u
         tensors = {**rows, "valid": valid}
@@ -278,12 +278,12 @@ class CounterfactualRun:
         """Schedule, policy and everything that a checkpoint would hold."""
         parts = self.parts
         lines = [
-            (x["round"], x["attempt"], x["z"]) for one in parts.plan.ledgers for x in one.lines
+            (x["round"], x["attempt"], x["z"]) for one in parts.gate.ledgers for x in one.lines
         ]
         at = [self.session.round, parts.rounds - 1]
         rate = parts.algo.learning_rate
         self._meet("schedule", {
-            "rounds": torch.tensor([parts.rounds, parts.plan.rounds, self.session.round]),
+            "rounds": torch.tensor([parts.rounds, parts.gate.rounds, self.session.round]),
             "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
         }, by_replica=False)  # fmt: skip

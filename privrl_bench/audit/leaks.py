@@ -26,7 +26,8 @@ from privrl_bench.collectors.returning_users import ReturningUsers
 from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError
-from privrl_bench.experiment.builder import NOT_PRIVATE, RunComponents, build
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
 from privrl_bench.experiment.plugin_review import outside, write
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.experiment.writable import check_file
@@ -97,9 +98,9 @@ def find_leaks(
         compiled = model.compiles
     visits = []
     late = (
-        late and NOT_PRIVATE not in parts.plan.caveats
+        late and NOT_PRIVATE not in parts.gate.caveats
     )  # where there is no gate, none has to be late
-    if late and compiled and parts.plan.local is None:
+    if late and compiled and parts.gate.local is None:
         visits.append(replace(first, compiled=True))
     if late:
         used_up = (
@@ -112,7 +113,7 @@ def find_leaks(
     found: dict[str, Difference] = {}
     for difference in (d for one in seen for d in sorted(one.differences, key=lambda d: d.round)):
         found.setdefault(difference.path, difference)
-    caveats = parts.plan.caveats
+    caveats = parts.gate.caveats
     return LeakReport(
         label=f"{config.algo.name} on {config.env.label}",
         status=_status(parts),
@@ -198,8 +199,8 @@ def _no_test_power(
 
 def _status(parts: RunComponents) -> str:
     """The status of the guarantee, without the time that its epsilon takes."""
-    plan = parts.plan
-    if not (plan.event(0).z > 0 or plan.config.mechanism == "smooth"):
+    plan = parts.gate
+    if not (plan.event(0).z > 0 or plan.mechanism.one_release):
         return "none"
     if plan.caveats:
         return "heuristic"
@@ -220,7 +221,7 @@ def _not_covered(
         lines.append("late rounds and the last planned ones")
     if len(parts.configs) == 1:
         lines.append("runs that are trained together (this algorithm trains one at a time)")
-    if compiled and parts.plan.local is not None:
+    if compiled and parts.gate.local is not None:
         lines.append("compiled episodes with noise on devices (they are stepped here)")
     if config.data.id is not None:
         lines.append("how the dataset is loaded and split (the user is replaced after it)")

@@ -98,14 +98,16 @@ def main(argv: list[str]) -> int:
     attacks = _attacks(args.attack, claimed)
     sized = {a: (claimed, []) if args.full_size else shrunk(claimed, a, given) for a in attacks}
     parts = build([claimed], [None])
-    guarantee = parts.plan.guarantee(0)
+    guarantee = parts.gate.guarantee(0)
     _announce(claimed, guarantee, args.confidence)
 
     findings: list[Finding] = []
     changes: dict[str, list[str]] = {}
     for attack in attacks:
         config, changes[attack] = sized[attack]
-        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
+        if (
+            not config.privacy.rules.sampler.every_round
+        ):  # simulated users, as many as the attack takes
             config = replace(config, privacy=replace(config.privacy, population=None))
         if changes[attack]:
             _say(f"{attack}: made small for the audit: {', '.join(changes[attack])}")
@@ -193,7 +195,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
     """The attacks to run; `all` leaves out what Poisson sampling or texts do not allow."""
     if name != "all":
         return (name,)
-    if config.privacy.sampling == "poisson":
+    if config.privacy.rules.sampler.independent:
         return ("canary",)
     return tuple(a for a in ATTACKS if config.env.kind != "text" or a != "end-to-end")
 
@@ -228,7 +230,7 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
 
     # Every prompt is used once: the canaries of a round are all its users.
     users = min(small.users, 4) if env.kind == "text" and attack == "canary" else small.users
-    if privacy.sampling == "fixed":
+    if not privacy.rules.sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")
     if env.kind == "text":
         algo = change(algo, "baseline_prompts", small.users, "algo")

@@ -71,6 +71,6 @@ def substitutes(session: Trainer, visit: Visit, person: str) -> list[Any]:
         parts.steps,
         parts.spec.max_episode_steps,
         resets=parts.config.env.user != "segment",
-        shares=() if parts.plan.local is None else exact,
+        shares=() if parts.gate.local is None else exact,
     )
     return [live.slots]

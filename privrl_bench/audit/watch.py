@@ -11,8 +11,9 @@ from torch import Tensor
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
+from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.local import LocalNoise
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
 
 
@@ -65,17 +66,14 @@ class WatchedGate(Gate):
         self.__dict__.update(vars(plan))
         self._watcher, self._start = watcher, start
 
-    def cohort(self, round_index: int) -> list[int]:
-        """See `Gate.cohort`."""
-        return self._watcher.on_cohort(super().cohort(round_index))
-
-    def members(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `Gate.members`."""
-        return self._watcher.on_members(super().members(round_index, people))
-
-    def enrolled(self, round_index: int, people: int) -> list[np.ndarray]:
-        """See `Gate.enrolled`."""
-        return super().enrolled(round_index - self._start, people)
+    def draw(self, round_index: int, users: int | None, once: bool) -> Cohort:
+        """See `Gate.draw`."""
+        if users is None:
+            return Cohort(self._watcher.on_cohort(super().draw(round_index, None, once).sizes))
+        once_each = once and not self.sampler.every_round
+        drawn = super().draw(round_index - self._start if once else round_index, users, once)
+        members = drawn.numbers() if once_each else self._watcher.on_members(drawn.numbers())
+        return Cohort([len(who) for who in members], members)
 
     def release(self, contribution: Contribution, round_index: int) -> Released:
         """See `Gate.release`."""

@@ -174,7 +174,7 @@ def configs_of(order: Order) -> list[RunConfig]:
         later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     )
     first = words_to_config.to_run_config(raw, explicit_keys(order.words))
-    if first.privacy.mechanism != "none" or first.algo.offline:
+    if first.privacy.rules.mechanism.private or first.algo.offline:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [words_to_config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
 

@@ -19,7 +19,7 @@ from privrl_bench.envs.slots import Slots
 from privrl_bench.kernels.jit import exact_jit, exact_part, part
 from privrl_bench.kernels.simulators import cartpole
 from privrl_bench.models.policy import ArrayPolicy, Policy
-from privrl_bench.privacy.local import DeviceArrays, LocalNoise
+from privrl_bench.privacy.devices import DeviceArrays, LocalNoise
 
 _LARGEST = float(np.finfo(np.float32).max)
 

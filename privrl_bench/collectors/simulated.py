@@ -36,7 +36,7 @@ from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.local import LocalNoise
+from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.types import EnvSpec, UserBatch
 
 _LARGEST = float(np.finfo(np.float32).max)

@@ -69,7 +69,7 @@ class Experiment:
                 run_name=rundir.path.name,
                 group=rundir.group(),
                 resolved_config=asdict(config),
-                guarantee=parts.plan.guarantee(r).to_dict(),
+                guarantee=parts.gate.guarantee(r).to_dict(),
             )
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
@@ -178,7 +178,7 @@ class Experiment:
     def _keep_marks(self, saved: list[dict[str, Any] | None]) -> None:
         """Before rows are cut: the checkpoint remembers all lines of the ledger that they depend on."""
         for r, (rundir, one) in enumerate(zip(self.dirs, saved, strict=True)):
-            mark = tuple(self.parts.plan.ledgers[r].mark)
+            mark = tuple(self.parts.gate.ledgers[r].mark)
             if mark != (Mark() if one is None else one["ledger"]):
                 kept = one_replica(self.session.snapshot(), r) if one is None else one
                 rundir.save_checkpoint({**kept, "ledger": mark})
@@ -226,7 +226,7 @@ class Experiment:
             valid = [value for value in values if math.isfinite(value)]
             mean = float(np.mean(valid)) if valid else math.nan
             self._tell_of_invalid_evaluations(progress)
-            spent = {parts.plan.spent_epsilon(r) for r in self.alive}
+            spent = {parts.gate.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif self._unsaved(CHECKPOINT_SECONDS):
             self._checkpoint()
@@ -272,8 +272,8 @@ class Experiment:
         }
         if lr is not None:
             row["lr"] = lr
-        plan = self.parts.plan
-        if evaluated or plan.config.sampling == "fixed":
+        plan = self.parts.gate
+        if evaluated or not plan.sampler.every_round:
             row["privacy/epsilon"] = plan.spent_epsilon(r, self.session.releases(r))
         return row
 
@@ -311,7 +311,7 @@ class Experiment:
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """`summary.json` of replica r, which is at round `rounds` (as the session is)."""
-        parts, plan = self.parts, self.parts.plan
+        parts, plan = self.parts, self.parts.gate
         done = self.session.round if rounds is None else rounds
         steps = done * parts.round_steps
         guarantee = plan.guarantee(r, min(done, self.session.releases(r)))
@@ -408,7 +408,7 @@ class Experiment:
 
     def _policy(self, r: int) -> dict[str, Any]:
         """What may leave, with its guarantee."""
-        guarantee = self.parts.plan.guarantee(r, self.session.releases(r))
+        guarantee = self.parts.gate.guarantee(r, self.session.releases(r))
         return policy_content(self.session, r) | {"guarantee": guarantee.to_dict()}
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:

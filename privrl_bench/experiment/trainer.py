@@ -30,7 +30,7 @@ class Trainer:
     """R replicas in training. `step()` is one round; nothing here writes files.
 
     Args:
-        parts: what `build` built. Tests replace `parts.plan` to replay releases.
+        parts: what `build` built. Tests replace `parts.gate` to replay releases.
     """
 
     def __init__(self, parts: RunComponents):
@@ -41,7 +41,7 @@ class Trainer:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.rollout = _users_of(parts)
         # Users whose observations are noised play another policy than the one with known values.
-        hidden = parts.plan.local is not None or config.algo.evaluates or parts.task is not None
+        hidden = parts.gate.local is not None or config.algo.evaluates or parts.task is not None
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
         self._evaluations = _evaluations_of(parts)
@@ -95,11 +95,11 @@ class Trainer:
     ) -> tuple[State, list[dict[str, float]]]:
         """One release: the next state, and what is seen of each replica's round."""
         parts, index = self.parts, self.state.round
-        private = parts.config.privacy.mechanism != "none"
+        private = parts.gate.mechanism.private
         for r, wanted in enumerate(needs_release):
             if private and not wanted:
-                parts.plan.end(r)
-        parts.plan.announce(index)
+                parts.gate.end(r)
+        parts.gate.announce(index)
         self.rollout.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor)
         if parts.config.algo.full_batch:
@@ -112,13 +112,13 @@ class Trainer:
             contribution = parts.algo.local(self.state, users, parts.streams)
             del users  # raw data end here
         diagnostics = contribution.diagnostics
-        released = parts.plan.release(contribution, index)
+        released = parts.gate.release(contribution, index)
         seen = [
             {
-                "train/clipped_fraction": parts.plan.diagnostics[r]["clipped_fraction"],
+                "train/clipped_fraction": parts.gate.diagnostics[r]["clipped_fraction"],
                 **values[r],
                 **stats[r],
-                "train/invalid_users": parts.plan.diagnostics[r]["invalid_users"]
+                "train/invalid_users": parts.gate.diagnostics[r]["invalid_users"]
                 + stats[r]["train/invalid_users"],
                 **(diagnostics[r] if diagnostics else {}),
             }
@@ -128,21 +128,23 @@ class Trainer:
 
     def collect(self, actor: Tensor, index: int) -> UserBatch | TextBatch:
         """The users of a round: those whom the policies meet, or who joins of a dataset's."""
-        plan = self.parts.plan
+        plan = self.parts.gate
         if isinstance(self.rollout, DatasetCollector | BehaviorCollector):
-            return self.rollout.collect(index, plan.members(index, self.rollout.people))
+            return self.rollout.collect(index, plan.draw(index, self.rollout.people, False).numbers())
         if isinstance(self.rollout, ReturningUsers):
-            return self.rollout.collect(actor, index, plan.members(index, self.rollout.people))
+            return self.rollout.collect(
+                actor, index, plan.draw(index, self.rollout.people, False).numbers()
+            )
         plan.begin_local(index)
         declared = self.parts.spec.users
         if declared is not None and isinstance(self.rollout, SimulatedCollector):
-            return self.rollout.meet(actor, index, plan.enrolled(index, declared))
-        return self.rollout.collect(actor, index, plan.cohort(index))
+            return self.rollout.meet(actor, index, plan.draw(index, declared, True).numbers())
+        return self.rollout.collect(actor, index, plan.draw(index, None, False).sizes)
 
     def full_batch(self, actor: Tensor, index: int) -> Iterator[UserBatch]:
         """All people of a round, in pieces."""
         assert isinstance(self.rollout, DatasetCollector | BehaviorCollector)
-        members = self.parts.plan.members(index, self.rollout.people)
+        members = self.parts.gate.draw(index, self.rollout.people, False).numbers()
         _, room, _ = self.rollout.shape
         for start in range(0, max(len(who) for who in members), room):
             yield self.rollout.collect(index, [who[start : start + room] for who in members])
@@ -152,7 +154,7 @@ class Trainer:
 
         Both are released: how many users a Poisson cohort really has is secret.
         """
-        users = self.parts.plan.expected_cohort()
+        users = self.parts.gate.expected_cohort()
         if self._exact is None:
             return [{} for _ in users]
         values = self._exact.values(actor, self.rollout.scaler.frozen())
@@ -172,7 +174,7 @@ class Trainer:
         It keeps its place along the replica axis: the others are then computed by the same operations
         on the same shapes as before, so that nothing in their numbers tells that r is gone.
         """
-        self.parts.plan.end(r)
+        self.parts.gate.end(r)
         self._frozen[r] = {name: x[r].clone() for name, x in snapshot["state"].items()}
         for name, x in self._frozen[r].items():
             self.state.tensors[name][r] = x
@@ -202,7 +204,7 @@ class Trainer:
             "round": self.state.round,
             "rollout": self.rollout.get_state(),
             "regret": self._regret.clone(),
-            "ledger": [tuple(ledger.mark) for ledger in self.parts.plan.ledgers],
+            "ledger": [tuple(ledger.mark) for ledger in self.parts.gate.ledgers],
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -227,8 +229,8 @@ def _users_of(
     config, replicas = parts.config, len(parts.configs)
     if parts.task is not None:
         adapter = parts.algo.adapter
-        return PromptCollector(config.env, parts.task, adapter, parts.streams, parts.plan.slots)
-    keeps, slots = config.algo.keeps, parts.plan.slots
+        return PromptCollector(config.env, parts.task, adapter, parts.streams, parts.gate.slots)
+    keeps, slots = config.algo.keeps, parts.gate.slots
     if config.algo.full_batch:
         slots = piece(parts.spec, parts.steps)
     if parts.data is not None:
@@ -253,7 +255,7 @@ def _users_of(
         parts.steps,
         config.algo.gamma,
         config.hardware.env_workers,
-        parts.plan.local,
+        parts.gate.local,
     )
     if not keeps:
         return rollout

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from privrl_bench.privacy.accountant import ReleaseEvent, merged
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 
 _RELEASE_KEYS = {f.name for f in fields(ReleaseEvent)}
 _PREVIOUS = "previous"  # key of the hash of the line before

@@ -334,7 +334,11 @@ def _draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
 
 def _draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
     """Epsilon of one release against z: the paper's two mechanisms, their switch, and the exact curve."""
-    from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
+    from privrl_bench.privacy.accounting.releases import (
+        ReleaseEvent,
+        epsilon_paper,
+        ledger_epsilon,
+    )
 
     z, deltas = np.geomspace(0.1, 10.0, 200), picture.facts["deltas"]
     with figure(path, len(deltas), legend_below=4, vector=True) as places:
@@ -348,7 +352,7 @@ def _draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
             )
             axes.loglog(z, np.where(printed < 1, printed, np.nan), color="C1")
             for at, (relation, name) in enumerate(relations.items()):
-                exact = [epsilon([ReleaseEvent("gaussian", x, relation)], delta) for x in z]
+                exact = [ledger_epsilon([ReleaseEvent("gaussian", x, relation)], delta) for x in z]
                 axes.loglog(z, exact, color=("C0", "C2")[at], label=name)
             axes.axhline(1.0, color="gray", linewidth=0.6)
             axes.set_title(f"one release, delta = {delta:g}")
@@ -388,8 +392,8 @@ def _draw_spent(picture: Picture, runs: Runs, path: Path) -> None:
 
 def _draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
     """Largest number of rounds that stays under an epsilon, against z: the paper's moments, and PLD."""
-    from privrl_bench.privacy.accountant import ReleaseEvent
-    from privrl_bench.privacy.calibrate import rounds_for
+    from privrl_bench.privacy.accounting.calibrate import rounds_for
+    from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
     facts = picture.facts
     with figure(path, len(facts["epsilons"]), legend_below=2, vector=True) as places:

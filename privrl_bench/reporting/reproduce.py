@@ -25,8 +25,8 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.datasets.minari_io import open_dataset
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns
-from privrl_bench.privacy.accountant import ReleaseEvent
-from privrl_bench.privacy.calibrate import z_for
+from privrl_bench.privacy.accounting.calibrate import z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.paper import Cell, Line, Panel, Picture, Table, write_item
 from privrl_bench.reporting.runs import load_run
 from privrl_bench.sweep import jobs
@@ -167,7 +167,8 @@ def calibrated(want: Want) -> Want:
     run = config.compose(want.overrides(0))
     privacy = run.privacy
     if (
-        privacy.sampling != "uniform_single_user"
+        not privacy.rules.sampler.random
+        or privacy.rules.sampler.independent
         or privacy.population is None
         or run.rounds is None
     ):

@@ -17,6 +17,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
+from privrl_bench.privacy.mechanisms import mechanism_class
 
 STREAMS = [Streams(0), Streams(1)]
 SPEC = env_spec(shipped("riverswim"))
@@ -53,7 +54,7 @@ def plan_by_hand(counts, states=6, actions=2, horizon=20, error=0.0):
 
 @pytest.mark.parametrize(("mechanism", "z"), [("none", 0.0), ("fresh_noise_per_round", 0.4)])
 def test_planning_is_the_published_recursion(mechanism, z) -> None:
-    algo = UcbVi(UcbViConfig(), AlgorithmContext(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism))
+    algo = UcbVi(UcbViConfig(), AlgorithmContext(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism_class(mechanism)))
     counts = torch.from_numpy(np.random.default_rng(0).uniform(0, 40, (2, 96))).float()
     found = algo._plan(counts, 25).reshape(2, 20, 6, 2)
     error = z * math.sqrt(math.floor(math.log(25)) + 1) if z else 0.0
@@ -99,7 +100,7 @@ def test_no_episode_is_cut_by_the_clip() -> None:
     one = session("privacy.z=1", "total_steps=400")
     for _ in range(20):
         one.step()
-        assert one.parts.plan.diagnostics[0]["clipped_fraction"] == 0.0
+        assert one.parts.gate.diagnostics[0]["clipped_fraction"] == 0.0
     one.close()
 
 
@@ -114,9 +115,9 @@ def test_it_learns_without_noise_and_regret_is_exact() -> None:
 
 
 def test_the_tree_is_formal_and_joint_and_the_imitation_is_not() -> None:
-    tree = session("privacy.z=3", "total_steps=20_000").parts.plan.guarantee(0)
+    tree = session("privacy.z=3", "total_steps=20_000").parts.gate.guarantee(0)
     assert (tree.status, tree.notion) == ("formal", "joint")
-    fake = session("privacy=fresh_noise_per_round", "privacy.z=0.2").parts.plan.guarantee(0)
+    fake = session("privacy=fresh_noise_per_round", "privacy.z=0.2").parts.gate.guarantee(0)
     assert (fake.status, fake.epsilon) == ("heuristic", pytest.approx(5.0))
 
 

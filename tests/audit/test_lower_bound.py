@@ -127,7 +127,7 @@ def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack
     small, changes = epsilon.shrunk(claimed, attack, {"env.user", "algo.epochs"})
     assert changes
     assert small.algo.epochs == 3
-    plans = [build([c], [None]).plan for c in (claimed, small)]
+    plans = [build([c], [None]).gate for c in (claimed, small)]
     assert plans[0].planned_epsilon(0) == plans[1].planned_epsilon(0)
     assert plans[0].participation == plans[1].participation
 
@@ -240,7 +240,7 @@ def test_the_crafted_user_stays_within_public_bounds_and_nobody_else_changes():
     from privrl_bench.experiment.trainer import Trainer
 
     session = Trainer(parts)
-    users = session.rollout.collect(parts.algo.actor(session.state), 0, parts.plan.cohort(0))
+    users = session.rollout.collect(parts.algo.actor(session.state), 0, parts.gate.draw(0, None, False).sizes)
     made = crafted.craft(users, torch.tensor([True, False]), torch.ones(4), parts)
     session.close()
     assert made.valid[:, 0].tolist() == [True, False]

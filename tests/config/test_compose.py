@@ -97,13 +97,13 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("privacy=poisson",), "privacy.sampling: algo=gpope takes uniform_single_user"),
         (
             ("privacy.adjacency=zero_out",),
-            "privacy.adjacency: uniform_single_user sampling knows how many",
+            "privacy.adjacency: privacy.sampling=uniform_single_user is analysed under replace_one",
         ),
         (
             ("privacy.users_per_round=2",),
             "privacy.users_per_round: uniform_single_user sampling has none",
         ),
-        (("privacy.accountant=gaussian",), "privacy.accountant: gaussian is for fixed cohorts"),
+        (("privacy.accountant=gaussian",), "privacy.accountant: privacy.sampling=uniform_single_user is analysed by pld, rdp"),
         (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),

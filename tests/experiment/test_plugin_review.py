@@ -11,7 +11,8 @@ from privrl_bench.audit.leaks import main
 from privrl_bench.config import schema
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment import plugin_review as review
-from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.guarantee import Guarantee
 

@@ -11,12 +11,12 @@ from test_gate import ONE, make_plan, rows_for, send
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.mechanisms.tree import RunningNoise, levels
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.tree import RunningNoise, levels
 
 
 def totals(plan, rounds, size=6):
@@ -48,7 +48,7 @@ def test_a_sum_is_under_the_noise_of_its_binary_digits() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 300))
 def test_a_round_is_in_at_most_levels_nodes_and_a_sum_is_of_its_digits(rounds) -> None:
-    noise, covers = RunningNoise(False), {}
+    noise, covers = RunningNoise(), {}
     for index in range(rounds):
         below = noise.leaving(index)
         assert all(place in noise.kept for place in below)
@@ -63,10 +63,10 @@ def test_a_round_is_in_at_most_levels_nodes_and_a_sum_is_of_its_digits(rounds) -
 
 def test_epsilon_is_that_of_one_row_in_all_its_nodes() -> None:
     plan = make_plan(z=3.0, rounds=1000, mechanism="tree")
-    exact = epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 10, 1e-5)
+    exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 10, 1e-5)
     assert plan.planned_epsilon(0) == pytest.approx(exact, rel=1e-9)
     assert exact == pytest.approx(
-        epsilon([ReleaseEvent("gaussian", 0.948683, "zero_out")], 1e-5), rel=1e-4
+        ledger_epsilon([ReleaseEvent("gaussian", 0.948683, "zero_out")], 1e-5), rel=1e-4
     )
     send(plan, rows_for(ONE))
     guarantee = plan.guarantee(0, 1)
@@ -89,7 +89,7 @@ def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
         send(plan, rows_for(ONE), index)
     plan.ledgers[0].again(1)
     plan.ledgers[0].again(2)
-    twelve = epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 12, 1e-5)
+    twelve = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 12, 1e-5)
     assert plan.spent_epsilon(0) == pytest.approx(twelve, rel=1e-9)
 
 

@@ -17,7 +17,7 @@ from privrl_bench.algorithms.ope.linear_evaluation import OutputConfig, OutputPe
 from privrl_bench.errors import require
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsl, spectral
 from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.smooth import smoothness
+from privrl_bench.privacy.mechanisms.smooth import smoothness
 
 
 @dataclass

@@ -19,7 +19,7 @@ import torch
 from privrl_bench.algorithms.ope.linear_evaluation import OutputConfig, OutputPerturbation
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsw
 from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.smooth import smoothness
+from privrl_bench.privacy.mechanisms.smooth import smoothness
 
 
 @dataclass

@@ -113,7 +113,7 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.mechanism == "none":  # everybody in one row
+        if self._setup.mechanism.pooled:  # everybody in one row
             rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True) / self._setup.users
             valid = valid.any(1, keepdim=True)
         parts = rows.split([block.size for block in self.blocks()], dim=-1)

@@ -41,7 +41,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels import q_training as fused_q
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.guarantee import Unit
-from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
+from privrl_bench.privacy.mechanisms.per_transition import PER_TRANSITION, sample_noise
 from privrl_bench.types import State
 
 
@@ -76,7 +76,7 @@ class DqnReplay(Replay):
     policy: QPolicy
 
     def __init__(self, config: DqnReplayConfig, setup: AlgorithmContext):
-        self._noisy = setup.mechanism == "per_transition"
+        self._noisy = setup.mechanism.transition_noise
         if self._noisy and config.updates != 1:
             raise ConfigError(
                 "algo.updates",

@@ -18,7 +18,7 @@ from privrl_bench.config.schema.algorithm import (
     algo_module,
 )
 from privrl_bench.config.schema.env import MADE, SCALINGS, USERS, EnvConfig, TextConfig
-from privrl_bench.config.schema.privacy import MECHANISMS, SAMPLINGS, PrivacyConfig
+from privrl_bench.config.schema.privacy import PrivacyConfig
 from privrl_bench.config.schema.run import (
     DataConfig,
     EvalConfig,
@@ -32,8 +32,6 @@ __all__ = [
     "ALGO_MODULES",
     "FAMILIES",
     "MADE",
-    "MECHANISMS",
-    "SAMPLINGS",
     "SCALINGS",
     "TEXT_VERSIONS",
     "USERS",

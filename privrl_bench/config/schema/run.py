@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from privrl_bench.config.limits import check_finite
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
-from privrl_bench.config.schema.privacy import PrivacyConfig
+from privrl_bench.config.schema.privacy import PrivacyConfig, privacy_rules
 from privrl_bench.errors import ConfigError, require, require_choice
 
 
@@ -140,8 +140,10 @@ class RunConfig:
         """Reject combinations that have no meaning or no analysis. Raises `ConfigError`."""
         self._check_texts()
         pooled = not self.algo.private
-        local = self.privacy.mechanism == "local"
-        mechanisms = ("local",) if local else self.algo.mechanisms
+        mechanism, sampler = self.privacy.rules
+        local = mechanism.on_devices
+        mechanisms = (mechanism.name,) if local else self.algo.mechanisms
+        kinds = privacy_rules().kinds(mechanisms)
         if local and (self.algo.offline or not self.algo.local):
             why = (
                 "learns from a dataset" if self.algo.offline else "needs the gate's clip and noise"
@@ -149,19 +151,19 @@ class RunConfig:
             raise ConfigError(
                 "privacy", f"local is noise on live users' devices, but algo={self.algo.name} {why}"
             )
-        if mechanisms == ("none",) and self.privacy.mechanism != "none":
+        if not any(kind.private for kind in kinds) and mechanism.private:
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} trains on everybody's pooled data and cannot be private; "
                 "use privacy=none, privacy=local (noise on what users tell), or algo=dppg for a private run",
             )
-        if mechanisms == ("gaussian",) and self.privacy.mechanism == "none":
+        if all(kind.calibrated for kind in kinds) and not mechanism.private:
             raise ConfigError(
                 "privacy",
                 f"algo={self.algo.name} is private by construction; for a run without noise use privacy.z=0, "
                 "for a non-private baseline algo=ppo or algo=a2c",
             )
-        if self.privacy.mechanism not in mechanisms:
+        if not {mechanism.name, mechanism.like} & set(mechanisms):
             raise ConfigError(
                 "privacy.mechanism",
                 f"algo={self.algo.name} takes {', '.join(mechanisms)}, got {self.privacy.mechanism!r}",
@@ -173,7 +175,7 @@ class RunConfig:
             )
         self._check_evaluation()
         self._check_data()
-        if self.privacy.mechanism == "none" and self.privacy.z != 0:
+        if not mechanism.private and self.privacy.z != 0:
             raise ConfigError(
                 "privacy.z", f"privacy=none adds no noise, so it must be 0, got {self.privacy.z:g}"
             )
@@ -184,14 +186,14 @@ class RunConfig:
                     f"private is a block of a private release, which algo={self.algo.name} does not "
                     "make; use public, running or none",
                 )
-        if self.algo.keeps and self.privacy.sampling != "poisson":
+        if self.algo.keeps and not sampler.independent:
             raise ConfigError(
                 "privacy.sampling",
                 f"algo={self.algo.name} draws who joins a round: use privacy=poisson",
             )
         if pooled and self.env.user == "episode" and not self.algo.takes_episodes:
             raise ConfigError("env.user", "pooled algorithms take segment or fresh, got 'episode'")
-        if self.privacy.sampling == "poisson" and self.env.user == "segment":
+        if sampler.independent and self.env.user == "segment":
             raise ConfigError(
                 "env.user",
                 "with privacy.sampling=poisson people come and go, so a user must start from a "
@@ -201,15 +203,15 @@ class RunConfig:
     def _check_evaluation(self) -> None:
         """What algorithms that evaluate a policy need, and nobody else has. Raises `ConfigError`."""
         algo, privacy = self.algo, self.privacy
-        needed = ("full_batch",) if algo.full_batch else ("uniform_single_user",)
+        sampler, needed = privacy.rules.sampler, privacy_rules().exact_samplings(algo.full_batch)
         if not algo.evaluates:
-            if privacy.sampling in ("uniform_single_user", "full_batch"):
+            if sampler.exact:
                 raise ConfigError(
                     "privacy.sampling",
                     f"{privacy.sampling} is for algorithms that evaluate a policy, as algo=gpope",
                 )
             return
-        if privacy.sampling not in needed:
+        if sampler.name not in needed:
             raise ConfigError(
                 "privacy.sampling",
                 f"algo={algo.name} takes {', '.join(needed)}, got {privacy.sampling!r}",
@@ -255,14 +257,14 @@ class RunConfig:
             )
         if not texts:
             return
-        if self.privacy.mechanism == "local":
+        if self.privacy.rules.mechanism.on_devices:
             raise ConfigError("privacy", "local noises numbers, and a text has none")
         env, plain = self.env, EnvConfig(id="any")
         keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
         for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
             value = getattr(env, key)
             require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
-        if self.privacy.sampling != "fixed":
+        if self.privacy.rules.sampler.every_round:
             raise ConfigError(
                 "privacy.sampling",
                 f"every prompt is used once, in cohorts: fixed, got {self.privacy.sampling!r}",
@@ -297,12 +299,12 @@ class RunConfig:
             raise ConfigError(
                 "env.obs_scaling", "for a dataset use split, public or none; reward_scaling: public"
             )
-        poisson = privacy.sampling == "poisson"
-        if offline and privacy.mechanism != "none" and not poisson:
+        mechanism, sampler = privacy.rules
+        if offline and mechanism.private and not sampler.independent:
             raise ConfigError(
                 "privacy.sampling", f"algo={self.algo.name} draws its users: use privacy=poisson"
             )
-        bounded = privacy.sampling == "fixed" and privacy.population is not None
+        bounded = not sampler.every_round and privacy.population is not None
         if bounded and (offline or self.env.user == "segment"):
             why = (
                 f"algo={self.algo.name} takes from a dataset" if offline else "env.user=segment has"
