@@ -3,7 +3,7 @@
 The same episodes as `collectors/simulated.py` and `evaluation/returns.py` step with tensors, from the same random numbers, up to the
 rounding of sines and sums; a step takes less than a microsecond. Nobody's episode depends on another's: every
 user is played to the end by herself. With local noise the policy, and what is kept, get what the device shows,
-number by number as `privacy.local` has it.
+number by number as `privacy.devices` has it.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _largest(z, noise, added, count):  # type: ignore[no-untyped-def]
 
 @exact_part
 def _shown(raw, d, r, noise, shows):  # type: ignore[no-untyped-def]
-    """`privacy.local.LocalNoise.after_step` of one number."""
+    """`privacy.devices.LocalNoise.after_step` of one number."""
     low, high, step = shows.low[d], shows.high[d], shows.grid[r, d]
     x = min(max(raw, low), high)
     if raw != raw or not shows.there[r]:

@@ -7,7 +7,7 @@ R replicas times U users are stepped together. What one user is (`env.user`) is 
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
 
-With local noise (`privacy/local.py`) a user's device stands between her environment and everything here: the
+With local noise (`privacy/devices.py`) a user's device stands between her environment and everything here: the
 policy, the scaling and the batch know what it shows, once for each observation, and no raw one.
 
 An environment may declare real users (`envs/declared.py`). `meet` plays those it is given, by number: their

@@ -247,7 +247,10 @@ def test_without_noise_it_is_no_privacy():
             "algo.updates: privacy.mechanism=per_transition counts",
         ),
         (["privacy=fixed"], "privacy.mechanism: algo=dqn_replay takes none, per_transition"),
-        (["+paper=dqn", "privacy.adjacency=zero_out"], "privacy.adjacency: privacy.mechanism=per_transition is analysed under"),
+        (
+            ["+paper=dqn", "privacy.adjacency=zero_out"],
+            "privacy.adjacency: privacy.mechanism=per_transition",
+        ),
         (["+paper=dqn", "privacy.epsilon=3"], "privacy.epsilon: nothing is bounded"),
         (["env=pendulum"], "env: algo=dqn_replay needs a choice of actions"),
         (["algo.memory=100"], "algo.memory: must be >= algo.batch=128"),

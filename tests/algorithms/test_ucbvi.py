@@ -54,7 +54,10 @@ def plan_by_hand(counts, states=6, actions=2, horizon=20, error=0.0):
 
 @pytest.mark.parametrize(("mechanism", "z"), [("none", 0.0), ("fresh_noise_per_round", 0.4)])
 def test_planning_is_the_published_recursion(mechanism, z) -> None:
-    algo = UcbVi(UcbViConfig(), AlgorithmContext(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism_class(mechanism)))
+    algo = UcbVi(
+        UcbViConfig(),
+        AlgorithmContext(SPEC, 34.65, 50, 1, z=(z, z), mechanism=mechanism_class(mechanism)),
+    )
     counts = torch.from_numpy(np.random.default_rng(0).uniform(0, 40, (2, 96))).float()
     found = algo._plan(counts, 25).reshape(2, 20, 6, 2)
     error = z * math.sqrt(math.floor(math.log(25)) + 1) if z else 0.0

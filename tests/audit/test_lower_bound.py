@@ -240,7 +240,9 @@ def test_the_crafted_user_stays_within_public_bounds_and_nobody_else_changes():
     from privrl_bench.experiment.trainer import Trainer
 
     session = Trainer(parts)
-    users = session.rollout.collect(parts.algo.actor(session.state), 0, parts.gate.draw(0, None, False).sizes)
+    users = session.rollout.collect(
+        parts.algo.actor(session.state), 0, parts.gate.draw(0, None, False).sizes
+    )
     made = crafted.craft(users, torch.tensor([True, False]), torch.ones(4), parts)
     session.close()
     assert made.valid[:, 0].tolist() == [True, False]

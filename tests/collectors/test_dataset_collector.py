@@ -308,7 +308,9 @@ def test_the_place_of_a_person_in_her_round_is_uniform() -> None:
 def test_members_are_a_function_of_seed_and_round() -> None:
     both, lone = plan_of(seeds=(0, 1)), plan_of(seeds=(1,))
     for index in (4, 0, 4):
-        assert np.array_equal(both.draw(index, 40, False).numbers()[1], lone.draw(index, 40, False).numbers()[0])
+        assert np.array_equal(
+            both.draw(index, 40, False).numbers()[1], lone.draw(index, 40, False).numbers()[0]
+        )
     assert len(lone.draw(0, 40, False).numbers()[0]) == lone.draw(0, None, False).sizes[0]
     rounds = [tuple(lone.draw(i, 40, False).numbers()[0]) for i in range(20)]
     assert len(set(rounds)) == 20

@@ -103,7 +103,10 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
             ("privacy.users_per_round=2",),
             "privacy.users_per_round: uniform_single_user sampling has none",
         ),
-        (("privacy.accountant=gaussian",), "privacy.accountant: privacy.sampling=uniform_single_user is analysed by pld, rdp"),
+        (
+            ("privacy.accountant=gaussian",),
+            "privacy.accountant: privacy.sampling=uniform_single_user is",
+        ),
         (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),
@@ -134,7 +137,9 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
             else {}
         )
         special |= (
-            {"uniform_single_user": "gpope", "smooth": "dp_lsw"} if group == "privacy" else {}
+            {"uniform_single_user": "gpope", "smooth": "dp_lsw", "per_transition": "dqn_replay"}
+            if group == "privacy"
+            else {}
         )
         algo = special.get(choice, "dppg")
         more = EVALUATION[1:] if config.algo_schema(algo).evaluates else ()

@@ -517,7 +517,10 @@ REFUSED = [
     (("algo=ucbvi", "env=riverswim"), "privacy: local is noise on live users' devices"),
     (("algo=dppg_l2", "env=riverswim"), "privacy: local is noise on live users' devices"),
     (("algo=mopo", "env=pendulum", "data.id=a/b-v0"), "privacy: local is noise on live users'"),
-    (("privacy.accountant=rdp",), "privacy.accountant: privacy.mechanism=local takes pld, gaussian"),
+    (
+        ("privacy.accountant=rdp",),
+        "privacy.accountant: privacy.mechanism=local takes pld, gaussian",
+    ),
     (
         ("privacy.adjacency=replace_one",),
         "privacy.adjacency: privacy.mechanism=local is analysed under any_trajectory_pair",
@@ -526,9 +529,15 @@ REFUSED = [
         ("privacy=fixed", "privacy.adjacency=any_trajectory_pair"),
         "privacy.adjacency: privacy.mechanism=gaussian is analysed under zero_out, replace_one",
     ),
-    (("privacy=fixed", "privacy.rewards=noised"), "privacy.rewards: noised is for noise on users' devices"),
+    (
+        ("privacy=fixed", "privacy.rewards=noised"),
+        "privacy.rewards: noised is for noise",
+    ),
     (("privacy.rewards=quiet",), "privacy.rewards: must be one of public, noised"),
-    (("privacy.sampling=poisson", "privacy.population=99"), "privacy.adjacency: privacy.sampling=poisson is analysed under"),
+    (
+        ("privacy.sampling=poisson", "privacy.population=99"),
+        "privacy.adjacency: privacy.sampling=poisson is",
+    ),
     (("env.obs_high=[1,1,1,-4]",), "env.obs_high: must be number by number above env.obs_low"),
     (("env.obs_low=[1]",), "env.obs_high: must be number by number above env.obs_low"),
     (("env.obs_noise_scale=[1,1,0,1]",), "env.obs_noise_scale: must be a list of numbers > 0"),

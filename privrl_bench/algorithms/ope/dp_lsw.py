@@ -4,7 +4,7 @@
     theta <- (W^(1/2) Phi)^+ W^(1/2) F + N(0, sigma^2 I),  sigma from the visits (`maths.evaluation.dp_lsw`)
 
 Guarantee: (epsilon, delta) as configured, for one person's trajectory, central, replace-one, by
-smooth sensitivity (`privacy/smooth.py`). The weights are public; with weights from visit counts, as the
+smooth sensitivity (`privacy/mechanisms/smooth.py`). The weights are public; with weights from visit counts, as the
 authors' program has them, the theorem would not hold. Real observations are put into cells of a public grid.
 
 Source: Balle, Gomrokchi and Precup 2016, with its bound R_max / (1 - gamma) on returns as algo.return_high.

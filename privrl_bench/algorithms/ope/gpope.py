@@ -7,8 +7,8 @@
         (theta, w) <- (theta, w) - beta_k (g + N(0, (z clip)^2 I)),  beta_k = lr for theta, dual_lr for w
 
 Guarantee: (epsilon, delta) for one person's trajectory, central, replace-one, n exact and public: in every
-round one of n drawn uniformly, Gaussian noise; rows differ by up to 2 clips (`privacy/uniform_single_user.py`). The
-paper's proof reduces to one unit of distance where clipped gradients differ by two.
+round one of n drawn uniformly, Gaussian noise; rows differ by up to 2 clips (`privacy/accounting/single_user.py`).
+The paper's proof reduces to one unit of distance where clipped gradients differ by two.
 
 Source: Xie, Thomas and Miklau 2019, algorithm 1.
 """

@@ -259,7 +259,7 @@ class OutputConfig(EvaluationConfig):
 
 
 class OutputPerturbation(EvaluationAlgorithm):
-    """First visits of everybody, and an exact answer with its smooth bound; see `privacy/smooth.py`."""
+    """First visits of everybody, and an exact answer with its smooth bound; see `privacy/mechanisms/smooth.py`."""
 
     def __init__(self, config: OutputConfig, setup: AlgorithmContext):
         super().__init__(config, setup)
