@@ -24,8 +24,8 @@ def unit_of(
 ) -> Unit:
     """What one user is in words, and how many releases their data can enter; `who`: `EnvSpec.one_user`.
 
-    An episode of `max_episode_steps` steps that may begin anywhere in a segment of `steps` meets at most
-    (limit + steps - 2) // steps + 1 segments.
+    An episode of `max_episode_steps` steps that may begin anywhere in a segment of `steps` touches at most
+    (max_episode_steps + steps - 2) // steps + 1 segments.
     """
     if data is not None:
         what = (
@@ -38,11 +38,11 @@ def unit_of(
         what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
         return Unit(f"{who} with all their rounds (each round: {what})", None)
     if config.user == "segment":
-        meets = (max_episode_steps + steps - 2) // steps + 1
+        touched = (max_episode_steps + steps - 2) // steps + 1
         return Unit(
-            f"{who}: one episode of at most {max_episode_steps} steps, with every segment of {steps} steps that it "
-            f"touches (up to {meets})",
-            meets,
+            f"{who}: one episode of at most {max_episode_steps} steps, with every segment of {steps} steps "
+            f"that it touches (up to {touched})",
+            touched,
         )
     if config.user == "fresh":
         return Unit(f"{who}: {steps} steps from a reset, used once", 1)

@@ -130,7 +130,9 @@ class Trainer:
         """The users of a round: those whom the policies meet, or who joins of a dataset's."""
         plan = self.parts.gate
         if isinstance(self.rollout, DatasetCollector | BehaviorCollector):
-            return self.rollout.collect(index, plan.draw(index, self.rollout.people, False).numbers())
+            return self.rollout.collect(
+                index, plan.draw(index, self.rollout.people, False).numbers()
+            )
         if isinstance(self.rollout, ReturningUsers):
             return self.rollout.collect(
                 actor, index, plan.draw(index, self.rollout.people, False).numbers()

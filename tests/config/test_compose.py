@@ -101,7 +101,7 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         ),
         (
             ("privacy.users_per_round=2",),
-            "privacy.users_per_round: uniform_single_user sampling has none",
+            "privacy.users_per_round: privacy.sampling=uniform_single_user",
         ),
         (
             ("privacy.accountant=gaussian",),
@@ -115,7 +115,7 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
         (
             ("algo=lstd", "privacy=uniform_single_user"),
-            "privacy.mechanism: full_batch sampling is analysed",
+            "privacy.mechanism: privacy.sampling=full_batch is analysed",
         ),
         (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
         (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
@@ -292,8 +292,8 @@ ERRORS = [
     ),
     (
         "privacy=1",
-        "privacy: no such choice '1'; allowed: fixed, fresh_noise_per_round, local, none, poisson, "
-        "smooth, trajectory, tree",
+        "privacy: no such choice '1'; allowed: fixed, fresh_noise_per_round, local, none, "
+        "per_transition, poisson, smooth, trajectory, tree",
     ),
     (
         "algoo=dppg",

@@ -353,9 +353,9 @@ def test_a_bound_on_the_users_of_a_simulator_holds_too() -> None:
 
 def test_the_gate_itself_lets_nobody_come_twice() -> None:
     plan = session_of().parts.gate
-    assert plan.enrolled(2, 12)[0].tolist() == [8, 9, 10, 11]
+    assert plan.draw(2, 12, True).numbers()[0].tolist() == [8, 9, 10, 11]
     with pytest.raises(PrivacyError, match="round 3 would use one of 12 users again"):
-        plan.enrolled(3, 12)
+        plan.draw(3, 12, True).numbers()
 
 
 BAD = [

@@ -25,8 +25,8 @@ class PrivacyConfig:
     delta: float = 1e-5
     epsilon: float | None = None  # budget: rounds end before it would be exceeded; unset: none
     users_per_round: int = 8  # U; for Poisson sampling the expected number, q * population
-    # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from exactly
-    # `population`; full_batch: all of exactly `population`, in one release
+    # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
+    # exactly `population`; full_batch: all of exactly `population`, in one release
     sampling: str = "fixed"
     # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
     population: int | None = None
