@@ -25,7 +25,7 @@ from privrl_bench.evaluation import returns as evaluate
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.dropout import DropoutPolicy
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 
 
 def main() -> None:

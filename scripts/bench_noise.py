@@ -83,13 +83,13 @@ def bench(env: str, repeats: int, rounds: int, more: list[str]) -> dict[str, Any
     config = compose([*words, "total_steps=1_000_000_000"])
     with tempfile.TemporaryDirectory() as folder:
         parts = build([config], [Path(folder) / "ledger.jsonl"])
-        sizes = [block.size for block in parts.plan.blocks]
+        sizes = [block.size for block in parts.gate.blocks]
         result: dict[str, Any] = {"env": env, "parameters": sum(sizes), **draws(sizes, repeats)}
         session = Trainer(parts)
         session.step()  # warm up
-        (source,) = parts.plan._noises
+        (source,) = parts.gate._noises
         timed = Timed(source)
-        parts.plan._noises = [timed]
+        parts.gate._noises = [timed]
         seconds, shares = [], []
         for _ in range(rounds):
             before, start = timed.seconds, time.perf_counter()

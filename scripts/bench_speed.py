@@ -60,7 +60,7 @@ class BareLoop:
     """The environments of one run, stepped without a policy: Gymnasium's one by one, or our slots."""
 
     def __init__(self, parts: RunComponents, *, ours: bool):
-        spec, count = parts.spec, parts.plan.slots
+        spec, count = parts.spec, parts.gate.slots
         self._count, self._ours = count, ours
         rng = np.random.default_rng(0)
         shape = (parts.steps, count)

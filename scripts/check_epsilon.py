@@ -25,10 +25,10 @@ from scipy import stats
 
 from privrl_bench.audit import brackets
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.privacy import smooth
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, joint_z
-from privrl_bench.privacy.local import Ranges
-from privrl_bench.privacy.tree import levels
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z, ledger_epsilon
+from privrl_bench.privacy.devices import Ranges
+from privrl_bench.privacy.mechanisms import smooth
+from privrl_bench.privacy.mechanisms.tree import levels
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "epsilon_checks.md"
 Bracket = tuple[float, float]
@@ -122,7 +122,7 @@ def gaussian(
     return Case(
         name,
         setting,
-        lambda: epsilon(Counter(events), delta),
+        lambda: ledger_epsilon(Counter(events), delta),
         lambda: (balle_wang(mu, delta),) * 2,
     )
 
@@ -172,7 +172,7 @@ def poisson(
     cut = brackets.cut_poisson(z, q, *people) if people else (None, 0.0)
 
     def ours() -> float:
-        return epsilon(Counter({event: count}), delta)
+        return ledger_epsilon(Counter({event: count}), delta)
 
     return Case(
         "poisson",
@@ -189,7 +189,7 @@ def uniform_single_user(z: float, n: int, count: int, delta: float) -> Case:
     return Case(
         "one of n",
         f"z = {z:g}, n = {n}, T = {count}, delta {delta:g}",
-        lambda: epsilon(Counter({event: count}), delta),
+        lambda: ledger_epsilon(Counter({event: count}), delta),
         lambda: brackets.bracket(brackets.uniform_single_user(z, n), count, delta),
     )
 
@@ -200,7 +200,7 @@ def smoothed(goal: float, delta: float, size: int) -> Case:
 
     def ours() -> float:
         smooth.require_admissible(goal, delta, size)
-        return epsilon([event], delta)
+        return ledger_epsilon([event], delta)
 
     words = f"epsilon {shown_epsilon(goal)}, {size} numbers, delta {delta:g}"
     return Case("smooth", words, ours, lambda: (smooth_epsilon(goal, delta, size), goal))

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
 from privrl_bench.reporting.table_writer import compact
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ FATES = ("closed", "caveat", "note", "limit")
 
 def gaussian(z: float, delta: float, adjacency: str, releases: int = 1) -> float:
     """Exact epsilon of Gaussian releases about one user."""
-    return epsilon([ReleaseEvent("gaussian", z, adjacency)] * releases, delta)
+    return ledger_epsilon([ReleaseEvent("gaussian", z, adjacency)] * releases, delta)
 
 
 def classical_z(value: float, delta: float) -> float:
@@ -50,14 +50,14 @@ def classical_z(value: float, delta: float) -> float:
 @cache
 def poisson_rdp(z: float, q: float, rounds: int, delta: float) -> float:
     """What a moments accountant prints: dp-accounting's RDP with default orders."""
-    return epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
+    return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
 
 
 @cache
 def poisson(z: float, q: float, rounds: int, delta: float, replace: bool = False) -> float:
     """The tight value: privacy loss distributions. For Poisson sampling, zero-out is add-or-remove."""
     if not replace:
-        return epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta)
+        return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta)
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 

@@ -17,7 +17,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.contribution import Contribution
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, State, UserBatch
 
 CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, max_episode_steps=100)

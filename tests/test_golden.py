@@ -6,7 +6,7 @@ from pathlib import Path
 import golden_runs as golden
 import pytest
 
-from privrl_bench.config.schema import MECHANISMS, SAMPLINGS
+from privrl_bench.privacy import mechanisms, sampling
 
 CONF = Path(__file__).parent.parent / "conf"
 RECORDED = golden.load()
@@ -34,8 +34,8 @@ def covered(setting):
 def test_every_algorithm_mechanism_and_sampling_is_in_some_case():
     assert set(RECORDED["cases"]) == set(golden.cases())
     assert {path.stem for path in (CONF / "algo").glob("*.yaml")} <= covered("algo")
-    assert set(MECHANISMS) <= covered("mechanism")
-    assert set(SAMPLINGS) <= covered("sampling")
+    assert set(mechanisms.names()) <= covered("mechanism")
+    assert set(sampling.names()) <= covered("sampling")
     assert covered("adjacency") == {"zero_out", "replace_one", "add_or_remove", "any_two"}
     assert covered("accountant") == {"pld", "rdp", "gaussian"}
     assert covered("user") == {"fresh", "episode", "segment"}

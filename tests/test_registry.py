@@ -5,9 +5,9 @@ from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
 from privrl_bench.config.algorithm_registry import OURS, TEXT_VERSIONS, algo_schema
-from privrl_bench.config.checks import SAMPLINGS_OF
-from privrl_bench.config.schema import MECHANISMS, SAMPLINGS
+from privrl_bench.config.checks import SAMPLERS_OF
 from privrl_bench.config.schema.env import USERS
+from privrl_bench.privacy import mechanisms, rules, sampling
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,12 +32,12 @@ def test_every_algorithm_declares_what_it_is():
     for name in OURS:
         schema = algo_schema(name)
         assert isinstance(algorithm(name).replicas, bool), name
-        assert set(schema.mechanisms) <= {*MECHANISMS}, name
+        assert set(schema.mechanisms) <= {*mechanisms.names()}, name
         assert schema.pools_users == (set(schema.mechanisms) <= {"none", "per_transition"}), name
-        assert set(schema.samplings) <= {*SAMPLINGS}, name
-        assert set(schema.samplings) & {*SAMPLINGS_OF[schema.collectors[0]]}, name
+        assert set(schema.samplings) <= {*sampling.names()}, name
+        assert set(schema.samplings) & {*rules.samplings(SAMPLERS_OF[schema.collectors[0]])}, name
         assert set(schema.units) <= {*USERS}, name
-        assert set(schema.collectors) <= {*SAMPLINGS_OF}, name
+        assert set(schema.collectors) <= {*SAMPLERS_OF}, name
         assert schema.evaluator == evaluators[schema.collectors[0]], name
 
 

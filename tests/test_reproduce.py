@@ -9,7 +9,7 @@ import yaml
 from privrl_bench.cli import reproduce
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.reporting.paper_table import Cell, Table, judged, verdict
 from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
@@ -133,7 +133,7 @@ def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
 
     def cost(z):
         event = ReleaseEvent("gaussian", z, "replace_one", 1 / 50, 50, 1)
-        return epsilon({event: 4}, 1e-5)
+        return ledger_epsilon({event: 4}, 1e-5)
 
     assert cost(z) <= 1.0 < cost(z - 0.01)
     assert Setting("chain", words, 2).calibrated().words == words

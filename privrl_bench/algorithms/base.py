@@ -17,6 +17,8 @@ from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.mechanisms.gaussian import Gaussian
+from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class PrivacyFacts:
         clip: L2 bound of one user's actor block, parameter units.
         users: public U, the divisor of sums over users.
         population: public number of all users, where it is known; else 0.
-        mechanism: `privacy.mechanism`.
+        mechanism: class of the mechanism, for what it declares.
         z: noise multiplier of each replica.
         epsilon, delta: target of an output perturbation.
         learns_obs: the scaling of observations is learned under privacy.
@@ -41,7 +43,7 @@ class PrivacyFacts:
     clip: float
     users: int
     population: int = 0
-    mechanism: str = "gaussian"
+    mechanism: type[Mechanism] = Gaussian
     z: tuple[float, ...] = ()
     epsilon: float | None = None
     delta: float = 0.0

@@ -259,7 +259,7 @@ def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, fl
 
 
 def uniform_single_user(z: float, n: int) -> Pair:
-    """The pair that dominates one of n people, drawn uniformly (`privacy/uniform_single_user.py`)."""
+    """The pair that dominates one of n people, drawn uniformly (`privacy/accounting/single_user.py`)."""
     mu = np.array([0.0, 2.0 / z])
     return Pair(np.array([1.0 - 1.0 / n, 1.0 / n]), np.array([1.0, 0.0]), mu, both=True)
 

@@ -34,7 +34,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
@@ -115,7 +115,7 @@ class Canaries(Wrapped):
         self._known = known
         config = parts.config.privacy
         self._z = config.z
-        self._multipliers = block_multipliers(config.z, parts.plan.blocks)
+        self._multipliers = block_multipliers(config.z, parts.gate.blocks)
         self._others = -1.0 if config.adjacency == "replace_one" else 0.0
         self._around: dict[str, Tensor] = {}
         self._units: dict[str, Tensor] = {}
@@ -125,7 +125,7 @@ class Canaries(Wrapped):
         source = generator(self._parts.config.seed, _DIRECTION_TAG, round_index)
         count = self.coins.shape[1]
         found = {}
-        for block in self._parts.plan.blocks:
+        for block in self._parts.gate.blocks:
             signs = 2.0 * torch.randint(0, 2, (block.size,), generator=source).double() - 1.0
             mine = torch.arange(block.size) % count == torch.arange(count)[:, None]
             rows = signs * mine
@@ -144,7 +144,7 @@ class Canaries(Wrapped):
         coins = self.coins[state.round // self._repeat]
         sent = torch.where(torch.from_numpy(coins), 1.0, self._others)[:, None]
         rows = {name: x.clone() for name, x in rows.items()}
-        for block in self._parts.plan.blocks:
+        for block in self._parts.gate.blocks:
             absurd = ABSURD * block.clip * sent * self._units[block.name]
             rows[block.name][0, :count] = absurd.float()
         valid = valid.clone()
@@ -159,7 +159,7 @@ class Canaries(Wrapped):
         for x in rows.values():
             usable &= torch.isfinite(x[0, start:]).all(-1)
         sums = {}
-        for block in self._parts.plan.blocks:
+        for block in self._parts.gate.blocks:
             mine = rows[block.name][0, start:].double()
             mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
             norms = torch.linalg.vector_norm(mine, dim=-1, keepdim=True).clamp_min(1e-300)
@@ -170,7 +170,7 @@ class Canaries(Wrapped):
         """Read the release, then let training go on with it."""
         users = self._parts.config.privacy.users_per_round
         score = torch.zeros(self.coins.shape[1], dtype=torch.float64)
-        for block in self._parts.plan.blocks:
+        for block in self._parts.gate.blocks:
             total = released.values[block.name][0].double() * users
             if self._known:
                 total = total - self._around[block.name]
@@ -220,18 +220,8 @@ def long_run(config: RunConfig) -> RunComponents:
 
 def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` when epsilon is infinite: every lower bound is below it."""
-    if config.privacy.mechanism == "none":
-        raise ConfigError("privacy", "privacy=none claims nothing, so there is nothing to measure")
-    if config.privacy.mechanism == "local":
-        raise ConfigError(
-            "privacy",
-            "canaries are rows at the gate, and privacy=local has its noise before it; see leaks",
-        )
-    if config.privacy.mechanism == "smooth":
-        raise ConfigError(
-            "privacy",
-            "canaries are rows at the gate, and privacy=smooth noises one answer about everybody; see leaks",
-        )
+    if config.privacy.rules.mechanism.not_auditable:
+        raise ConfigError("privacy", config.privacy.rules.mechanism.not_auditable)
     if config.privacy.z == 0:
         raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
 
@@ -252,7 +242,7 @@ def run_canaries(
     refuse_unauditable(config)
     probe = long_run(config)
     repeat = rounds_of_one_unit(probe)
-    room = min(probe.plan.slots, *(block.size for block in probe.plan.blocks))
+    room = min(probe.gate.slots, *(block.size for block in probe.gate.blocks))
     per_round = max(1, min(per_round, room))
     groups = max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
@@ -272,7 +262,7 @@ def run_canaries(
                 config.collector == "returning_users"
             ):  # the draw also contains users who have not arrived yet
                 collector = session.collector
-                drawn = parts.plan.draw(index, collector.population, collector.used_once)
+                drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
             now = time.perf_counter()
             if now - batch > 10.0:
@@ -296,27 +286,18 @@ def run_canaries(
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:
     """(epsilon, of what) that this run's own ledger claims for one canary."""
-    plan, config = run.parts.plan, run.parts.config.privacy
-    if config.sampling == "poisson":
-        once = ReleaseEvent("gaussian", config.z, "zero_out")
-        return (
-            epsilon([once], config.delta),
-            "one release that the person is in (the Poisson sampling that lowers epsilon is not "
-            "attacked; its cohort sizes are tested)",
-        )
-    if config.sampling == "uniform_single_user":
-        once = ReleaseEvent("gaussian", config.z, "replace_one")
-        return (
-            epsilon([once], config.delta),
-            "one release that the person is drawn for (the drawing that lowers epsilon is not attacked)",
-        )
+    plan, config = run.parts.gate, run.parts.config.privacy
+    sampler = config.rules.sampler
+    if sampler.random:
+        once = ReleaseEvent("gaussian", config.z, sampler.inside)
+        return ledger_epsilon([once], config.delta), f"one release that {sampler.audited}"
     # The number itself: what the guarantee would refuse, `contradictions` names.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"
 
 
 def contradictions(run: CanaryRun) -> list[str]:
     """What the run's ledger or sampler says against the claim, without any statistics of scores."""
-    plan, config = run.parts.plan, run.parts.config.privacy
+    plan, config = run.parts.gate, run.parts.config.privacy
     found = []
     lost = plan.ledgers[0].missing(run.rounds)
     if lost:
@@ -324,7 +305,7 @@ def contradictions(run: CanaryRun) -> list[str]:
     claimed = plan.participation
     if claimed is not None and claimed < run.repeat:
         found.append(f"one unit can enter {run.repeat} rounds, the plan counts {claimed}")
-    if config.sampling == "poisson":
+    if config.rules.sampler.independent:
         chance = cohort_chance(
             run.cohorts, int(config.population or 0), config.users_per_round, plan.slots
         )
@@ -381,10 +362,10 @@ def attack(
         if known
         else "the other users' rows are unknown: scores are independent only roughly",
     ]
-    if run.parts.plan.caveats:
+    if run.parts.gate.caveats:
         notes.append(
             "canaries look at the gate only; what passes beside it "
-            f"({', '.join(run.parts.plan.caveats)}) is for the end-to-end attack"
+            f"({', '.join(run.parts.gate.caveats)}) is for the end-to-end attack"
         )
     return Finding(
         attack="canary",

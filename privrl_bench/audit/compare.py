@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from privrl_bench.collectors.returning_users import KEPT
+from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.experiment import policy_file
-from privrl_bench.experiment.builder import CARRIED_OVER, RUNNING_OBS, RUNNING_REWARD
+from privrl_bench.experiment.guarantee_terms import CARRIED_OVER
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS
 

@@ -44,7 +44,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, supports_replicas
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Released
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
@@ -83,7 +83,7 @@ class CounterfactualRun:
         configs = _replicas(config)
         parts = build(configs, [None] * len(configs), visit.planned)
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
-        self.parts = replace(parts, plan=WatchedGate(parts.plan, self, visit.start), algo=algo)
+        self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)
         self.session = Trainer(self.parts)
         if (
             visit.planned is not None
@@ -107,10 +107,10 @@ class CounterfactualRun:
         self._rows: dict[str, Tensor]
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
-        self._local = parts.plan.local is not None
+        self._local = parts.gate.local is not None
         self._substitution = substitution_for(self.session, visit, self._substitute)
-        if parts.plan.local is not None:
-            self._substitution.watch_devices(WatchedDevices(parts.plan.local, self))
+        if parts.gate.local is not None:
+            self._substitution.watch_devices(WatchedDevices(parts.gate.local, self))
 
     @property
     def compiles(self) -> bool:
@@ -192,7 +192,7 @@ class CounterfactualRun:
 
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
-        pooled = valid.shape[1] != self.parts.plan.slots  # one row of all users
+        pooled = valid.shape[1] != self.parts.gate.slots  # one row of all users
         u = self._apart
         place = None if u is None else 0 if pooled else u
         tensors = {**rows, "valid": valid}
@@ -250,12 +250,12 @@ class CounterfactualRun:
         """Schedule, policy and everything that a checkpoint would hold."""
         parts = self.parts
         lines = [
-            (x["round"], x["attempt"], x["z"]) for one in parts.plan.ledgers for x in one.lines
+            (x["round"], x["attempt"], x["z"]) for one in parts.gate.ledgers for x in one.lines
         ]
         at = [self.session.round, parts.rounds - 1]
         rate = parts.algo.learning_rate
         self._record("schedule", {
-            "rounds": torch.tensor([parts.rounds, parts.plan.rounds, self.session.round]),
+            "rounds": torch.tensor([parts.rounds, parts.gate.rounds, self.session.round]),
             "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
         }, by_replica=False)  # fmt: skip

@@ -139,9 +139,9 @@ def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
 
 def scale_of(config: RunConfig, parts: RunComponents) -> dict[str, float]:
     """Block name -> U / (z_b c_b)."""
-    multipliers = block_multipliers(config.privacy.z, parts.plan.blocks)
+    multipliers = block_multipliers(config.privacy.z, parts.gate.blocks)
     users = config.privacy.users_per_round
-    return {b.name: users / (multipliers[b.name] * b.clip) for b in parts.plan.blocks}
+    return {b.name: users / (multipliers[b.name] * b.clip) for b in parts.gate.blocks}
 
 
 def train(

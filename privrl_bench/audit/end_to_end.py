@@ -122,7 +122,7 @@ def _whitened_rows(
     """[R, users, P] clipped rows of simulated users, where the noise of a sum of rows is N(0, I)."""
     rows, valid, _ = parts.algo.local(state, users, parts.streams).take()
     found = []
-    for block in parts.plan.blocks:
+    for block in parts.gate.blocks:
         x = torch.where(valid[..., None], rows[block.name], 0.0).double()
         norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-300)
         found.append(x * (block.clip / norms).clamp(max=1.0) * scale[block.name])
@@ -164,7 +164,7 @@ def attack(
         ConfigError: no noise, Poisson sampling, or a cohort of one.
     """
     refuse_unauditable(config)
-    if config.privacy.sampling == "poisson":
+    if config.privacy.rules.sampler.independent:
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
     if config.env.kind == "text":
         raise ConfigError(
@@ -184,7 +184,7 @@ def attack(
     following = scores_of_later_rounds(config, full, hidden, say)
     done = time.perf_counter()
 
-    guarantee = full.parts.plan.guarantee(_SHADOWS)
+    guarantee = full.parts.gate.guarantee(_SHADOWS)
     formal = guarantee.status == "formal"
     everything = f"everything released about {guarantee.unit}"
     here = full.present[_SHADOWS:]

@@ -21,7 +21,8 @@ from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import NOT_PRIVATE, RunComponents, build
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
@@ -64,8 +65,8 @@ def find_leaks(
         seen = [_compare(stack, config, first, model)]
         compiled = model.compiles
     visits = []
-    late = late and NOT_PRIVATE not in parts.plan.caveats  # without a gate, early rounds show all
-    if late and compiled and parts.plan.local is None:
+    late = late and NOT_PRIVATE not in parts.gate.caveats  # without a gate, early rounds show all
+    if late and compiled and parts.gate.local is None:
         visits.append(replace(first, compiled=True))
     if late:
         used_up = model.in_order or parts.spec.users is not None
@@ -76,7 +77,7 @@ def find_leaks(
     found: dict[str, Difference] = {}
     for difference in (d for one in seen for d in sorted(one.differences, key=lambda d: d.round)):
         found.setdefault(difference.path, difference)
-    caveats = parts.plan.caveats
+    caveats = parts.gate.caveats
     return LeakReport(
         label=f"{config.algo.name} on {config.env.label}",
         status=_status(parts),
@@ -162,8 +163,8 @@ def _no_test_power(
 
 def _status(parts: RunComponents) -> str:
     """The status of the guarantee, without the time that its epsilon takes."""
-    plan = parts.plan
-    if not (plan.event(0).z > 0 or plan.config.mechanism == "smooth"):
+    plan = parts.gate
+    if not (plan.event(0).z > 0 or plan.mechanism.one_release):
         return "none"
     if plan.caveats:
         return "heuristic"
@@ -184,7 +185,7 @@ def _not_covered(
         lines.append("late rounds and the last planned ones")
     if len(parts.configs) == 1:
         lines.append("runs that are trained together (this algorithm trains one at a time)")
-    if compiled and parts.plan.local is not None:
+    if compiled and parts.gate.local is not None:
         lines.append("compiled episodes with noise on devices (they are stepped here)")
     if config.data.id is not None:
         lines.append("how the dataset is loaded and split (the user is replaced after it)")

@@ -117,7 +117,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
     """Return the attacks to run; `all` omits those that Poisson sampling or texts do not allow."""
     if name != "all":
         return (name,)
-    if config.privacy.sampling == "poisson":
+    if config.privacy.rules.sampler.independent:
         return ("canary",)
     return tuple(a for a in ATTACKS if config.env.kind != "text" or a != "end-to-end")
 
@@ -152,7 +152,7 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
 
     # Every prompt is used once: the canaries of a round are all its users.
     users = min(small.users, 4) if env.kind == "text" and attack == "canary" else small.users
-    if privacy.sampling == "fixed":
+    if not privacy.rules.sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")
     if env.kind == "text":
         algo = change(algo, "baseline_prompts", small.users, "algo")

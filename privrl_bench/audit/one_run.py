@@ -45,7 +45,7 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
         ConfigError: Poisson sampling, where a person's coin is not the only thing that decides whether
             she is in; and whatever `run_canaries` refuses.
     """
-    if config.privacy.sampling == "poisson":
+    if config.privacy.rules.sampler.independent:
         raise ConfigError("--attack", "one-run is for cohorts of fixed size; use canary")
     run = run_canaries(config, canaries, _MOST_PER_ROUND, True, say, "one-run")
     delta = config.privacy.delta

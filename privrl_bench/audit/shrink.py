@@ -83,7 +83,8 @@ def shrink(
     config = replace(config, env=replace(config.env, **explicit))
     config = cut(config, "env", **{key: max(_STEPS, getattr(config.algo, "minibatches", 1))})
     need = rounds * config.privacy.users_per_round * getattr(config.env, key)
-    bounded = (spec.users or config.privacy.population) and config.privacy.sampling == "fixed"
+    once = not config.privacy.rules.sampler.every_round
+    bounded = (spec.users or config.privacy.population) and once
     wrong = config.total_steps < need or (bounded and config.total_steps > need)
     if wrong and "total_steps" not in given:
         cuts.append(f"total_steps {config.total_steps} -> {need}")

@@ -25,7 +25,7 @@ from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import WatchedCollector
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 
 
 class Substitution:
@@ -108,7 +108,7 @@ class SimulatedSubstitution(Substitution):
             parts.steps,
             parts.spec.max_episode_steps,
             resets=parts.config.env.user != "segment",
-            shares=() if parts.plan.local is None else exact,
+            shares=() if parts.gate.local is None else exact,
         )
         return [live.slots]
 

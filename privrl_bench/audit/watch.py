@@ -12,8 +12,9 @@ from torch import Tensor
 from privrl_bench.collectors.collector import Batch, Collector
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
-from privrl_bench.privacy.gate import Cohort, Gate
-from privrl_bench.privacy.local import LocalNoise
+from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import UserBatch
 
 

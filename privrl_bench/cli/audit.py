@@ -178,7 +178,7 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     check_folder("--folder", folder)
     use_threads(claimed.hardware.threads)
     sized = audit.attacked_runs(claimed, options, explicit_keys(args.overrides))
-    guarantee = build([claimed], [None]).plan.guarantee(0)
+    guarantee = build([claimed], [None]).gate.guarantee(0)
     _announce(claimed, guarantee, options.confidence)
     findings: list[Finding] = []
     for attack, (config, changes) in sized.items():

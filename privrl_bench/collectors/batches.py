@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
 _LARGEST = float(np.finfo(np.float32).max)

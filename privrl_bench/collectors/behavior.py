@@ -21,7 +21,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.linear_values import ActingPolicy, behavior_probs_of
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
 
 Batch = UserBatch | TextBatch

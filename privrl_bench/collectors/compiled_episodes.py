@@ -2,7 +2,7 @@
 
 These are the episodes that `collectors/simulated.py` and `evaluation/returns.py` step with tensors,
 from the same random numbers, up to the rounding of sines and sums. With local noise the policy and
-the buffer get what the users' devices show, value by value as in `privacy/local.py`.
+the buffer get what the users' devices show, value by value as in `privacy/devices.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.kernels.episodes import EpisodeState, TrajectoryBuffer, play_cartpole
 from privrl_bench.models.policy import ArrayPolicy, Policy
-from privrl_bench.privacy.local import DeviceArrays, LocalNoise
+from privrl_bench.privacy.devices import DeviceArrays, LocalNoise
 
 
 class Player:

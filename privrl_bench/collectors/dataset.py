@@ -20,7 +20,7 @@ from privrl_bench.datasets.split import Split, moments, split_users
 from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 
 

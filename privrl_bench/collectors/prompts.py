@@ -23,7 +23,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.language.generation import Answers, generate
 from privrl_bench.models.language.task import TextTask
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from privrl_bench.collectors.batches import BaseCollector, blank_of, train_stats
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.privacy.gate import Cohort
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]

@@ -7,7 +7,7 @@ R replicas times U users are stepped together. A user (`env.user`) is one of:
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
 
-With local noise (`privacy/local.py`) the policy, the scaling and the batch get each observation
+With local noise (`privacy/devices.py`) the policy, the scaling and the batch get each observation
 once, as the user's device shows it, and never the raw one.
 
 An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of them:
@@ -31,8 +31,8 @@ from privrl_bench.envs.user_slots import UserSlots
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.gate import Cohort
-from privrl_bench.privacy.local import LocalNoise
+from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
 

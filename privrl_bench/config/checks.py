@@ -6,22 +6,24 @@ may be without effect in some run, but one that the user gives must have an effe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.env import EnvConfig
+from privrl_bench.config.schema.privacy import privacy_rules
 from privrl_bench.errors import ConfigError, require, require_choice
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema.run import RunConfig
+    from privrl_bench.privacy.sampling.sampler import Sampler
 
-# AlgoConfig.collectors -> values of privacy.sampling that it can carry out
-SAMPLINGS_OF = {
-    "simulated": ("fixed", "poisson"),
-    "returning_users": ("poisson",),
-    "dataset": ("fixed", "poisson", "uniform_single_user", "full_batch"),
-    "behavior": ("uniform_single_user", "full_batch"),
-    "prompts": ("fixed",),
+# AlgoConfig.collectors -> which samplers it can carry out
+SAMPLERS_OF: dict[str, Callable[[type[Sampler]], bool]] = {
+    "simulated": lambda sampler: not sampler.exact,
+    "returning_users": lambda sampler: sampler.independent,
+    "dataset": lambda sampler: True,
+    "behavior": lambda sampler: sampler.exact,
+    "prompts": lambda sampler: not sampler.every_round,
 }
 
 
@@ -75,7 +77,7 @@ def _text_settings(run: RunConfig) -> None:
     """Settings that have no meaning for texts stay at their defaults."""
     if run.env.kind != "text":
         return
-    if run.privacy.mechanism == "local":
+    if run.privacy.rules.mechanism.on_devices:
         raise ConfigError("privacy", "local adds noise to numbers, and a text has none")
     plain = EnvConfig(id="any")
     keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
@@ -90,8 +92,8 @@ def _text_settings(run: RunConfig) -> None:
 
 def _mechanism(run: RunConfig) -> None:
     """The algorithm can be used with the mechanism."""
-    algo, mechanism = run.algo, run.privacy.mechanism
-    if mechanism == "local":
+    algo, mechanism = run.algo, run.privacy.rules.mechanism
+    if mechanism.on_devices:
         offline = run.collector == "dataset"
         why = "learns from a dataset" if offline else "needs the gate's clip and noise"
         _refuse(
@@ -100,24 +102,26 @@ def _mechanism(run: RunConfig) -> None:
             f"local is noise on live users' devices, but algo={algo.name} {why}",
         )
         return
+    taken = privacy_rules().kinds(algo.mechanisms)
     _refuse(
-        algo.mechanisms == ("none",) and mechanism != "none",
+        not any(kind.private for kind in taken) and mechanism.private,
         "privacy",
         f"algo={algo.name} trains on the pooled data of all users and cannot be private; use "
         "privacy=none, privacy=local (noise on users' observations), or algo=dppg for a private run",
     )
     _refuse(
-        algo.mechanisms == ("gaussian",) and mechanism == "none",
+        all(kind.calibrated for kind in taken) and not mechanism.private,
         "privacy",
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
         "for a non-private baseline algo=ppo or algo=a2c",
     )
-    _takes(run, "privacy.mechanism", mechanism, algo.mechanisms)
+    if mechanism.like not in algo.mechanisms:
+        _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
 
 
 def _noise(run: RunConfig) -> None:
     """Without a mechanism there is no noise."""
-    if run.privacy.mechanism == "none" and run.privacy.z != 0:
+    if not run.privacy.rules.mechanism.private and run.privacy.z != 0:
         raise ConfigError(
             "privacy.z", f"privacy=none adds no noise, so it must be 0, got {run.privacy.z:g}"
         )
@@ -125,20 +129,21 @@ def _noise(run: RunConfig) -> None:
 
 def _sampling(run: RunConfig) -> None:
     """The algorithm and its collector can be used with the sampling."""
-    privacy, allowed = run.privacy, SAMPLINGS_OF[run.collector]
+    mechanism, sampler = run.privacy.rules
+    allowed = privacy_rules().samplings(SAMPLERS_OF[run.collector])
     _takes(
         run,
         "privacy.sampling",
-        privacy.sampling,
+        sampler.name,
         tuple(name for name in run.algo.samplings if name in allowed),
     )
     learns = run.collector == "dataset" and run.algo.evaluator != "mspbe"
-    if learns and privacy.mechanism != "none" and privacy.sampling != "poisson":
+    if learns and mechanism.private and not sampler.independent:
         raise ConfigError(
             "privacy.sampling", f"algo={run.algo.name} draws its users: use privacy=poisson"
         )
     _refuse(
-        privacy.sampling == "poisson" and run.env.user == "segment",
+        sampler.independent and run.env.user == "segment",
         "env.user",
         "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
         "fresh or episode, got 'segment'",
@@ -148,7 +153,7 @@ def _sampling(run: RunConfig) -> None:
 def _population(run: RunConfig) -> None:
     """A bound on the users of fixed cohorts bounds live users that are used once."""
     privacy, offline = run.privacy, run.collector == "dataset"
-    bounded = privacy.sampling == "fixed" and privacy.population is not None
+    bounded = not privacy.rules.sampler.every_round and privacy.population is not None
     why = f"algo={run.algo.name} takes from a dataset" if offline else "env.user=segment has"
     _refuse(
         bounded and (offline or run.env.user == "segment"),

@@ -58,7 +58,7 @@ class Checkpoints:
             session: the trainer.
             saved: checkpoint of each replica; None: none yet.
         """
-        ledgers = session.parts.plan.ledgers
+        ledgers = session.parts.gate.ledgers
         for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
             mark = tuple(ledgers[r].mark)
             if mark != (Mark() if one is None else one["ledger"]):

@@ -29,19 +29,19 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             f"{label} declares {declared} users, and with segment a user would be in several rounds; "
             "use fresh or episode",
         )
-    if declared is not None and config.collector == "behavior":
+    if declared is not None and config.algo.evaluator == "mspbe":
         raise ConfigError(
             "algo",
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
             "use a simulator, or a dataset of them (data.id)",
         )
-    if declared is not None and privacy.mechanism == "local" and privacy.noise == "seeded":
+    if declared is not None and privacy.rules.mechanism.on_devices and privacy.noise == "seeded":
         raise ConfigError(
             "privacy.noise",
             f"{label} declares {declared} users, whose devices would draw the same noise again in a repeated "
             "round; use secure",
         )
-    if privacy.sampling == "fixed" and declared is not None:
+    if not privacy.rules.sampler.every_round and declared is not None:
         if (privacy.population or declared) < declared:
             raise ConfigError(
                 "privacy.population",
@@ -49,7 +49,7 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             )
         known = privacy.population or declared
         return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
-    if privacy.sampling != "poisson" or config.collector == "returning_users":
+    if not privacy.rules.sampler.independent or config.collector == "returning_users":
         return configs
     people = privacy.population or declared
     if people is None:
@@ -71,7 +71,7 @@ def needed(config: RunConfig, rounds: int) -> int | None:
     if config.collector == "returning_users":
         return config.algo.people(rounds)
     live = config.collector != "dataset"
-    if config.privacy.sampling != "fixed" or not live or config.env.user == "segment":
+    if config.privacy.rules.sampler.every_round or not live or config.env.user == "segment":
         return None
     return rounds * config.privacy.users_per_round
 
@@ -90,7 +90,7 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
     """
     need = needed(config, rounds)
     bounds = [] if spec.users is None else [(spec.users, f"{config.env.label} declares")]
-    if config.privacy.population is not None and config.privacy.sampling == "fixed":
+    if config.privacy.population is not None and not config.privacy.rules.sampler.every_round:
         bounds.append((config.privacy.population, "privacy.population says"))
     if need is None or not bounds:
         return
@@ -118,7 +118,7 @@ def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     of = "" if spec.users is None else f" of {spec.users}"
     if need is not None:
         return f"{need}{of} users, each {'comes' if config.collector == 'returning_users' else 'used'} once"
-    if config.privacy.sampling == "poisson":
+    if config.privacy.rules.sampler.independent:
         return f"drawn from a population of {config.privacy.population}"
     return ""
 

@@ -57,7 +57,7 @@ class Experiment:
                 run_name=rundir.path.name,
                 group=rundir.group(),
                 resolved_config=asdict(config),
-                guarantee=parts.plan.guarantee(r).to_dict(),
+                guarantee=parts.gate.guarantee(r).to_dict(),
             )
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
@@ -209,7 +209,7 @@ class Experiment:
             valid = [value for value in values if math.isfinite(value)]
             mean = float(np.mean(valid)) if valid else math.nan
             self._note_invalid_evaluation(progress)
-            spent = {parts.plan.spent_epsilon(r) for r in self.alive}
+            spent = {parts.gate.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         elif self._checkpoints.due():
             self._checkpoint()
@@ -250,8 +250,8 @@ class Experiment:
         }
         if lr is not None:
             row["lr"] = lr
-        plan = self.parts.plan
-        if evaluated or plan.config.sampling == "fixed":
+        plan = self.parts.gate
+        if evaluated or not plan.sampler.every_round:
             row["privacy/epsilon"] = plan.spent_epsilon(r, self.session.releases(r))
         return row
 
@@ -309,7 +309,7 @@ class Experiment:
 
     def _policy(self, r: int) -> dict[str, Any]:
         """Return the content of policy.pt: what may leave the run, with its guarantee."""
-        guarantee = self.parts.plan.guarantee(r, self.session.releases(r))
+        guarantee = self.parts.gate.guarantee(r, self.session.releases(r))
         return policy_content(self.session, r) | {"guarantee": guarantee.to_dict()}
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:

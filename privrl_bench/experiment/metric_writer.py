@@ -42,7 +42,7 @@ class MetricWriter:
 
     def add(self, rows: dict[int, dict[str, float]]) -> None:
         """One row for each replica that is training, by replica, with the clock's `TIMING`."""
-        marks = [ledger.mark for ledger in self._session.parts.plan.ledgers]
+        marks = [ledger.mark for ledger in self._session.parts.gate.ledgers]
         self._waiting.append((rows, marks))
 
     def write(self, wait: bool = True) -> None:

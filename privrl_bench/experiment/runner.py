@@ -20,11 +20,10 @@ from privrl_bench.experiment import declared_users as real_users
 from privrl_bench.experiment.builder import (
     RunComponents,
     build,
-    describe_plan,
-    local_plan,
     supports_replicas,
 )
 from privrl_bench.experiment.experiment import Experiment
+from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import find, outside
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.signals import catching_signals
@@ -32,7 +31,7 @@ from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
 from privrl_bench.kernels.machine import use_threads
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.calibrate import needed_z
+from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.ledger import Mark, require_reaches
 
@@ -214,19 +213,10 @@ def _run_group(
 def targets(parts: RunComponents, r: int) -> str:
     """Return the z for common budgets over all planned rounds, as text."""
     found = [
-        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.plan, r, x):g}"
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
         for x in (1.0, 3.0, 8.0)
     ]
     return ", ".join(found)
-
-
-def _on_devices(batch: dict[str, Any]) -> str:
-    """Describe what the noise on users' devices covers in a round."""
-    rewards = f" and {batch['noised_rewards']} rewards" if batch["noised_rewards"] else ""
-    return (
-        f"on users' devices: mu {batch['mu_per_observation']:.4g} for one observation, {batch['mu']:.4g} for "
-        f"the {batch['observations']} observations{rewards} that a round has of one user at most"
-    )
 
 
 def _count(number: int, what: str) -> str:
@@ -240,8 +230,9 @@ def _count(number: int, what: str) -> str:
 
 def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     """Print the plan of a run; in full for the first of a group only."""
-    config, guarantee = parts.configs[r], parts.plan.guarantee(r)
-    z = "" if config.privacy.mechanism == "none" else f"  z={config.privacy.z:g}"
+    config, guarantee = parts.configs[r], parts.gate.guarantee(r)
+    mechanism = parts.gate.mechanism
+    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
     first, *rest = guarantee.describe()
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
@@ -262,12 +253,12 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
-    if parts.plan.local is not None:
-        print(f"  noise   {_on_devices(local_plan(parts.plan.local, config.privacy.z, r))}")
-    elif config.plan_only and config.privacy.mechanism in ("gaussian", "tree"):
+    if noise := mechanism.describe_noise(r):
+        print(f"  noise   {noise}")
+    elif config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
-    paper = parts.plan.paper_epsilon(r)
-    whose = "the DPPG paper's formula" if parts.plan.participation else "the moments accountant"
+    paper = parts.gate.paper_epsilon(r)
+    whose = "the DPPG paper's formula" if parts.gate.participation else "the moments accountant"
     formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
     if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:

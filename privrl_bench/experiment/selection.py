@@ -29,7 +29,7 @@ def make_evaluator(components: RunComponents) -> BackgroundEvaluator:
 
 def _shape(components: RunComponents) -> BatchShape:
     """Of a round's cohort or, where a round takes all users, of one of its shards."""
-    users, steps = components.plan.slots, components.steps
+    users, steps = components.gate.slots, components.steps
     if components.config.algo.full_batch:
         users = shard_size(components.spec, steps)
     return BatchShape(len(components.configs), users, steps)
@@ -49,18 +49,18 @@ def _live(components: RunComponents, users: int) -> Any:
         components.steps,
         config.algo.gamma,
         config.hardware.env_workers,
-        components.plan.local,
+        components.gate.local,
     )
 
 
 def _simulated(components: RunComponents) -> Collector:
-    return cast(Collector, _live(components, components.plan.slots))
+    return cast(Collector, _live(components, components.gate.slots))
 
 
 def _returning_users(components: RunComponents) -> Collector:
     from privrl_bench.collectors.returning_users import ReturningUsers
 
-    algo, plan = components.config.algo, components.plan
+    algo, plan = components.config.algo, components.gate
     live = _live(components, len(algo.arrivals(0)))
     population = algo.people(components.rounds)
     return ReturningUsers(live, components.spec, population, plan.slots, algo.arrivals)
@@ -92,7 +92,7 @@ def _prompts(components: RunComponents) -> Collector:
     from privrl_bench.collectors.prompts import PromptCollector
 
     assert components.task is not None
-    adapter, users = components.algo.adapter, components.plan.slots
+    adapter, users = components.algo.adapter, components.gate.slots
     env = components.config.env
     return PromptCollector(env, components.task, adapter, components.streams, users)
 

@@ -87,7 +87,7 @@ def summary_of(
         rounds: rounds that it trained.
         timing: of the clock.
     """
-    parts, plan, config = session.parts, session.parts.plan, session.parts.configs[r]
+    parts, plan, config = session.parts, session.parts.gate, session.parts.configs[r]
     measure = session.evaluator.objective
     guarantee = plan.guarantee(r, min(rounds, session.releases(r)))
     result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}

@@ -23,7 +23,7 @@ class Trainer:
     """R replicas in training. `step()` is one round; nothing here writes files.
 
     Args:
-        parts: what `build` built. Tests replace `parts.plan` to replay releases.
+        parts: what `build` built. Tests replace `parts.gate` to replay releases.
 
     Attributes:
         collector: where the users of a round come from.
@@ -40,7 +40,7 @@ class Trainer:
         self.collector = make_collector(parts)
         self.evaluator = make_evaluator(parts)
         # With noised observations users act with another policy than the one with known values.
-        hidden = parts.plan.local is not None or config.algo.evaluator != "returns"
+        hidden = parts.gate.local is not None or config.algo.evaluator != "returns"
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
 
@@ -96,22 +96,22 @@ class Trainer:
     ) -> tuple[State, list[dict[str, float]]]:
         """One release: the next state, and metrics of each replica's round."""
         parts, index = self.parts, self.state.round
-        private = parts.config.privacy.mechanism != "none"
+        private = parts.gate.mechanism.private
         for r, wanted in enumerate(needs_release):
             if private and not wanted:
-                parts.plan.end(r)
-        parts.plan.announce(index)
+                parts.gate.end(r)
+        parts.gate.announce(index)
         self.collector.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor)
         contribution, stats = self._local(self.shards(actor, index))
         diagnostics = contribution.diagnostics
-        released = parts.plan.release(contribution, index)
+        released = parts.gate.release(contribution, index)
         seen = [
             {
-                "train/clipped_fraction": parts.plan.diagnostics[r]["clipped_fraction"],
+                "train/clipped_fraction": parts.gate.diagnostics[r]["clipped_fraction"],
                 **values[r],
                 **stats[r],
-                "train/invalid_users": parts.plan.diagnostics[r]["invalid_users"]
+                "train/invalid_users": parts.gate.diagnostics[r]["invalid_users"]
                 + stats[r]["train/invalid_users"],
                 **(diagnostics[r] if diagnostics else {}),
             }
@@ -121,7 +121,7 @@ class Trainer:
 
     def shards(self, policy_params: Tensor, index: int) -> Iterator[Any]:
         """The users of a round, drawn by the gate, in shards as the algorithm takes them."""
-        gate, collector = self.parts.plan, self.collector
+        gate, collector = self.parts.gate, self.collector
         gate.begin_local(index)
         cohort = gate.draw(index, collector.population, collector.used_once)
         return collector.shards(policy_params, index, cohort)
@@ -146,7 +146,7 @@ class Trainer:
 
         Both are released: how many users a Poisson cohort really has is secret.
         """
-        users = self.parts.plan.expected_cohort()
+        users = self.parts.gate.expected_cohort()
         if self._exact is None:
             return [{} for _ in users]
         values = self._exact.values(actor, self.collector.scaler.frozen())
@@ -167,7 +167,7 @@ class Trainer:
             operations
         on the same shapes as before, so that nothing in their numbers tells that r is gone.
         """
-        self.parts.plan.end(r)
+        self.parts.gate.end(r)
         self._frozen[r] = {name: x[r].clone() for name, x in snapshot["state"].items()}
         for name, x in self._frozen[r].items():
             self.state.tensors[name][r] = x
@@ -200,7 +200,7 @@ class Trainer:
             "round": self.state.round,
             "collector": self.collector.get_state(),
             "regret": self._regret.clone(),
-            "ledger": [tuple(ledger.mark) for ledger in self.parts.plan.ledgers],
+            "ledger": [tuple(ledger.mark) for ledger in self.parts.gate.ledgers],
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:

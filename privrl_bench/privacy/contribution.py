@@ -56,7 +56,7 @@ class Contribution:
     """What the users of one round send: rows per block, and declared bypasses. Used once.
 
     A bypass is refused unless its name is among the plan's caveats, which algorithm and environment declare
-    (`build.caveats_of`). What is neither in a row nor declared could reach later rounds through an
+    (`guarantee_terms.caveats_of`). What is neither in a row nor declared could reach later rounds through an
     algorithm's own tensors only: that is what `privrl-audit leaks` looks for.
 
     Args:
@@ -119,4 +119,4 @@ class Released:
 
     def __post_init__(self, key: object) -> None:
         if key is not _GATE:
-            raise PrivacyError("only PrivacyPlan.release may construct Released")
+            raise PrivacyError("only Gate.release may construct Released")

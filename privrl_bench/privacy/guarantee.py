@@ -38,10 +38,10 @@ _SHOWN = "publishing each user's data with this chance would meet it with epsilo
 
 @dataclass(frozen=True)
 class Unit:
-    """What one user is, and how many releases her data can enter.
+    """What one user is, and how many releases their data can enter.
 
-    Made beside the sampler that it describes: `build.unit_of`, tested against `collectors/simulated.py`. Which rounds a
-    unit is in is fixed by the order of arrival, never by data.
+    Made by `guarantee_terms.unit_of`, tested against `collectors/simulated.py`. Which rounds a unit is in is
+    fixed by the order of arrival, never by data.
 
     Attributes:
         text: the unit in words, for people.
@@ -61,7 +61,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta), for whom, under which adjacency, and what is outside it.
+    """(epsilon, delta), of which unit, under which adjacency, and what is outside it.
 
     Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the
     note of this name says that this version of an algorithm from outside the package has not passed the leak
@@ -80,7 +80,7 @@ class Guarantee:
     @property
     def status(self) -> str:
         """Formal | unreviewed | heuristic | none."""
-        if not self.epsilon < math.inf:  # infinite, or no number at all
+        if not self.epsilon < math.inf:  # infinite, or NaN
             return "none"
         if self.caveats:
             return "heuristic"

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from privrl_bench.privacy.accountant import ReleaseEvent, merged
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 
 _RELEASE_KEYS = {f.name for f in fields(ReleaseEvent)}
 _PREVIOUS = "previous"  # key of the hash of the line before
@@ -256,8 +256,8 @@ class Ledger:
             participation: in how many rounds at most one user takes part; None: in all of them.
             before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
-        A round has the same users at every attempt (`collectors/simulated.py`: their random streams are functions of slot
-        and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
+        A round has the same users at every attempt (`collectors/simulated.py`: their random streams are
+        functions of slot and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
         z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
         """
         rounds = self._rounds_alike(before)
@@ -268,7 +268,7 @@ class Ledger:
             left -= taken
             for event in events:
                 found[event] += taken
-        return +found  # nothing that was taken no time
+        return +found  # without zero counts
 
     def releases_merged(self, before: int | None = None) -> Counter[ReleaseEvent]:
         """All releases, the attempts at one round as one release to the same people."""

@@ -22,7 +22,7 @@ What else a proof on real numbers takes for granted, and where it stands:
 - *The precision of the result* (Haney et al. 2022). A small sum of larger doubles ends in zeros that
   continuous noise would not have, and more draws do not mend that: doubles must not leave the gate. It
   rounds the noised sum to multiples of a public power of two near a thousandth of the noise
-  (`rows.on_grid`), then divides and casts to float32. The cast alone failed where sum and noise cancel
+  (`contribution.on_grid`), then divides and casts to float32. The cast alone failed where sum and noise cancel
   to 2^-29 of the noise: for about 1.5e-9 of the numbers, 1e-5 of the releases of 5,000.
 
 Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a draw

@@ -10,8 +10,8 @@ import numpy as np
 
 from privrl_bench.envs.riverswim import model
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper
-from privrl_bench.privacy.calibrate import rounds_for
+from privrl_bench.privacy.accounting.calibrate import rounds_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
 from privrl_bench.reporting.plots import figure, legend_or_note
 from privrl_bench.reporting.runs import Runs
 
@@ -33,7 +33,7 @@ def draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
             )
             axes.loglog(z, np.where(printed < 1, printed, np.nan), color="C1")
             for at, (relation, name) in enumerate(relations.items()):
-                exact = [epsilon([ReleaseEvent("gaussian", x, relation)], delta) for x in z]
+                exact = [ledger_epsilon([ReleaseEvent("gaussian", x, relation)], delta) for x in z]
                 axes.loglog(z, exact, color=("C0", "C2")[at], label=name)
             axes.axhline(1.0, color="gray", linewidth=0.6)
             axes.set_title(f"one release, delta = {delta:g}")

@@ -15,8 +15,8 @@ from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns
-from privrl_bench.privacy.accountant import ReleaseEvent
-from privrl_bench.privacy.calibrate import z_for
+from privrl_bench.privacy.accounting.calibrate import z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.paper_figure import Line, Panel, Picture
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.paper_table import Cell, Table

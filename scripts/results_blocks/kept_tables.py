@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.reporting.table_writer import compact, parsed
 from results_blocks.store import BLOCKS, STORE
 
@@ -41,7 +41,7 @@ def central() -> str:
         sigma = line[GRADIENTS].partition(",")[0]
         if float(sigma):
             event = ReleaseEvent("gaussian", float(sigma) / 2, "zero_out")
-            line["epsilon"] = shown_epsilon(epsilon([event], 1e-5))
+            line["epsilon"] = shown_epsilon(ledger_epsilon([event], 1e-5))
     return compact(list(lines[0]), [list(line.values()) for line in lines])
 
 

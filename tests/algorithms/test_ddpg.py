@@ -121,5 +121,5 @@ def test_settings_out_of_range_name_their_key(key, value) -> None:
 
 def test_it_is_not_private() -> None:
     one = session("ddpg")
-    assert one.parts.plan.guarantee(0).status == "none"
+    assert one.parts.gate.guarantee(0).status == "none"
     one.close()

@@ -9,7 +9,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.policy_evaluation import Visits, dp_lsw, first_visits
-from privrl_bench.privacy.smooth import smoothness
+from privrl_bench.privacy.mechanisms.smooth import smoothness
 
 
 def test_pieces_do_not_matter(monkeypatch):
@@ -78,4 +78,4 @@ def test_dp_lsw_on_real_observations(words):
     session = Trainer(parts)
     session.step()
     assert torch.isfinite(parts.algo.actor(session.state)).all()
-    assert parts.plan.guarantee(0).status == "formal"
+    assert parts.gate.guarantee(0).status == "formal"

@@ -38,15 +38,15 @@ def test_a_public_fisher_matrix_is_that_of_simulated_episodes() -> None:
     before = fisher.clone()
     session.step()
     assert not torch.equal(session.state.tensors["fisher"][0], before)
-    assert "public simulator" in made.plan.guarantee(0).notes
-    assert made.plan.guarantee(0).status == "formal"
+    assert "public simulator" in made.gate.guarantee(0).notes
+    assert made.gate.guarantee(0).status == "formal"
     session.close()
 
 
 def test_a_private_fisher_matrix_is_released_and_counted() -> None:
     made = parts("algo.fisher=private", "privacy.z=1e-3")
-    assert [b.name for b in made.plan.blocks] == ["actor", "fisher"]
-    assert made.plan.blocks[1].clip == 2.0
+    assert [b.name for b in made.gate.blocks] == ["actor", "fisher"]
+    assert made.gate.blocks[1].clip == 2.0
     session = Trainer(made)
     for _ in range(4):
         session.step()
@@ -54,7 +54,7 @@ def test_a_private_fisher_matrix_is_released_and_counted() -> None:
     assert float(fisher.trace()) == pytest.approx(2.0, abs=0.2)
     assert torch.equal(fisher, fisher.T)
     plain = parts("privacy.z=1e-3")
-    assert made.plan.planned_epsilon(0) == plain.plan.planned_epsilon(0)
+    assert made.gate.planned_epsilon(0) == plain.gate.planned_epsilon(0)
     session.close()
 
 

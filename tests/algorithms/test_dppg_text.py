@@ -242,14 +242,14 @@ def test_a_short_review_is_an_absent_user_and_moves_nobody(texts, algo, tmp_path
 
 
 def test_the_guarantee_says_what_it_covers(texts):
-    plan = parts_of(texts, "dppg").plan
+    plan = parts_of(texts, "dppg").gate
     said = plan.guarantee(0)
     assert said.status == "formal"
     assert said.unit == "one private review (its prompt, answer and score), used once"
     assert said.notes["reviews"].startswith("their number, 200, and order are assumed to be public")
     assert "start model and classifier" in said.notes
     assert said.epsilon < 10.0  # z = 0.5, as shipped
-    papers = parts_of(texts, "dppg", "privacy.z=0.01").plan
+    papers = parts_of(texts, "dppg", "privacy.z=0.01").gate
     assert papers.guarantee(0).epsilon == pytest.approx(5426, abs=1)
 
 

@@ -14,7 +14,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer, one_replica
 from privrl_bench.functional.rng import Streams
-from privrl_bench.privacy.accountant import epsilon
+from privrl_bench.privacy.accounting.releases import ledger_epsilon
 from privrl_bench.privacy.clip import clip_rows
 
 HIDDEN = [7, 6]
@@ -173,10 +173,10 @@ def test_all_rounds_are_accounted_whoever_has_come():
         [compose(later_wins(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3"]))],
         [None],
     )
-    plan = parts.plan
+    plan = parts.gate
     event = plan.event(0)
     assert (event.population, event.q, plan.participation) == (10, 0.3, None)
-    assert plan.planned_epsilon(0) == epsilon([event] * 40, 1e-5)
+    assert plan.planned_epsilon(0) == ledger_epsilon([event] * 40, 1e-5)
     assert (
         plan.unit.text
         == "one simulated user: one episode of at most 40 steps, reused in any of the rounds"

@@ -222,7 +222,7 @@ def test_a_session_cut_in_two_is_whole(words):
 )
 def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
     parts = build([compose(["algo=dqn_replay", "+paper=dqn", f"privacy.z={z}"])], [None])
-    found = parts.plan.guarantee(0)
+    found = parts.gate.guarantee(0)
     assert found.epsilon == pytest.approx(expected, rel=0.01)
     assert found.status == ("none" if z == 0 else "heuristic")
     assert found.unit.startswith(
@@ -235,8 +235,8 @@ def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
 
 def test_without_noise_it_is_no_privacy():
     parts = build([compose(["algo=dqn_replay"])], [None])
-    assert parts.plan.guarantee(0).status == "none"
-    assert "not private" in parts.plan.caveats
+    assert parts.gate.guarantee(0).status == "none"
+    assert "not private" in parts.gate.caveats
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,10 @@ def test_without_noise_it_is_no_privacy():
             "algo.updates: privacy.mechanism=per_transition counts",
         ),
         (["privacy=fixed"], "privacy.mechanism: algo=dqn_replay takes none, per_transition"),
-        (["+paper=dqn", "privacy.adjacency=zero_out"], "privacy.adjacency: noise on transitions"),
+        (
+            ["+paper=dqn", "privacy.adjacency=zero_out"],
+            "privacy.adjacency: privacy.mechanism=per_transition",
+        ),
         (["+paper=dqn", "privacy.epsilon=3"], "privacy.epsilon: nothing is bounded"),
         (["env=pendulum"], "env: algo=dqn_replay needs a choice of actions"),
         (["algo.memory=100"], "algo.memory: must be >= algo.batch=128"),

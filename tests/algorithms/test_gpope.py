@@ -202,14 +202,14 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     more = ("data.id=swim/uniform-v0", "data.public=0.1", "privacy.population=null")
     there = parts_of("algo=gpope", *SWIM[:2], *more, "rounds=3")
     assert there.config.privacy.population == 36
-    guarantee = there.plan.guarantee(0)
+    guarantee = there.gate.guarantee(0)
     assert guarantee.adjacency == "replace-one"
     assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
     session = Trainer(there)
     session.step()
-    assert there.plan.members(1, 36)[0].shape == (1,)
+    assert there.gate.draw(1, 36, False).numbers()[0].shape == (1,)
     with pytest.raises(PrivacyError, match="is public"):
-        there.plan.members(2, 35)
+        there.gate.draw(2, 35, False).numbers()
     with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
         parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
     assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
@@ -229,7 +229,7 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
 
 def test_features_of_real_observations_need_public_ranges():
     """Nothing is scaled by the data's range, and the policies are public by a note."""
-    assert "known policies" in parts_of("algo=gpope", *CAR).plan.guarantee(0).notes
+    assert "known policies" in parts_of("algo=gpope", *CAR).gate.guarantee(0).notes
     for kind in ("linear", "fourier"):
         words = (*CAR, f"algo.features={kind}", "env.obs_low=null", "env.obs_high=null")
         with pytest.raises(ConfigError, match=r"^env.obs_low: .* need public ranges"):

@@ -147,7 +147,7 @@ def test_early_stopping_freezes_what_is_learned(sets) -> None:
 
 
 def test_it_is_not_private_and_says_so(sets) -> None:
-    guarantee = session("mopo", sets).parts.plan.guarantee(0)
+    guarantee = session("mopo", sets).parts.gate.guarantee(0)
     assert (guarantee.status, guarantee.epsilon) == ("none", math.inf)
     for mechanism in ("poisson", "fixed"):
         with pytest.raises(

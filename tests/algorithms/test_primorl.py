@@ -22,7 +22,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run
 from privrl_bench.models.ensemble import Ensemble
-from privrl_bench.privacy.accountant import joint_z
+from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import block_multipliers
 
 
@@ -44,7 +44,7 @@ def test_all_blocks_together_have_the_radius_and_the_multiplier(sets, kind, part
     assert sum(b.size for b in blocks) == one.state.tensors["model"].shape[1]
     assert math.hypot(*(b.clip for b in blocks)) == pytest.approx(0.3)
     assert joint_z(block_multipliers(0.5, blocks).values()) == pytest.approx(0.5)
-    assert one.parts.plan.event(0).z == 0.5
+    assert one.parts.gate.event(0).z == 0.5
     # Noise of every block has the standard deviation z C.
     for b in blocks:
         assert b.clip * block_multipliers(0.5, blocks)[b.name] == pytest.approx(0.5 * 0.3)
@@ -191,20 +191,20 @@ def test_one_replica_may_end_before_another(sets) -> None:
     assert torch.equal(one.state.tensors["model"][0], model[0])
     assert not torch.equal(one.state.tensors["model"][1], model[1])
     assert one.state.tensors["iterations"].flatten().tolist() == [2, 2]
-    counts = [{line["round"] for line in ledger.lines} for ledger in one.parts.plan.ledgers]
+    counts = [{line["round"] for line in ledger.lines} for ledger in one.parts.gate.ledgers]
     assert counts == [{0}, set(range(6))]
     one.close()
 
 
 def test_a_budget_is_never_exceeded(sets) -> None:
     whole = build([config_of("primorl", sets, "privacy.z=2")], [None])
-    budget = 0.6 * whole.plan.planned_epsilon(0)
+    budget = 0.6 * whole.gate.planned_epsilon(0)
     words = ("privacy.z=2", f"privacy.epsilon={budget}")
     parts = build([config_of("primorl", sets, *words)], [None])
     assert 1 <= parts.rounds < whole.rounds == 6
-    assert parts.plan.planned_epsilon(0) <= budget
+    assert parts.gate.planned_epsilon(0) <= budget
     more = build([config_of("primorl", sets, "privacy.z=2", f"rounds={parts.rounds + 1}")], [None])
-    assert more.plan.planned_epsilon(0) > budget
+    assert more.gate.planned_epsilon(0) > budget
     assert parts.iterations == parts.rounds + 2
     assert parts.algo._setup.rounds == parts.rounds
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon: z = 2 costs more than"):
@@ -264,7 +264,7 @@ def test_dreams_begin_in_public_states(sets) -> None:
 
 def test_private_starts_are_a_caveat(sets) -> None:
     one = session("primorl", sets, "algo.rollout_start=private")
-    guarantee = one.parts.plan.guarantee(0)
+    guarantee = one.parts.gate.guarantee(0)
     assert guarantee.status == "heuristic"
     assert list(guarantee.caveats) == ["private start states"]
     users = one.collect(None, 0)
@@ -275,13 +275,13 @@ def test_private_starts_are_a_caveat(sets) -> None:
 
 
 def test_without_noise_nothing_is_promised(sets) -> None:
-    guarantee = session("primorl", sets, "privacy.z=0").parts.plan.guarantee(0)
+    guarantee = session("primorl", sets, "privacy.z=0").parts.gate.guarantee(0)
     assert (guarantee.status, guarantee.epsilon) == ("none", math.inf)
-    assert session("primorl", sets).parts.plan.guarantee(0).status == "formal"
+    assert session("primorl", sets).parts.gate.guarantee(0).status == "formal"
 
 
 def test_the_guarantee_says_which_data_are_public(sets) -> None:
-    guarantee = session("primorl", sets).parts.plan.guarantee(0)
+    guarantee = session("primorl", sets).parts.gate.guarantee(0)
     assert guarantee.adjacency == "zero-out"
     assert "N = 54, the number of private users" in guarantee.notes["neighbours"]
     assert guarantee.unit == "one trajectory of at most 40 steps, in any of the rounds"

@@ -17,7 +17,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
-from privrl_bench.privacy.accountant import joint_z
+from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State
 
@@ -204,7 +204,7 @@ def test_no_parameter_tensor_escapes_the_clip(clipping, users) -> None:
     blocks = sum((b.size for b in algo.blocks()), 0)
     assert blocks == algo.policy.size == whole.shape[-1]
     contribution = Contribution({n: x.clone() for n, x in rows.items()}, valid)
-    released = parts.plan.release(contribution, 0).values
+    released = parts.gate.release(contribution, 0).values
     gradient = torch.cat([released[b.name] for b in algo.blocks()], dim=-1)[0]
     per_tensor = torch.stack([x.norm() for x in gradient.split(sizes)])
     bound = clip if clipping == "joint" else 2.0 * clip
@@ -225,7 +225,7 @@ def test_each_tensor_alone_is_clipped(clipping, tensor) -> None:
     row = torch.cat(pieces, dim=-1)
     split = row.split([b.size for b in parts.algo.blocks()], dim=-1)
     named = {b.name: x for b, x in zip(parts.algo.blocks(), split, strict=True)}
-    released = parts.plan.release(Contribution(named, torch.ones(1, 1, dtype=torch.bool)), 0).values
+    released = parts.gate.release(Contribution(named, torch.ones(1, 1, dtype=torch.bool)), 0).values
     after = parts.algo.server(made_.state, SimpleNamespace(values=released)).tensors
     gradient = torch.cat([released[b.name] for b in parts.algo.blocks()], dim=-1)
     assert float(gradient.norm()) == pytest.approx(8.0, rel=1e-5)
@@ -250,18 +250,18 @@ def test_epsilon_of_an_episode_is_known(sigma) -> None:
         (("+paper=reinforce", half, "privacy.adjacency=replace_one"), replaced),
     ):
         _, parts = session(*words)
-        guarantee = parts.plan.guarantee(0)
+        guarantee = parts.gate.guarantee(0)
         assert guarantee.epsilon == pytest.approx(expected, abs=0.051)
         assert (guarantee.status, guarantee.delta) == ("formal", 1e-5)
         assert guarantee.unit.startswith("one simulated user: one whole episode")
-        assert parts.plan.participation == 1
+        assert parts.gate.participation == 1
 
 
 def test_the_papers_noise_on_every_tensor_is_sigma_times_the_clip() -> None:
     config = compose(["algo=reinforce", "env=cartpole", "+paper=reinforce", "privacy.z=0.2"])
     parts = build([config], [None])
     assert parts.rounds == 1000
-    blocks = parts.plan.blocks
+    blocks = parts.gate.blocks
     assert [(b.size, b.clip) for b in blocks] == [(512, 8.0), (128, 8.0), (256, 8.0), (2, 8.0)]
     multipliers = block_multipliers(0.2, blocks)
     assert all(m == pytest.approx(0.4) for m in multipliers.values())
@@ -272,8 +272,8 @@ def test_the_papers_noise_on_every_tensor_is_sigma_times_the_clip() -> None:
 def test_the_released_noise_has_that_size() -> None:
     made_, parts = session("+paper=reinforce", "privacy.z=0.2", "algo.hidden=[300]")
     nobody = torch.zeros(1, 1, dtype=torch.bool)
-    rows = {b.name: torch.zeros(1, 1, b.size) for b in parts.plan.blocks}
-    values = parts.plan.release(Contribution(rows, nobody), 0).values
+    rows = {b.name: torch.zeros(1, 1, b.size) for b in parts.gate.blocks}
+    values = parts.gate.release(Contribution(rows, nobody), 0).values
     assert float(values["W0"].std()) == pytest.approx(0.4 * 8.0, rel=0.1)
     made_.close()
 
@@ -290,7 +290,7 @@ def test_rounds_run_through_the_gate(words) -> None:
     assert made_.round == 2
     assert not any(made_.diverged())
     status = "none" if words[0] == "privacy=none" else "formal"
-    assert parts.plan.guarantee(0).status == status
+    assert parts.gate.guarantee(0).status == status
 
 
 def test_actions_that_are_no_choice_are_refused() -> None:

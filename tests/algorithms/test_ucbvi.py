@@ -99,7 +99,7 @@ def test_no_episode_is_cut_by_the_clip() -> None:
     one = session("privacy.z=1", "total_steps=400")
     for _ in range(20):
         one.step()
-        assert one.parts.plan.diagnostics[0]["clipped_fraction"] == 0.0
+        assert one.parts.gate.diagnostics[0]["clipped_fraction"] == 0.0
     one.close()
 
 
@@ -114,9 +114,9 @@ def test_it_learns_without_noise_and_regret_is_exact() -> None:
 
 
 def test_the_tree_is_formal_and_joint_and_the_imitation_is_not() -> None:
-    tree = session("privacy.z=3", "total_steps=20_000").parts.plan.guarantee(0)
+    tree = session("privacy.z=3", "total_steps=20_000").parts.gate.guarantee(0)
     assert (tree.status, tree.notion) == ("formal", "joint")
-    fake = session("privacy=fresh_noise_per_round", "privacy.z=0.2").parts.plan.guarantee(0)
+    fake = session("privacy=fresh_noise_per_round", "privacy.z=0.2").parts.gate.guarantee(0)
     assert (fake.status, fake.epsilon) == ("heuristic", pytest.approx(5.0))
 
 

@@ -69,7 +69,7 @@ def formal_small():
 def assert_as_declared(config, user=0):
     """Found is declared is what `build` says; nothing else; the test had power."""
     report = find_leaks(config, user=user, late=False)
-    plan = build([config], [None]).plan
+    plan = build([config], [None]).gate
     assert not report.no_test_power
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
     assert report.status == plan.guarantee(0).status

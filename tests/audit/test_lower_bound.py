@@ -125,7 +125,7 @@ def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack
     small, changes = epsilon.shrunk(claimed, attack, {"env.user", "algo.epochs"})
     assert changes
     assert small.algo.epochs == 3
-    plans = [build([c], [None]).plan for c in (claimed, small)]
+    plans = [build([c], [None]).gate for c in (claimed, small)]
     assert plans[0].planned_epsilon(0) == plans[1].planned_epsilon(0)
     assert plans[0].participation == plans[1].participation
 

@@ -12,13 +12,16 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.experiment import builder as assembling
-from privrl_bench.privacy import gate
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy import contribution, gate
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.mechanisms import mechanism
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.sampling.poisson import Poisson
+from privrl_bench.privacy.sampling.sampler import Sampler
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),
@@ -93,15 +96,17 @@ def test_a_missing_clip_is_found(monkeypatch):
 def test_blocks_that_each_get_the_noise_of_one_are_found(monkeypatch, ratio):
     """All multipliers z: two blocks together cost sqrt(2) of what is claimed. (The gate's own check
     of the joint multiplier is planted over, too.)"""
-    monkeypatch.setattr(gate, "block_multipliers", lambda z, blocks: {b.name: z for b in blocks})
-    monkeypatch.setattr(gate, "joint_z", lambda multipliers: next(iter(multipliers)))
+    same = lambda z, blocks: {b.name: z for b in blocks}  # noqa: E731
+    monkeypatch.setattr(contribution, "block_multipliers", same)
+    monkeypatch.setattr(mechanism, "joint_z", lambda multipliers: next(iter(multipliers)))
     # With an uneven split the defect is small (mu 1.1): more scores.
     finding = audit(f"algo.critic_noise_ratio={ratio}", scores=1600 if ratio == 1 else 16_000)
     assert contradicted(finding)
 
 
 def test_the_gate_refuses_multipliers_that_do_not_make_the_joint_one(monkeypatch):
-    monkeypatch.setattr(gate, "block_multipliers", lambda z, blocks: {b.name: z for b in blocks})
+    same = lambda z, blocks: {b.name: z for b in blocks}  # noqa: E731
+    monkeypatch.setattr(contribution, "block_multipliers", same)
     with pytest.raises(gate.PrivacyError, match="joint z"):
         audit()
 
@@ -157,9 +162,9 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
     spread = []
     for count in (1, 12):
         parts = assembling.build([config], [None])
-        rows = {b.name: torch.zeros(1, parts.plan.slots, b.size) for b in parts.plan.blocks}
-        valid = torch.arange(parts.plan.slots)[None, :] < count
-        spread.append(parts.plan.release(Contribution(rows, valid), 0).values["actor"].std())
+        rows = {b.name: torch.zeros(1, parts.gate.slots, b.size) for b in parts.gate.blocks}
+        valid = torch.arange(parts.gate.slots)[None, :] < count
+        spread.append(parts.gate.release(Contribution(rows, valid), 0).values["actor"].std())
     assert spread[0] == spread[1]
 
 
@@ -173,7 +178,7 @@ def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     monkeypatch.setattr(assembling, "unit_of", once)
     finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
     assert honest.claim == pytest.approx(
-        epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
+        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
     )
     assert finding.claim == pytest.approx(4.377178, abs=1e-5)
     assert contradicted(finding)
@@ -184,10 +189,7 @@ def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
 
 
 def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
-    def fixed(self, round_index):
-        return [self.config.users_per_round] * len(self.configs)
-
-    monkeypatch.setattr(Gate, "cohort", fixed)
+    monkeypatch.setattr(Poisson, "sizes", Sampler.sizes)  # U users in every round
     finding = audit(*POISSON)
     assert any("not those of Poisson sampling" in line for line in finding.problems)
 
@@ -197,7 +199,7 @@ def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
     config = compose(later_wins([*SMALL, *POISSON]))
     finding = audit(*POISSON)  # scores of rounds that she is in
     parts = assembling.build([config], [None])
-    subsampled = epsilon([parts.plan.event(0)], config.privacy.delta)
+    subsampled = ledger_epsilon([parts.gate.event(0)], config.privacy.delta)
     direct = next(b for b in finding.bounds if b.form == "direct")
     assert subsampled < direct.epsilon < finding.claim
 
@@ -261,5 +263,5 @@ def test_a_repeated_round_is_spent_twice():
     for scale in (1.0, 0.0):
         plan = small_plan(ledger=ledger)
         send(plan, [scale, 1.0, 1.0, 1.0])
-    twice = epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
+    twice = ledger_epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
     assert plan.spent_epsilon(0) == pytest.approx(twice)

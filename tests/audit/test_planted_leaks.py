@@ -21,8 +21,8 @@ from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.local import LocalNoise
 from privrl_bench.types import State
 
 ROUND = 1

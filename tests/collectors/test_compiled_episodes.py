@@ -19,7 +19,7 @@ from privrl_bench.kernels import episodes as kernel
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
-from privrl_bench.privacy.local import LocalNoise, ranges_of
+from privrl_bench.privacy.devices import LocalNoise, ranges_of
 
 STEPS = 150
 ENV = changed(

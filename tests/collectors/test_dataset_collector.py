@@ -20,8 +20,9 @@ from privrl_bench.datasets.split import moments
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build, describe_plan
-from privrl_bench.privacy.accountant import epsilon
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
+from privrl_bench.privacy.accounting.releases import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
@@ -167,7 +168,7 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
     ]
     rows = scaled(data, np.concatenate([first.observations[1:], second.observations[1:]]))
     np.testing.assert_allclose(users.next_obs[0, 0, : n + m], rows, rtol=1e-5, atol=1e-6)
-    unit = build([config_of(families)], [None]).plan.unit
+    unit = build([config_of(families)], [None]).gate.unit
     assert unit.text.startswith("all trajectories of one user, up to 2, of at most 40 steps")
     assert unit.participation is None
 
@@ -189,15 +190,15 @@ def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
     config = config_of(sets, *words)
     assert config.privacy.adjacency == "add_or_remove"
     parts = build([config], [None])
-    guarantee, planned = parts.plan.guarantee(0), describe_plan(parts, 0)
+    guarantee, planned = parts.gate.guarantee(0), describe_plan(parts, 0)
     assert guarantee.adjacency == "zero-out"
     assert planned["event"]["adjacency"] == "zero_out"
     assert planned["event"]["population"] == people
     assert "add-or-remove" not in json.dumps(planned)
     assert "54, " in guarantee.notes["neighbours"]
     assert "taken as public" in guarantee.notes["neighbours"]
-    event = replace(parts.plan.event(0), adjacency="add_or_remove")
-    assert guarantee.epsilon == epsilon([event] * 3, config.privacy.delta)
+    event = replace(parts.gate.event(0), adjacency="add_or_remove")
+    assert guarantee.epsilon == ledger_epsilon([event] * 3, config.privacy.delta)
 
 
 def test_fewer_users_and_another_share(sets) -> None:
@@ -276,7 +277,7 @@ def test_each_person_joins_with_q_by_herself(noise) -> None:
     plan = plan_of(noise=noise)
     joined = np.zeros((rounds, n), bool)
     for index in range(rounds):
-        (who,) = plan.members(index, 30)
+        (who,) = plan.draw(index, 30, False).numbers()
         assert len(set(who)) == len(who) <= plan.slots
         joined[index, who] = True
     sizes = joined.sum(1)
@@ -305,7 +306,7 @@ def test_the_place_of_a_person_in_her_round_is_uniform() -> None:
     plan = plan_of(population=12, expected=4, seeds=(3,))
     places = np.zeros(4)
     for index in range(4000):
-        (who,) = plan.members(index, 12)
+        (who,) = plan.draw(index, 12, False).numbers()
         if len(who) == 4 and 0 in who:
             places[int(np.flatnonzero(who == 0)[0])] += 1
     assert places.sum() > 200
@@ -315,9 +316,11 @@ def test_the_place_of_a_person_in_her_round_is_uniform() -> None:
 def test_members_are_a_function_of_seed_and_round() -> None:
     both, lone = plan_of(seeds=(0, 1)), plan_of(seeds=(1,))
     for index in (4, 0, 4):
-        assert np.array_equal(both.members(index, 40)[1], lone.members(index, 40)[0])
-    assert len(lone.members(0, 40)[0]) == lone.cohort(0)[0]
-    rounds = [tuple(lone.members(i, 40)[0]) for i in range(20)]
+        assert np.array_equal(
+            both.draw(index, 40, False).numbers()[1], lone.draw(index, 40, False).numbers()[0]
+        )
+    assert len(lone.draw(0, 40, False).numbers()[0]) == lone.draw(0, None, False).sizes[0]
+    rounds = [tuple(lone.draw(i, 40, False).numbers()[0]) for i in range(20)]
     assert len(set(rounds)) == 20
 
 
@@ -325,23 +328,23 @@ def test_who_is_there_does_not_change_who_is_drawn() -> None:
     """The dataset's size is private: the draw is over the public population."""
     plan = plan_of()
     for index in range(20):
-        few, many = plan.members(index, 10), plan.members(index, 40)
+        few, many = plan.draw(index, 10, False).numbers(), plan.draw(index, 40, False).numbers()
         assert np.array_equal(few[0], many[0])
 
 
 def test_cohorts_of_fixed_size_and_too_many_people_are_refused() -> None:
     fixed = plan_of(sampling="fixed", adjacency="zero_out", population=None)
     with pytest.raises(PrivacyError, match="fixed size"):
-        fixed.members(0, 40)
+        fixed.draw(0, 40, False).numbers()
     with pytest.raises(PrivacyError, match="41 people in a population of 40"):
-        plan_of().members(0, 41)
+        plan_of().draw(0, 41, False).numbers()
 
 
 def test_without_a_mechanism_any_u_take_part() -> None:
     plan = plan_of(mechanism="none", z=0.0, sampling="fixed", adjacency="zero_out", population=None)
-    assert sorted(plan.members(0, 6)[0]) == list(range(6))
-    assert sorted(plan.members(0, 4)[0]) == list(range(4))
-    assert len(set(plan.members(1, 100)[0])) == 6
+    assert sorted(plan.draw(0, 6, False).numbers()[0]) == list(range(6))
+    assert sorted(plan.draw(0, 4, False).numbers()[0]) == list(range(4))
+    assert len(set(plan.draw(1, 100, False).numbers()[0])) == 6
 
 
 def test_the_moments_accountants_number_is_what_papers_print() -> None:

@@ -105,13 +105,16 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("privacy=poisson",), "privacy.sampling: algo=gpope takes uniform_single_user"),
         (
             ("privacy.adjacency=zero_out",),
-            "privacy.adjacency: uniform_single_user sampling knows how many",
+            "privacy.adjacency: privacy.sampling=uniform_single_user is analysed under replace_one",
         ),
         (
             ("privacy.users_per_round=2",),
-            "privacy.users_per_round: uniform_single_user sampling has none",
+            "privacy.users_per_round: privacy.sampling=uniform_single_user",
         ),
-        (("privacy.accountant=gaussian",), "privacy.accountant: gaussian is for fixed cohorts"),
+        (
+            ("privacy.accountant=gaussian",),
+            "privacy.accountant: privacy.sampling=uniform_single_user is",
+        ),
         (("privacy=smooth",), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.z=2"), "privacy.z: privacy=smooth takes privacy.epsilon"),
         (("algo=dp_lsw", "privacy.epsilon=null"), "privacy.epsilon: privacy=smooth makes its"),
@@ -120,7 +123,7 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
         (
             ("algo=lstd", "privacy=uniform_single_user"),
-            "privacy.mechanism: full_batch sampling is analysed",
+            "privacy.mechanism: privacy.sampling=full_batch is analysed",
         ),
         (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
         (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
@@ -142,7 +145,9 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
             else {}
         )
         special |= (
-            {"uniform_single_user": "gpope", "smooth": "dp_lsw"} if group == "privacy" else {}
+            {"uniform_single_user": "gpope", "smooth": "dp_lsw", "per_transition": "dqn_replay"}
+            if group == "privacy"
+            else {}
         )
         algo = special.get(choice, "dppg")
         more = EVALUATION[1:] if config.algo_schema(algo).evaluator == "mspbe" else ()
@@ -295,8 +300,8 @@ ERRORS = [
     ),
     (
         "privacy=1",
-        "privacy: no such choice '1'; allowed: fixed, fresh_noise_per_round, local, none, poisson, "
-        "smooth, trajectory, tree",
+        "privacy: no such choice '1'; allowed: fixed, fresh_noise_per_round, local, none, "
+        "per_transition, poisson, smooth, trajectory, tree",
     ),
     (
         "algoo=dppg",

@@ -74,7 +74,7 @@ def test_the_gate_draws_by_the_identity(key):
     draws = []
     for one in (config, other):
         if one.hardware.device == "cpu":  # a plan needs no device, an algorithm does
-            noise = build([one], [None]).plan._noises[0]
+            noise = build([one], [None]).gate._noises[0]
         else:
             noise = type(noise)(one.seed, noise_key(one))
         draws.append(noise.normal([8], 2, 0)[0].tolist())

@@ -13,7 +13,8 @@ from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
 
 PATIENTS = ["a", "b", "a", "c", "b", "a"]
 FORMATS = ["hdf5", *(["arrow"] if importlib.util.find_spec("pyarrow") else [])]
@@ -170,10 +171,10 @@ def test_an_epsilon_is_that_of_the_users(pendulum):
 
     named, own = parts_of("patient"), parts_of("null")
     assert (named.data.users, own.data.users) == (18, 54)
-    assert named.plan.guarantee(0).epsilon > own.plan.guarantee(0).epsilon
-    assert named.plan.unit.text.startswith("all trajectories of one user, up to 3,")
-    assert own.plan.unit.text.startswith("one trajectory")
-    assert "'patient' names the users" in named.plan.guarantee(0).notes["dataset"]
-    assert "each episode is a user" in own.plan.guarantee(0).notes["dataset"]
+    assert named.gate.guarantee(0).epsilon > own.gate.guarantee(0).epsilon
+    assert named.gate.unit.text.startswith("all trajectories of one user, up to 3,")
+    assert own.gate.unit.text.startswith("one trajectory")
+    assert "'patient' names the users" in named.gate.guarantee(0).notes["dataset"]
+    assert "each episode is a user" in own.gate.guarantee(0).notes["dataset"]
     assert describe_plan(named, 0)["data"] == named.data.describe()
     assert own.data.describe().endswith("6 public; other keys that repeat: 'patient'")

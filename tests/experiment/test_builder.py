@@ -12,7 +12,8 @@ from privrl_bench.config.identity import group_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build, unit_of
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.guarantee_terms import unit_of
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scalin
         privacy=replace(base.privacy, z=z),
         total_steps=100_000,
     )
-    guarantee = build([config], [None]).plan.guarantee(0)
+    guarantee = build([config], [None]).gate.guarantee(0)
     caveats = expected_caveats(critic, user, scaling)
     assert set(guarantee.caveats) == caveats
     assert guarantee.status == ("none" if z == 0 else "heuristic" if caveats else "formal")
@@ -65,14 +66,14 @@ def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scalin
 
 def test_poisson_users_may_come_in_every_round():
     config = compose(["privacy=poisson", "privacy.population=1000", "total_steps=100_000"])
-    plan = build([config], [None]).plan
+    plan = build([config], [None]).gate
     assert plan.participation is None
     assert plan.unit.text.startswith("one simulated user with all their rounds")
     assert plan.guarantee(0).adjacency == "add-or-remove"
 
 
 def test_pooled_algorithms_say_that_nothing_is_private():
-    guarantee = build([compose(["algo=ppo"])], [None]).plan.guarantee(0)
+    guarantee = build([compose(["algo=ppo"])], [None]).gate.guarantee(0)
     assert guarantee.status == "none"
     assert set(guarantee.caveats) == {"pooled training", "not private"}
     assert not guarantee.notes
@@ -88,7 +89,7 @@ def test_only_seed_and_z_may_differ_in_a_group():
 
 def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
     def drawn(*words):
-        plan = build([compose(later_wins(["seed=5", *words]))], [None]).plan
+        plan = build([compose(later_wins(["seed=5", *words]))], [None]).gate
         return plan._noises[0].normal([50], 0, 0)[0]
 
     first = drawn()
@@ -103,10 +104,10 @@ def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
     words = ["env=cartpole", "env.user_steps=16", "privacy.z=1.5", *poisson, "total_steps=6400"]
     whole = build([compose(words)], [None])
     assert whole.rounds == 100
-    spent = whole.plan.planned_epsilon(0)
+    spent = whole.gate.planned_epsilon(0)
     half = build([compose(later_wins([*words, f"privacy.epsilon={spent / 2}"]))], [None])
     assert 1 < half.rounds < 100
-    assert half.plan.planned_epsilon(0) <= spent / 2
+    assert half.gate.planned_epsilon(0) <= spent / 2
     assert (
         build([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds == 100
     )

@@ -11,7 +11,8 @@ from my_pkg import clinic_log
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
 
@@ -96,8 +97,9 @@ def test_training_and_evaluation_get_these_options_and_no_others(log) -> None:
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
 def test_poisson_cohorts_are_those_that_the_sampler_drew(log, noise) -> None:
     session = session_of(*POISSON, "privacy.population=30", f"privacy.noise={noise}")
-    drawn, real = [], session.parts.plan._draw_members
-    session.parts.plan._draw_members = lambda *words: drawn.append(real(*words)) or drawn[-1]
+    sampler, drawn = session.parts.gate.sampler, []
+    real = sampler.members
+    sampler.members = lambda *words: drawn.append(real(*words)) or drawn[-1]
     seen = watch(session, log)
     assert len(drawn) == 3  # once a round
     for (members,), (who, users) in zip(drawn, seen, strict=True):
@@ -111,15 +113,15 @@ def test_poisson_cohorts_are_those_that_the_sampler_drew(log, noise) -> None:
 
 def test_the_population_is_what_the_environment_declares_unless_it_is_larger() -> None:
     assert session_of(*POISSON).parts.config.privacy.population == 12
-    assert session_of(*POISSON).parts.plan.event(0).population == 12
-    assert session_of(*POISSON, "privacy.population=40").parts.plan.event(0).population == 40
+    assert session_of(*POISSON).parts.gate.event(0).population == 12
+    assert session_of(*POISSON, "privacy.population=40").parts.gate.event(0).population == 40
 
 
 def test_a_second_draw_of_a_round_is_the_first() -> None:
-    plan = session_of(*POISSON, "privacy.noise=secure", "privacy.population=1000").parts.plan
-    first, again = plan.members(0, 12)[0], plan.members(0, 12)[0]
+    plan = session_of(*POISSON, "privacy.noise=secure", "privacy.population=1000").parts.gate
+    first, again = plan.draw(0, 12, False).numbers()[0], plan.draw(0, 12, False).numbers()[0]
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, plan.members(1, 12)[0])
+    assert not np.array_equal(first, plan.draw(1, 12, False).numbers()[0])
 
 
 def test_replicas_and_workers_play_the_same_users(log) -> None:
@@ -221,7 +223,7 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
     session = Trainer(build([config], [None]))
     seen = watch(session, log)
     assert [who for who, _ in seen] == [list(range(i, i + 3)) for i in (0, 3, 6, 9)]
-    assert session.parts.plan.unit.text.startswith("one user (of 12 declared by the environment): ")
+    assert session.parts.gate.unit.text.startswith("one user (of 12 declared by the environment): ")
 
 
 def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_path) -> None:
@@ -282,14 +284,14 @@ def test_the_leak_test_plays_simulations(log) -> None:
 
 
 def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
-    guarantee = session_of().parts.plan.guarantee(0)
+    guarantee = session_of().parts.gate.guarantee(0)
     assert guarantee.unit == (
         "one user (of 12 declared by the environment): 6 steps from a reset, used once"
     )
     assert "'evaluation': True" in guarantee.notes["evaluation"]
     assert "in the order of their numbers" in guarantee.notes["users"]
     assert "the number of users that the env" in guarantee.notes["public information"]
-    drawn = session_of(*POISSON).parts.plan.guarantee(0)
+    drawn = session_of(*POISSON).parts.gate.guarantee(0)
     assert drawn.unit == (
         "one user (of 12 declared by the environment) with all their rounds (each round: 6 steps "
         "from a reset)"
@@ -304,12 +306,12 @@ def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
 
 def test_users_of_simulators_are_called_so() -> None:
     parts = build([compose(["env=cartpole", "total_steps=100000"])], [None])
-    plan = parts.plan
+    plan = parts.gate
     assert plan.unit.text.startswith("one simulated user: ")
     assert not {"users", "evaluation"} & set(plan.guarantee(0).notes)
     assert describe_plan(parts, 0)["users"] == parts.rounds * parts.config.privacy.users_per_round
     words = ["env=cartpole", "total_steps=100000", "privacy=poisson", "privacy.population=300"]
-    plan = build([compose(words)], [None]).plan
+    plan = build([compose(words)], [None]).gate
     assert plan.unit.text.startswith("one simulated user with all their rounds")
     assert "simulated" in plan.guarantee(0).notes["sampling"]
 
@@ -340,7 +342,7 @@ def test_a_plan_that_the_users_do_not_allow_is_refused(words, message) -> None:
 def test_a_bound_on_the_users_of_a_simulator_holds_too() -> None:
     words = ["env=cartpole", "total_steps=10000", "privacy.users_per_round=8", "env.user_steps=50"]
     parts = build([compose([*words, "privacy.population=200"])], [None])
-    assert "population, a bound" in parts.plan.guarantee(0).notes["public information"]
+    assert "population, a bound" in parts.gate.guarantee(0).notes["public information"]
     with pytest.raises(ConfigError, match=r"^total_steps: 25 rounds of 8 users need 200 users"):
         build([compose([*words, "privacy.population=199"])], [None])
     with pytest.raises(
@@ -350,10 +352,10 @@ def test_a_bound_on_the_users_of_a_simulator_holds_too() -> None:
 
 
 def test_the_gate_itself_lets_nobody_come_twice() -> None:
-    plan = session_of().parts.plan
-    assert plan.enrolled(2, 12)[0].tolist() == [8, 9, 10, 11]
+    plan = session_of().parts.gate
+    assert plan.draw(2, 12, True).numbers()[0].tolist() == [8, 9, 10, 11]
     with pytest.raises(PrivacyError, match="round 3 would use one of 12 users again"):
-        plan.enrolled(3, 12)
+        plan.draw(3, 12, True).numbers()
 
 
 BAD = [
@@ -401,7 +403,7 @@ def test_a_wrapper_does_not_hide_declared_users():
 
 def test_declared_users_are_a_known_number_for_delta():
     """Found by an audit: 1 / 500 is exceeded, and the guarantee had a note in place of the caveat."""
-    plan = session_of("privacy.delta=0.005", "+env.kwargs.users=500", name="SpecClinic").parts.plan
+    plan = session_of("privacy.delta=0.005", "+env.kwargs.users=500", name="SpecClinic").parts.gate
     assert plan.config.population == 500
     assert "weak delta" in plan.guarantee(0).caveats
 

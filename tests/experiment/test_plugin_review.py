@@ -11,7 +11,8 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.config.algorithm_registry import ALGORITHMS, Location
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment import plugin_review as review
-from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.guarantee import Guarantee
 

@@ -14,13 +14,18 @@ from test_scripts import load
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, epsilon_paper, joint_z
+from privrl_bench.privacy.accounting.capped_poisson import Cohorts, cell_of
+from privrl_bench.privacy.accounting.releases import (
+    ReleaseEvent,
+    epsilon_paper,
+    joint_z,
+    ledger_epsilon,
+)
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.poisson import Cohorts, cell_of
 
 
 def gaussian(z, adjacency="zero_out"):
@@ -53,8 +58,8 @@ ROWS = [(1e-3, *row) for row in DELTA_3] + [(1e-5, *row) for row in DELTA_5]
 
 @pytest.mark.parametrize(("delta", "z", "zero_out", "replace", "_paper", "_classical"), ROWS)
 def test_one_gaussian_is_exact(delta, z, zero_out, replace, _paper, _classical):
-    assert epsilon([gaussian(z)], delta) == pytest.approx(zero_out, abs=2e-6)
-    assert epsilon([gaussian(z, "replace_one")], delta) == pytest.approx(replace, abs=6e-5)
+    assert ledger_epsilon([gaussian(z)], delta) == pytest.approx(zero_out, abs=2e-6)
+    assert ledger_epsilon([gaussian(z, "replace_one")], delta) == pytest.approx(replace, abs=6e-5)
 
 
 @pytest.mark.parametrize(("delta", "z", "_zero", "_replace", "second", "classical"), ROWS)
@@ -77,9 +82,9 @@ def test_paper_formula_without_noise_is_infinite():
     ],
 )
 def test_several_releases_about_one_episode(z, segments, zero_out, replace):
-    assert epsilon([gaussian(z)] * segments, 1e-3) == pytest.approx(zero_out, abs=0.06)
+    assert ledger_epsilon([gaussian(z)] * segments, 1e-3) == pytest.approx(zero_out, abs=0.06)
     many = [gaussian(z, "replace_one")] * segments
-    assert epsilon(many, 1e-3) == pytest.approx(replace, abs=0.06)
+    assert ledger_epsilon(many, 1e-3) == pytest.approx(replace, abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +92,20 @@ def test_several_releases_about_one_episode(z, segments, zero_out, replace):
 )
 def test_poisson_sampling_matches_the_regression_grid(z, count, pld):
     release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
-    assert epsilon([release] * count, 1e-5) == pytest.approx(pld, rel=2e-3)
+    assert ledger_epsilon([release] * count, 1e-5) == pytest.approx(pld, rel=2e-3)
 
 
 @pytest.mark.parametrize(("z", "count", "rdp"), [(0.25, 1000, 38.4467), (0.45, 5000, 8.102)])
 def test_poisson_sampling_by_rdp(z, count, rdp):
     release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
-    assert epsilon([release] * count, 1e-5, "rdp") == pytest.approx(rdp, rel=1e-4)
+    assert ledger_epsilon([release] * count, 1e-5, "rdp") == pytest.approx(rdp, rel=1e-4)
 
 
 def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
     plain = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01)
     capped = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25)
-    uncapped_epsilon = epsilon([plain] * 100, 1e-5)
-    capped_epsilon = epsilon([capped] * 100, 1e-5)
+    uncapped_epsilon = ledger_epsilon([plain] * 100, 1e-5)
+    capped_epsilon = ledger_epsilon([capped] * 100, 1e-5)
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
 
 
@@ -108,10 +113,10 @@ def test_zero_out_of_poisson_cohorts_costs_what_add_or_remove_does():
     for more in ({}, {"population": 1000, "cap": 25}):
         removed = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, **more)
         nulled = dataclasses.replace(removed, adjacency="zero_out")
-        assert epsilon([nulled] * 100, 1e-5) == epsilon([removed] * 100, 1e-5)
+        assert ledger_epsilon([nulled] * 100, 1e-5) == ledger_epsilon([removed] * 100, 1e-5)
     plain = ReleaseEvent("gaussian", 1.0, "zero_out", q=0.01)
     removed = dataclasses.replace(plain, adjacency="add_or_remove")
-    assert epsilon([plain] * 9, 1e-5, "rdp") == epsilon([removed] * 9, 1e-5, "rdp")
+    assert ledger_epsilon([plain] * 9, 1e-5, "rdp") == ledger_epsilon([removed] * 9, 1e-5, "rdp")
 
 
 @pytest.mark.parametrize(("people", "cap", "q", "z"), [(6, 2, 0.5, 1.0), (9, 3, 0.3, 0.6)])
@@ -123,7 +128,7 @@ def test_zero_out_of_cut_cohorts_by_integration(people, cap, q, z):
 
     delta = 1e-3
     event = ReleaseEvent("gaussian", z, "zero_out", q=q, population=people, cap=cap)
-    limit = epsilon([event], delta)
+    limit = ledger_epsilon([event], delta)
     at = np.linspace(-30, 30, 60_001)
     for x, y in product((1, -1), repeat=2):  # the user's row, everybody else's
 
@@ -155,8 +160,8 @@ def test_trap_rdp_does_not_double_a_gaussian_under_replace_one_so_we_do():
         accountant.compose(dp_accounting.GaussianDpEvent(1.0))
         values.append(accountant.get_epsilon(1e-5))
     assert values[0] == values[1] == pytest.approx(4.7285, abs=1e-4)
-    ours = epsilon([gaussian(1.0, "replace_one")], 1e-5, "rdp")
-    assert ours == pytest.approx(epsilon([gaussian(0.5)], 1e-5, "rdp"))
+    ours = ledger_epsilon([gaussian(1.0, "replace_one")], 1e-5, "rdp")
+    assert ours == pytest.approx(ledger_epsilon([gaussian(0.5)], 1e-5, "rdp"))
     assert ours == pytest.approx(10.7255, abs=1e-3)
 
 
@@ -164,11 +169,11 @@ def test_trap_pld_doubles_by_itself_so_we_must_not():
     accountant = PLDAccountant(neighboring_relation=relation("REPLACE_ONE"))
     accountant.compose(dp_accounting.GaussianDpEvent(1.0))
     assert accountant.get_epsilon(1e-5) == pytest.approx(9.9973, abs=1e-3)
-    assert epsilon([gaussian(1.0, "replace_one")], 1e-5) == pytest.approx(9.9973, abs=1e-4)
+    assert ledger_epsilon([gaussian(1.0, "replace_one")], 1e-5) == pytest.approx(9.9973, abs=1e-4)
 
 
 def test_trap_pld_is_loose_at_tiny_z_so_the_exact_formula_is_used():
-    assert epsilon([gaussian(0.01)], 1e-3) == pytest.approx(5308.038401, rel=1e-8)
+    assert ledger_epsilon([gaussian(0.01)], 1e-3) == pytest.approx(5308.038401, rel=1e-8)
 
 
 def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
@@ -185,46 +190,46 @@ def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
 
 
 def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():
-    assert epsilon([gaussian(0.0)], 1e-5) == math.inf
-    assert epsilon([gaussian(1.0), ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
-    assert epsilon([], 1e-5) == 0.0
+    assert ledger_epsilon([gaussian(0.0)], 1e-5) == math.inf
+    assert ledger_epsilon([gaussian(1.0), ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
+    assert ledger_epsilon([], 1e-5) == 0.0
 
 
 def test_exact_accountant_refuses_sampling():
     with pytest.raises(ConfigError, match="accountant"):
-        epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
+        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
 
 
 def test_mixed_adjacencies_have_no_analysis():
     with pytest.raises(PrivacyError):
-        epsilon([gaussian(1.0), gaussian(1.0, "replace_one")], 1e-5)
+        ledger_epsilon([gaussian(1.0), gaussian(1.0, "replace_one")], 1e-5)
 
 
 def test_two_blocks_with_root_two_noise_cost_one_gaussian():
     z = joint_z([math.sqrt(2), math.sqrt(2)])
     assert z == pytest.approx(1.0)
-    assert epsilon([gaussian(z)], 1e-3) == pytest.approx(3.13867, abs=1e-5)
+    assert ledger_epsilon([gaussian(z)], 1e-3) == pytest.approx(3.13867, abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
 @given(z=st.floats(0.05, 20), count=st.integers(1, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-7]))
 def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
-    base = epsilon([gaussian(z)] * count, delta)
-    assert epsilon([gaussian(z)] * (count + 1), delta) > base
-    assert epsilon([gaussian(z * 1.1)] * count, delta) < base
-    assert epsilon([gaussian(z, "replace_one")] * count, delta) > base
+    base = ledger_epsilon([gaussian(z)] * count, delta)
+    assert ledger_epsilon([gaussian(z)] * (count + 1), delta) > base
+    assert ledger_epsilon([gaussian(z * 1.1)] * count, delta) < base
+    assert ledger_epsilon([gaussian(z, "replace_one")] * count, delta) > base
 
 
 @settings(max_examples=40, deadline=None)
 @given(z=st.floats(0.1, 10), count=st.integers(1, 30))
 def test_composed_gaussians_are_one_gaussian(z, count):
-    one = epsilon([gaussian(z / math.sqrt(count))], 1e-5)
-    assert epsilon([gaussian(z)] * count, 1e-5) == pytest.approx(one, rel=1e-9)
+    one = ledger_epsilon([gaussian(z / math.sqrt(count))], 1e-5)
+    assert ledger_epsilon([gaussian(z)] * count, 1e-5) == pytest.approx(one, rel=1e-9)
 
 
 def test_fixed_cohorts_have_no_add_or_remove():
     with pytest.raises(PrivacyError, match="fixed cohorts"):
-        epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove")], 1e-5)
+        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove")], 1e-5)
 
 
 # -- the grid of Poisson cohorts, and everything else, against independent computations
@@ -264,7 +269,7 @@ def test_small_epsilons_are_within_one_percent(z, count, delta):
     """The fixed cells of 1e-3 were 14.8 % and 5.8 % above at q = 0.001."""
     from privrl_bench.audit.brackets import bracket, poisson
 
-    ours = epsilon([ReleaseEvent("gaussian", z, "add_or_remove", 0.001)] * count, delta)
+    ours = ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", 0.001)] * count, delta)
     lower, _ = bracket(poisson(z, 0.001), count, delta, fine=0.05)
     assert lower <= ours <= 1.01 * lower
 

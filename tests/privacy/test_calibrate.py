@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.privacy.calibrate import rounds_for, z_for
+from privrl_bench.privacy.accounting.calibrate import rounds_for, z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 
 
 def primorl(z):
@@ -33,8 +33,8 @@ def test_epsilons_of_poisson_rounds(z) -> None:
     """dp-accounting 0.6.0: RDP with default orders, PLD with cells that scale with the loss."""
     for rounds, (rdp, pld) in GRID[z].items():
         many = Counter({primorl(z): rounds})
-        assert epsilon(many, 1e-5, "rdp") == pytest.approx(rdp, abs=2e-3)
-        assert epsilon(many, 1e-5, "pld") == pytest.approx(pld, abs=2e-3)
+        assert ledger_epsilon(many, 1e-5, "rdp") == pytest.approx(rdp, abs=2e-3)
+        assert ledger_epsilon(many, 1e-5, "pld") == pytest.approx(pld, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_rounds_behind_primorls_printed_epsilons(z, printed, low, high, pld) -> 
     assert rounds_for(printed + 0.05, primorl(z), 1e-5, "rdp") == pytest.approx(high, abs=2)
     assert rounds_for(printed - 0.05, primorl(z), 1e-5, "rdp") == pytest.approx(low, abs=3)
     for rounds in pld:  # PLD takes seconds for each
-        found = epsilon(Counter({primorl(z): rounds}), 1e-5, "pld")
+        found = ledger_epsilon(Counter({primorl(z): rounds}), 1e-5, "pld")
         assert found == pytest.approx(printed, abs=0.052)
 
 
@@ -60,16 +60,16 @@ def test_rounds_behind_primorls_printed_epsilons(z, printed, low, high, pld) -> 
 def test_one_round_more_would_be_too_much(budget, z) -> None:
     found = rounds_for(budget, plain(z), 1e-5)
     if found:
-        assert epsilon([plain(z)] * found, 1e-5) <= budget
-    assert epsilon([plain(z)] * (found + 1), 1e-5) > budget
+        assert ledger_epsilon([plain(z)] * found, 1e-5) <= budget
+    assert ledger_epsilon([plain(z)] * (found + 1), 1e-5) > budget
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.05, 50.0), st.integers(1, 2000))
 def test_a_little_less_noise_would_be_too_little(budget, count) -> None:
     z = z_for(budget, plain, count, 1e-5)
-    assert epsilon(Counter({plain(z): count}), 1e-5) <= budget
-    assert epsilon(Counter({plain(0.997 * z): count}), 1e-5) > budget
+    assert ledger_epsilon(Counter({plain(z): count}), 1e-5) <= budget
+    assert ledger_epsilon(Counter({plain(0.997 * z): count}), 1e-5) > budget
 
 
 def test_limits() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accountant import ReleaseEvent
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import (
     Block,
     Contribution,
@@ -252,7 +252,7 @@ def test_poisson_cohorts_are_drawn_capped_and_accounted_over_all_rounds():
     plan = make_plan(
         sampling="poisson", population=400, adjacency="add_or_remove", rounds=50, z=1.0
     )
-    cohorts = [plan.cohort(i)[0] for i in range(2000)]
+    cohorts = [plan.draw(i, None, False).sizes[0] for i in range(2000)]
     assert max(cohorts) <= plan.slots == 16
     assert sum(cohorts) / len(cohorts) == pytest.approx(USERS, rel=0.05)
     rows = {"actor": torch.zeros(1, plan.slots, SIZE)}
@@ -281,7 +281,7 @@ def test_without_noise_rows_are_still_clipped():
 
 
 def test_a_zero_noise_block_cannot_hide_behind_a_noisy_one():
-    from privrl_bench.privacy.accountant import joint_z
+    from privrl_bench.privacy.accounting.releases import joint_z
 
     assert joint_z([0.0, 5.0]) == 0.0
 

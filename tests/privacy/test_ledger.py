@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon, merged
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon, merged
 from privrl_bench.privacy.ledger import Ledger, Mark, digest, require_reaches
 
 EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
@@ -97,10 +97,10 @@ def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participatio
     ledger = Ledger(None)
     for index, z in enumerate(multipliers):
         intend(ledger, index, event=ReleaseEvent("gaussian", z, "zero_out"))
-    got = epsilon(ledger.releases(participation), 1e-5)
+    got = ledger_epsilon(ledger.releases(participation), 1e-5)
     worst = sorted(multipliers)[:participation]
     assert got == pytest.approx(
-        epsilon([ReleaseEvent("gaussian", z, "zero_out") for z in worst], 1e-5)
+        ledger_epsilon([ReleaseEvent("gaussian", z, "zero_out") for z in worst], 1e-5)
     )
 
 

@@ -20,17 +20,18 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build, describe_plan
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer, one_replica
 from privrl_bench.privacy import noise as noise_module
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
+from privrl_bench.privacy.devices import LocalNoise, Ranges, most_told, perturbed, ranges_of
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.local import LocalNoise, Ranges, most_told, perturbed, ranges_of
 from privrl_bench.privacy.noise import SeededNoise
 
 SMALL = (
@@ -58,7 +59,7 @@ def session_of(*configs):
 
 def collected(session, index=0):
     actor = session.parts.algo.actor(session.state)
-    session.parts.plan.announce(index)
+    session.parts.gate.announce(index)
     return session.collect(actor, index)
 
 
@@ -147,10 +148,10 @@ def test_known_answers_on_cartpole():
     for sigma, mu, found in ((0.3, 3012.4, 4.5e6), (5.0, 180.75, 1.7e4)):
         assert CARTPOLE.mu(sigma, 501) == pytest.approx(mu, rel=1e-4)
         words = ("privacy=local", "env=cartpole", "env.user=episode", f"privacy.z={sigma}")
-        plan = build([compose(later_wins(["algo=dppg", *words]))], [None]).plan
+        plan = build([compose(later_wins(["algo=dppg", *words]))], [None]).gate
         assert plan.event(0).adjacency == "any_trajectory_pair"
         assert plan.planned_epsilon(0) == pytest.approx(found, rel=0.02)
-        once = epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
+        once = ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
         assert plan.planned_epsilon(0) == pytest.approx(once, rel=1e-3)  # doubled nowhere
 
 
@@ -162,14 +163,14 @@ def delta_of(eps, mu):
 
 @pytest.mark.parametrize("mu", [0.5, 40.0, 3000.0, 9e4])
 def test_epsilon_is_that_of_one_gaussian(mu):
-    found = epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
+    found = ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
     assert delta_of(found, mu) <= DELTA * 1.001
     assert delta_of(found * (1 - 1e-3), mu) > DELTA
 
 
 def test_a_huge_epsilon_is_stated_and_is_a_bound():
     def of(mu):
-        return epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
+        return ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
 
     assert of(1.001e5) - of(1.001e5 / 1.0011) > 0
     assert of(1.0001e5) == pytest.approx(of(0.9999e5), rel=1e-3)
@@ -195,7 +196,9 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
 
     def of(z, steps, ranges=ranges):
         made = LocalNoise(ranges, (z,), 1, steps, user, 10**6)
-        return epsilon([ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair")], DELTA)
+        return ledger_epsilon(
+            [ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair")], DELTA
+        )
 
     here = of(z, steps)
     assert 0 < of(z * factor, steps) < here < of(z, steps + more)
@@ -218,7 +221,7 @@ def test_how_much_a_unit_tells():
 def test_no_unit_tells_more_than_is_counted(user, max_episode_steps):
     words = (f"env.user={user}", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
     parts = build([config("algo=dppg", *CLOCK, *words)], [None])
-    session, most = Trainer(parts), parts.plan.local.observations
+    session, most = Trainer(parts), parts.gate.local.observations
     seen = []
     for index in range(3):
         users = collected(session, index)
@@ -239,11 +242,11 @@ def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
     session = Trainer(parts)
     collected(session)
     count = session.collector.scaler.get_state()["obs_count"]
-    assert 8 < round(float(count.max()), 2) <= parts.plan.local.observations  # it begins near 0
+    assert 8 < round(float(count.max()), 2) <= parts.gate.local.observations  # it begins near 0
 
 
 def test_guarantees_in_words():
-    plan = build([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).plan
+    plan = build([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).gate
     found = plan.guarantee(0)
     assert (found.notion, found.adjacency, found.status) == (
         "local",
@@ -255,13 +258,13 @@ def test_guarantees_in_words():
     assert "reveal the return completely" in found.notes["told exactly"]
     assert math.isinf(plan.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
-    found = build([noised], [None]).plan.guarantee(0)
+    found = build([noised], [None]).gate.guarantee(0)
     assert found.unit.startswith(
         "the observations and rewards of one simulated user: one trajectory of at most 500 steps"
     )
     assert found.unit.endswith("in up to 33 rounds, given when it ends")
     assert not found.caveats
-    silent = build([config("algo=ppo", "env=cartpole", "privacy.z=0")], [None]).plan.guarantee(0)
+    silent = build([config("algo=ppo", "env=cartpole", "privacy.z=0")], [None]).gate.guarantee(0)
     assert (silent.status, silent.epsilon) == ("none", math.inf)
 
 
@@ -275,7 +278,7 @@ def test_shown_observations_are_clip_and_noise_by_hand():
     slots = make_slots(one.env, 3)
     seeds = [session.parts.streams[0].episode_seed("env", u, 0, 0) for u in range(3)]
     raw = slots.reset(np.arange(3), seeds)
-    sizes = session.parts.plan.local.sizes
+    sizes = session.parts.gate.local.sizes
     drawn = SeededNoise(one.seed, noise_key(one)).normal(sizes, 0, 0)
     starts, steps = (x.numpy().reshape(-1, 3, 4) for x in drawn)
     std = 0.3 * CARTPOLE.scale
@@ -389,9 +392,9 @@ def test_a_resumed_run_has_the_same_noise(user, algo, tmp_path):
         again.step()
     for name, x in whole.state.tensors.items():
         assert torch.equal(x, again.state.tensors[name]), name
-    ledger = again.parts.plan.ledgers[0].summary()
+    ledger = again.parts.gate.ledgers[0].summary()
     assert ledger == {"lines": 4, "rounds": 4, "repeated": 0}
-    assert again.parts.plan.spent_epsilon(0) == whole.parts.plan.spent_epsilon(0)
+    assert again.parts.gate.spent_epsilon(0) == whole.parts.gate.spent_epsilon(0)
 
 
 def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
@@ -401,9 +404,13 @@ def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
         session = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
         found.append(collected(session).obs)
     assert not torch.equal(*found)
-    plan = session.parts.plan
+    plan = session.parts.gate
     assert plan.ledgers[0].summary() == {"lines": 2, "rounds": 1, "repeated": 1}
-    assert plan.spent_epsilon(0) == epsilon([plan.event(0)] * 2, DELTA) > plan.planned_epsilon(0)
+    assert (
+        plan.spent_epsilon(0)
+        == ledger_epsilon([plan.event(0)] * 2, DELTA)
+        > plan.planned_epsilon(0)
+    )
 
 
 # --- the gate
@@ -510,18 +517,27 @@ REFUSED = [
     (("algo=ucbvi", "env=riverswim"), "privacy: local is noise on live users' devices"),
     (("algo=dppg_l2", "env=riverswim"), "privacy: local is noise on live users' devices"),
     (("algo=mopo", "env=pendulum", "data.id=a/b-v0"), "privacy: local is noise on live users'"),
-    (("privacy.accountant=rdp",), "privacy.accountant: local noise has an exact one"),
+    (
+        ("privacy.accountant=rdp",),
+        "privacy.accountant: privacy.mechanism=local takes pld, gaussian",
+    ),
     (
         ("privacy.adjacency=replace_one",),
-        "privacy.adjacency: any_trajectory_pair trajectories belong to",
+        "privacy.adjacency: privacy.mechanism=local is analysed under any_trajectory_pair",
     ),
     (
         ("privacy=fixed", "privacy.adjacency=any_trajectory_pair"),
-        "privacy.adjacency: any_trajectory_pair trajectories",
+        "privacy.adjacency: privacy.mechanism=gaussian is analysed under zero_out, replace_one",
     ),
-    (("privacy=fixed", "privacy.rewards=noised"), "privacy.rewards: noised is for privacy.mech"),
+    (
+        ("privacy=fixed", "privacy.rewards=noised"),
+        "privacy.rewards: noised is for noise",
+    ),
     (("privacy.rewards=quiet",), "privacy.rewards: must be one of public, noised"),
-    (("privacy.sampling=poisson", "privacy.population=99"), "privacy.adjacency: Poisson sampling"),
+    (
+        ("privacy.sampling=poisson", "privacy.population=99"),
+        "privacy.adjacency: privacy.sampling=poisson is",
+    ),
     (("env.obs_high=[1,1,1,-4]",), "env.obs_high: must be elementwise above env.obs_low"),
     (("env.obs_low=[1]",), "env.obs_high: must be elementwise above env.obs_low"),
     (

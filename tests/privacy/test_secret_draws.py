@@ -28,9 +28,9 @@ class Draws(SeededNoise):
 def rows(config, size: int, key: int, replayed: dict) -> list[dict[str, float]]:
     """Metrics of all rounds and evaluations, with the releases of an earlier call if there was one."""
     parts = build([config], [None])
-    parts.plan._noises = [Draws(config.seed, key, size)]
-    release = parts.plan.release
-    parts.plan.release = lambda sent, i: replayed.setdefault(i, release(sent, i))
+    parts.gate._noises = [Draws(config.seed, key, size)]
+    release = parts.gate.release
+    parts.gate.release = lambda sent, i: replayed.setdefault(i, release(sent, i))
     session, found = Trainer(parts), []
     try:
         while not session.over:
@@ -65,12 +65,12 @@ def test_released_metrics_do_not_depend_on_the_draw(sets):
 @pytest.mark.parametrize("kind", [SeededNoise, SecureNoise])
 def test_a_cohort_is_drawn_once_a_round(kind):
     config = compose([*SMALL, *RIVERSWIM, "privacy.users_per_round=30"])
-    plan = build([config], [None]).plan
+    plan = build([config], [None]).gate
     plan._noises = [SeededNoise(0, 1) if kind is SeededNoise else SecureNoise()]
-    drawn = [plan.cohort(i)[0] for i in range(40)]
+    drawn = [plan.draw(i, None, False).sizes[0] for i in range(40)]
     assert len(set(drawn)) > 1
     for i in range(40):
-        assert len({plan.cohort(i)[0] for _ in range(5)}) == 1
+        assert len({plan.draw(i, None, False).sizes[0] for _ in range(5)}) == 1
     assert plan.expected_cohort() == [30]
     plan.end(0)
-    assert plan.cohort(39) == plan.expected_cohort() == [0]
+    assert plan.draw(39, None, False).sizes == plan.expected_cohort() == [0]

@@ -12,20 +12,20 @@ from scipy.stats import norm
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accountant import ReleaseEvent, epsilon
-from privrl_bench.privacy.calibrate import needed_z, z_for
+from privrl_bench.privacy.accounting.calibrate import needed_z, z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.single_user import epsilon_of, loss_distribution, profile
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.privacy.smooth import (
-    noise_factor,
-    require_admissible,
-    smoothness,
-    spent_delta,
-)
-from privrl_bench.privacy.uniform_single_user import epsilon_of, loss_distribution, profile
+
+KNOWN_EPSILON = "privacy/test_uniform_single_user.py::test_known_answer_of_rdp"
+SENSITIVITY = "privacy/test_uniform_single_user.py::test_everybody_is_as_likely_and_one_is_drawn"
+LEAKS = "audit/test_leaks.py::test_evaluating_a_policy_opens_no_path"
+AUDIT = "privacy/test_uniform_single_user.py::test_adversarial_people_stay_below_the_composition"
+
 
 GRID = np.linspace(-12.0, 13.0, 40_001)  # of outputs, in units of the noise
 
@@ -56,11 +56,11 @@ def test_one_release_is_the_theorem(z, n):
 
 def test_one_person_is_the_plain_gaussian_and_replacing_doubles():
     assert epsilon_of(((2.0, 1, 1),), 1e-5) == pytest.approx(4.377178, abs=1e-4)
-    assert epsilon([event(2.0, 1)], 1e-5) == pytest.approx(4.377178, abs=1e-5)
+    assert ledger_epsilon([event(2.0, 1)], 1e-5) == pytest.approx(4.377178, abs=1e-5)
 
 
 def test_known_answer_of_rdp():
-    found = epsilon(Counter({event(2.0, 100): 1000}), 1e-5, "rdp")
+    found = ledger_epsilon(Counter({event(2.0, 100): 1000}), 1e-5, "rdp")
     assert found == pytest.approx(3.5761, abs=1e-4)
 
 
@@ -69,9 +69,9 @@ def test_known_answer_of_rdp():
 )
 def test_pld_is_below_rdp_and_above_the_first_order(z, n, count):
     """Below: mu of the central limit, whose epsilon a long composition approaches from above."""
-    tight = epsilon(Counter({event(z, n): count}), 1e-5)
+    tight = ledger_epsilon(Counter({event(z, n): count}), 1e-5)
     limit = math.sqrt(math.expm1(4 / z**2) * count) / n
-    assert tight < epsilon(Counter({event(z, n): count}), 1e-5, "rdp")
+    assert tight < ledger_epsilon(Counter({event(z, n): count}), 1e-5, "rdp")
     assert tight > dp_accounting.get_epsilon_gaussian(1.0 / limit, 1e-5)
 
 
@@ -140,13 +140,13 @@ def gate(rounds=5, **changes):
 
 def test_everybody_is_as_likely_and_one_is_drawn():
     plan = gate()
-    drawn = np.array([plan.members(index, 40)[0] for index in range(4000)])
+    drawn = np.array([plan.draw(index, 40, False).numbers()[0] for index in range(4000)])
     assert drawn.shape == (4000, 1)
     counts = np.bincount(drawn[:, 0], minlength=40)
     assert len(counts) == 40
     assert ((counts - 100) ** 2 / 100).sum() < 80  # chi-square of 39
     with pytest.raises(PrivacyError, match="is public"):
-        plan.members(0, 39)
+        plan.draw(0, 39, False).numbers()
 
 
 def test_a_release_is_the_row_and_noise_of_z_clips():
@@ -163,89 +163,12 @@ def test_a_release_is_the_row_and_noise_of_z_clips():
     assert float(seen.std()) == pytest.approx(6.0, rel=0.1)
     line = plan.ledgers[0].lines[0]
     assert (line["q"], line["population"], line["z"]) == (1 / 40, 40, 2.0)
-    assert plan.spent_epsilon(0) == epsilon(Counter({event(2.0, 40): 400}), 1e-5)
-    assert plan.planned_epsilon(0) == epsilon(Counter({event(2.0, 40): 2000}), 1e-5)
+    assert plan.spent_epsilon(0) == ledger_epsilon(Counter({event(2.0, 40): 400}), 1e-5)
+    assert plan.planned_epsilon(0) == ledger_epsilon(Counter({event(2.0, 40): 2000}), 1e-5)
 
 
 def test_the_noise_for_a_budget():
     plan = gate(rounds=1000)
     z = needed_z(plan, 0, 1.0)
-    assert epsilon(Counter({event(z, 40): 1000}), 1e-5) <= 1.0
-    assert epsilon(Counter({event(0.99 * z, 40): 1000}), 1e-5) > 1.0
-
-
-# --- output perturbation
-
-
-@pytest.mark.parametrize("target", [0.01, 0.1, 1.0, 5.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
-@pytest.mark.parametrize("size", [1, 6, 40, 1000])
-def test_smooth_noise_spends_no_more_than_delta(target, delta, size):
-    require_admissible(target, delta, size)
-
-
-def test_the_costs_of_smooth_noise_are_exact():
-    """Against numbers from densities in one dimension."""
-    half, wide = 0.25, math.exp(0.2)
-    moved = hockey_stick(norm.pdf(GRID, loc=0.3), norm.pdf(GRID), half)
-    stretched = max(
-        hockey_stick(norm.pdf(GRID), norm.pdf(GRID, scale=s), half) for s in (wide, 1 / wide)
-    )
-    both = max(moved + math.exp(half) * stretched, stretched + math.exp(half) * moved)
-    assert spent_delta(2 * half, 0.3, 0.2, 1) == pytest.approx(both, abs=1e-7)
-
-
-def test_an_epsilon_that_is_not_proven_is_refused():
-    with pytest.raises(PrivacyError, match="not proven for epsilon 20"):
-        require_admissible(20.0, 1e-5, 2)
-    with pytest.raises(PrivacyError, match="not proven"):
-        gate(mechanism="smooth", sampling="full_batch", epsilon=20.0, z=1.0)
-
-
-def smooth_plan(rounds=1):
-    return gate(rounds, mechanism="smooth", sampling="full_batch", epsilon=0.5, z=1.0)
-
-
-def answer(bound):
-    valid = torch.ones(1, 1, dtype=torch.bool)
-    rows = {"theta": torch.full((1, 1, 4), 7.0)}
-    return Contribution(rows, valid, smooth=torch.tensor([bound]))
-
-
-def test_the_gate_draws_the_noise_of_a_smooth_bound():
-    seen = []
-    for bound in (1.0, 2.0):
-        plan = smooth_plan()
-        seen.append(plan.release(answer(bound), 0).values["theta"] - 7.0)
-    torch.testing.assert_close(seen[1], 2.0 * seen[0], rtol=1e-4, atol=0.2)
-    unit = SeededNoise(0, 7).normal([4], 0, 0)[0]
-    torch.testing.assert_close(
-        seen[0][0].double(), noise_factor(0.5, 1e-5) * unit, rtol=1e-3, atol=0.1
-    )
-    assert plan.spent_epsilon(0) == 0.5
-    assert plan.guarantee(0, 1).epsilon == 0.5
-    line = plan.ledgers[0].lines[0]
-    assert (line["mechanism"], line["epsilon"], line["delta"]) == ("smooth", 0.5, 1e-5)
-    assert not {"bound", "scale", "blocks"} & set(line)  # its size is a secret
-    assert smoothness(0.5, 1e-5, 4) > 0
-
-
-@pytest.mark.parametrize("bound", [0.0, 0.001, math.nan, math.inf * 0])
-def test_a_bound_that_is_none_is_refused(bound):
-    with pytest.raises(PrivacyError, match="smooth bound is no number"):
-        smooth_plan().release(answer(bound), 0)
-
-
-def test_mechanisms_do_not_mix():
-    with pytest.raises(PrivacyError, match="go together"):
-        gate().release(answer(1.0), 0)
-    rows = {"theta": torch.zeros(1, 1, 4)}
-    with pytest.raises(PrivacyError, match="go together"):
-        smooth_plan().release(Contribution(rows, torch.ones(1, 1, dtype=torch.bool)), 0)
-
-
-def test_two_smooth_releases_have_no_bound_at_one_delta():
-    one = smooth_plan().event(0)
-    assert epsilon([one], 1e-5) == 0.5
-    assert epsilon([one], 1e-6) == math.inf
-    assert epsilon([one, one], 1e-5) == math.inf
+    assert ledger_epsilon(Counter({event(z, 40): 1000}), 1e-5) <= 1.0
+    assert ledger_epsilon(Counter({event(0.99 * z, 40): 1000}), 1e-5) > 1.0

@@ -20,7 +20,7 @@ from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
 from privrl_bench.algorithms.ope.ope_settings import DpLslConfig
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsl, spectral
 from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.smooth import smoothness
+from privrl_bench.privacy.mechanisms.smooth import smoothness
 
 
 class DpLsl(OutputPerturbation):

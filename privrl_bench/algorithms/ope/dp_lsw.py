@@ -8,7 +8,7 @@ Real observations are mapped to cells of a public grid.
 
 Guarantee:
     (epsilon, delta) as configured, for one user's trajectory, central, replace-one, by smooth sensitivity
-    (`privacy/smooth.py`).
+    (`privacy/mechanisms/smooth.py`).
 
 Source:
     Balle, Gomrokchi and Precup 2016, with its bound R_max / (1 - gamma) of returns as algo.return_high.
@@ -21,7 +21,7 @@ import torch
 from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
 from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsw
 from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.smooth import smoothness
+from privrl_bench.privacy.mechanisms.smooth import smoothness
 
 
 class DpLsw(OutputPerturbation):

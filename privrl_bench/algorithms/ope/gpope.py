@@ -9,7 +9,7 @@
 Guarantee:
     (epsilon, delta) for one user's trajectory, central, replace-one, with n exact and public: every round
     draws one of n uniformly and adds Gaussian noise; rows differ by up to 2 clips
-    (`privacy/uniform_single_user.py`). The paper's proof assumes a distance of one clip, but clipped
+    (`privacy/accounting/single_user.py`). The paper's proof assumes a distance of one clip, but clipped
     gradients can differ by two.
 
 Source:

@@ -208,7 +208,7 @@ class PooledSums(EvaluationAlgorithm):
 class OutputPerturbation(EvaluationAlgorithm):
     """Base of output perturbation: an exact solution from first visits, with its smooth bound.
 
-    See `privacy/smooth.py`.
+    See `privacy/mechanisms/smooth.py`.
     """
 
     def __init__(self, config: OutputConfig, setup: AlgorithmContext):

@@ -85,7 +85,7 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.privacy.mechanism == "none":  # all users in one row
+        if self._setup.privacy.mechanism.pooled:  # all users in one row
             rows = (
                 torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
                 / self._setup.privacy.users

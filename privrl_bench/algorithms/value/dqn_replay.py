@@ -40,7 +40,7 @@ from privrl_bench.kernels import q_training
 from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.guarantee import Unit
-from privrl_bench.privacy.imitated import PER_TRANSITION, sample_noise
+from privrl_bench.privacy.mechanisms.per_transition import PER_TRANSITION, sample_noise
 from privrl_bench.types import State
 
 
@@ -59,7 +59,7 @@ class DqnReplay(Replay):
     policy: QPolicy
 
     def __init__(self, config: DqnReplayConfig, setup: AlgorithmContext):
-        self._noisy = setup.privacy.mechanism == "per_transition"
+        self._noisy = setup.privacy.mechanism.transition_noise
         if self._noisy and config.updates != 1:
             raise ConfigError(
                 "algo.updates",

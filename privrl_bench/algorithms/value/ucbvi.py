@@ -16,8 +16,6 @@ Source: Azar et al. 2017; for joint DP Chowdhury and Zhou 2022 and their public 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -84,14 +82,14 @@ class UcbVi(Algorithm):
         moves = torch.zeros(*users.valid.shape, cells * self._states)
         rows = torch.cat([visits, moves.scatter_add_(-1, move, onward), rewards], dim=-1)
         valid = users.valid
-        if self._setup.privacy.mechanism == "none":  # all users in one row
+        if self._setup.privacy.mechanism.pooled:  # all users in one row
             rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
             valid = valid.any(1, keepdim=True)
         return Contribution({"counts": rows}, valid)
 
     def server(self, state: State, released: Released) -> State:
         """Add the released counts, and plan."""
-        divisor = 1 if self._setup.privacy.mechanism == "none" else self._setup.privacy.users
+        divisor = 1 if self._setup.privacy.mechanism.pooled else self._setup.privacy.users
         counts = state.tensors["counts"] + divisor * released.values["counts"]
         index = state.round + 1
         return State(index, {"counts": counts, "actor": self._plan(counts, index)})
@@ -99,11 +97,10 @@ class UcbVi(Algorithm):
     def _noise(self, rounds: int) -> Tensor:
         """[R] standard deviation E of a count after so many rounds."""
         z = torch.tensor(self._setup.privacy.z)
-        if self._setup.privacy.mechanism == "none" or rounds == 0:
+        if rounds == 0:
             return torch.zeros_like(z)
-        if self._setup.privacy.mechanism == "fresh_noise_per_round":
-            return z * math.sqrt(math.floor(math.log(rounds)) + 1)
-        return z * self._setup.privacy.clip * math.sqrt(rounds.bit_count())
+        noise: Tensor = self._setup.privacy.mechanism.sum_noise(z, self._setup.privacy.clip, rounds)
+        return noise
 
     def _plan(self, counts: Tensor, rounds: int) -> Tensor:
         """[R, H S A] optimistic values from noisy counts [R, S A (S + 2)]."""
@@ -118,7 +115,10 @@ class UcbVi(Algorithm):
         moved = (states + moves.sum(-1) + error).clamp_min(1.0)
         reward = (1.0 + rewards) / tried
         behavior_probs = (1.0 + moves) / moved.unsqueeze(-1)
-        if self._setup.privacy.mechanism == "tree":  # with noise it may be no distribution
+        if (
+            self._setup.privacy.mechanism.running_sums
+            and not self._setup.privacy.mechanism.imitation
+        ):  # noise may have made it no distribution at all
             behavior_probs = behavior_probs.clamp_min(0.0)
             behavior_probs = behavior_probs / behavior_probs.sum(-1, keepdim=True).clamp_min(1e-6)
         term = self.config.log_term

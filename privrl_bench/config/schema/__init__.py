@@ -7,7 +7,7 @@ registers these classes with Hydra. `config/algorithm_registry.py` says where th
 
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import MADE, EnvConfig, TextConfig
-from privrl_bench.config.schema.privacy import MECHANISMS, SAMPLINGS, PrivacyConfig
+from privrl_bench.config.schema.privacy import PrivacyConfig
 from privrl_bench.config.schema.run import (
     DataConfig,
     EvalConfig,
@@ -18,8 +18,6 @@ from privrl_bench.config.schema.run import (
 
 __all__ = [
     "MADE",
-    "MECHANISMS",
-    "SAMPLINGS",
     "AlgoConfig",
     "DataConfig",
     "EnvConfig",

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from privrl_bench.config.ranges import Section, integer
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.errors import require, require_choice
 
-MECHANISMS = (
-    "gaussian",
-    "tree",
-    "fresh_noise_per_round",
-    "per_transition",
-    "local",
-    "smooth",
-    "none",
-)
-SAMPLINGS = ("fixed", "poisson", "uniform_single_user", "full_batch")
+ADJACENCIES = ("zero_out", "replace_one", "add_or_remove", "any_trajectory_pair")
 
 
 @dataclass
@@ -28,7 +20,7 @@ class PrivacyConfig(Section):
     prefix: ClassVar[str] = "privacy."
 
     # gaussian | tree: sums over rounds | fresh_noise_per_round, per_transition: leak | local: on devices
-    # | smooth: one release, noise by smooth sensitivity | none
+    # | smooth: one release, noise by smooth sensitivity | none. A module of privacy/mechanisms each.
     mechanism: str = "gaussian"
     z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
     clip: float = 1.0  # L2 bound of one user's contribution, parameter units
@@ -50,18 +42,14 @@ class PrivacyConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choice("privacy.mechanism", self.mechanism, MECHANISMS)
-        if self.mechanism == "per_transition" and self.adjacency != "replace_one":
-            raise ConfigError(
-                "privacy.adjacency",
-                f"noise on transitions is counted under replace_one only, got {self.adjacency!r}",
-            )
-        require_choice("privacy.sampling", self.sampling, SAMPLINGS)
-        require_choice(
-            "privacy.adjacency",
-            self.adjacency,
-            ("zero_out", "replace_one", "add_or_remove", "any_trajectory_pair"),
-        )
+        self.check()
+
+    def check(self) -> None:
+        """Reject values out of range, and combinations without meaning or analysis. Raises `ConfigError`.
+
+        What depends on mechanism and sampling is stated there: `Mechanism.validate`, `Sampler.validate`.
+        """
+        require_choice("privacy.adjacency", self.adjacency, ADJACENCIES)
         require_choice("privacy.rewards", self.rewards, ("public", "noised"))
         require_choice("privacy.accountant", self.accountant, ("pld", "rdp", "gaussian"))
         require_choice("privacy.noise", self.noise, ("seeded", "secure"))
@@ -76,105 +64,14 @@ class PrivacyConfig(Section):
         ok = self.epsilon is None or 0 < self.epsilon < math.inf
         require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
         require("privacy.epsilon", not ok or (self.epsilon or 1) >= 1e-4, ">= 1e-4", self.epsilon)
-        if self.epsilon is not None and self.mechanism in (
-            *("none", "fresh_noise_per_round", "per_transition"),
-        ):
-            raise ConfigError(
-                "privacy.epsilon", f"nothing is bounded with privacy.mechanism={self.mechanism}"
-            )
-        users = self.users_per_round
-        if self.sampling == "poisson":
-            if self.population is not None and self.population < users:
-                raise ConfigError(
-                    "privacy.population",
-                    "Poisson sampling needs the number of people, at least "
-                    f"privacy.users_per_round={users}, got {self.population}",
-                )
-            if self.accountant != "pld":
-                raise ConfigError(
-                    "privacy.accountant",
-                    f"only pld has an analysis of capped Poisson cohorts, got {self.accountant!r}",
-                )
-            if self.adjacency not in ("add_or_remove", "zero_out"):
-                raise ConfigError(
-                    "privacy.adjacency",
-                    "Poisson sampling is analysed for add_or_remove and zero_out only, got "
-                    f"{self.adjacency!r}",
-                )
-        elif self.adjacency == "add_or_remove":
-            raise ConfigError(
-                "privacy.adjacency",
-                "cohorts of fixed size have no add_or_remove analysis (removing one user moves "
-                "the others); use zero_out or replace_one, or privacy.sampling=poisson",
-            )
-        if self.sampling == "poisson" and self.mechanism not in ("gaussian", "none"):
-            raise ConfigError(
-                "privacy.mechanism",
-                f"Poisson sampling is analysed for gaussian, got {self.mechanism!r}",
-            )
-        self._check_drawn()
-        self._check_local()
-
-    def _check_drawn(self) -> None:
-        """What one of n, and everybody at once, go with. Raises ConfigError."""
-        smooth = self.mechanism == "smooth"
-        if smooth and self.epsilon is None:
-            raise ConfigError(
-                "privacy.epsilon", "privacy=smooth makes its noise for it: a number > 0, got null"
-            )
-        if smooth and self.z != 1:
-            raise ConfigError(
-                "privacy.z", f"privacy=smooth takes privacy.epsilon, so it stays 1, got {self.z:g}"
-            )
-        if smooth and self.sampling != "full_batch":
-            raise ConfigError(
-                "privacy.sampling", f"privacy=smooth is about everybody, got {self.sampling!r}"
-            )
-        if self.sampling not in ("uniform_single_user", "full_batch"):
-            return
-        fits = ("gaussian",) if self.sampling == "uniform_single_user" else ("smooth", "none")
-        if self.mechanism not in fits:
-            raise ConfigError(
-                "privacy.mechanism",
-                f"{self.sampling} sampling is analysed for {', '.join(fits)}, got {self.mechanism!r}",
-            )
-        if self.mechanism != "none" and self.adjacency != "replace_one":
-            raise ConfigError(
-                "privacy.adjacency",
-                f"{self.sampling} sampling knows how many people there are: replace_one, got "
-                f"{self.adjacency!r}",
-            )
-        if self.users_per_round != 1:
-            raise ConfigError(
-                "privacy.users_per_round",
-                f"{self.sampling} sampling has none to choose: 1, got {self.users_per_round}",
-            )
-        if self.sampling == "uniform_single_user" and self.accountant == "gaussian":
-            raise ConfigError(
-                "privacy.accountant",
-                "gaussian is for fixed cohorts; use pld or rdp with uniform_single_user",
-            )
-
-    def _check_local(self) -> None:
-        """What noise on the users' devices goes with. Raises ConfigError."""
-        local = self.mechanism == "local"
-        if local != (self.adjacency == "any_trajectory_pair"):
-            raise ConfigError(
-                "privacy.adjacency",
-                "any_trajectory_pair trajectories belong to privacy.mechanism=local and to it alone, got "
-                f"{self.adjacency!r} with {self.mechanism!r}; use privacy=local",
-            )
-        if local and self.accountant == "rdp":
-            raise ConfigError("privacy.accountant", "local noise has an exact one: pld or gaussian")
-        if not local and self.rewards != "public":
-            raise ConfigError("privacy.rewards", "noised is for privacy.mechanism=local only")
+        privacy_rules().validate(self)
 
     @property
-    def pooled(self) -> bool:
-        """Whether everybody's data are pooled in one row, which the gate neither clips nor noises."""
-        return self.mechanism in ("none", "per_transition", "smooth")
+    def rules(self) -> Any:
+        """(mechanism, sampler): the classes behind the two names, with what they declare."""
+        return privacy_rules().rules(self)
 
-    @property
-    def drawn(self) -> bool:
-        """Whether who is in a round is drawn by the gate, so that everybody may be in any."""
-        return self.sampling != "fixed"
+
+def privacy_rules() -> Any:
+    """`privrl_bench.privacy.rules`, a higher layer that does not import torch."""
+    return importlib.import_module("privrl_bench.privacy.rules")

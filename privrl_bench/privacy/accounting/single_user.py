@@ -1,7 +1,7 @@
 """One of n people, drawn uniformly in every round, under noise: its privacy loss when one person is replaced.
 
-Two neighbouring sets of people differ in one person. With q = 1 / n she is drawn, and the release is Gaussian
-around her row; else around another's, in both worlds the same mixture R:
+Two neighbouring sets of people differ in one person. With q = 1 / n that person is drawn, and the release is
+Gaussian around their row; else around another's, for both sets the same mixture R:
 
     M = (1 - q) R + q P',    M' = (1 - q) R + q P''.
 
@@ -18,7 +18,7 @@ alpha H_{1 / alpha}(B || A) for all A and B, so for 0 < alpha < 1 the same bound
 H_alpha(Q || (1 - q) Q + q P). Together they are one function of alpha: 1 at 0, decreasing, at least
 1 - alpha, convex on both sides and at 1 (its slope there is -((1 - q)(1 - p) + q p) on the left and -p on the
 right, p = P(P < Q) <= 1/2). So it is the profile of one pair of distributions (Zhu, Dong and Wang 2022,
-proposition 8), which dominates both orders of the neighbours whatever everybody else's rows are; hence it
+proposition 8), which dominates both orders of the neighbours whatever all other rows are; hence it
 composes over adaptive rounds (their theorem 10). Connecting the profile's values by straight lines in alpha
 (Doroshenko et al. 2022) only raises it.
 """

@@ -1,8 +1,8 @@
-"""Local differential privacy: what a user's own device does before anything leaves her.
+"""Local differential privacy: what a user's own device does before anything leaves it.
 
-Every observation of the environment is clipped to a public box and gets Gaussian noise, once, on her device; so
-do rewards if `privacy.rewards=noised`. The policy acts on the noised observation, and nobody else sees another
-one. Whatever is done with it later (pooling, memories, running statistics, critics) is post-processing.
+Every observation of the environment is clipped to a public box and gets Gaussian noise, once, on the device; so
+do rewards if `privacy.rewards=noised`. The policy acts on the noised observation, and the raw one stays
+on the device. Whatever is done with it later (pooling, memories, running statistics, critics) is post-processing.
 
     shown = clip(observation, low, high) + N(0, (z scale)^2)    number by number, in the environment's units
 
@@ -13,7 +13,7 @@ answers what was shown before), one Gaussian mechanism with
     mu = sqrt(k) sqrt(sum_j ((high_j - low_j) / (z scale_j))^2)        (Dong, Roth and Su 2022)
 
 and m noised rewards, whose noise is z widths, add m / z^2 under the root. Rewards that are not noised, and when
-an episode ends, are told exactly.
+an episode ends, are sent exactly.
 
 Source: Doulazmi and Odonnat, "Differential Privacy in Reinforcement Learning" (state perturbation). They clip
 nothing, so that their sensitivity has no bound.
@@ -144,7 +144,7 @@ class DeviceArrays(NamedTuple):
 
 
 class LocalNoise:
-    """The devices of R replicas of U users. The plan draws the noise of a round, `collectors/simulated.py` puts it on.
+    """The devices of R replicas of U users. The gate draws a round's noise, `collectors/simulated.py` adds it.
 
     Args:
         ranges: public box and unit of the noise.
@@ -177,7 +177,7 @@ class LocalNoise:
         if ranges.reward is not None:
             self._shapes.append((steps, users))
         # Shown values are multiples of a public power of two near a thousandth of the noise: the low bits of a
-        # sum would show what was added (`rows.on_grid`).
+        # sum would show what was added (`contribution.on_grid`).
         with np.errstate(divide="ignore"):
             units = [ranges.scale, np.diff(ranges.reward or (0.0, 1.0))]
             stds = [np.asarray(self._z)[:, None] * unit for unit in units]
@@ -210,7 +210,7 @@ class LocalNoise:
         self._noise = noise
 
     def _of_round(self) -> list[np.ndarray]:
-        """The round's noise. Raises PrivacyError: nobody drew it."""
+        """The round's noise. Raises PrivacyError: it was not drawn."""
         if self._noise is None:
             raise PrivacyError("no noise was drawn for this round; nothing may leave a device")
         return self._noise

@@ -1,0 +1,55 @@
+"""The dataset of an offline run, and what its configuration takes from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from privrl_bench.collectors.dataset import Dataset, open_data, scaled_by
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.errors import ConfigError
+from privrl_bench.types import EnvSpec
+
+
+def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfig]]:
+    """The public facts, the dataset, and the configurations with its scaling and number of users.
+
+    Raises ConfigError: the configuration does not fit the dataset.
+    """
+    config = configs[0]
+    free = (
+        replace(config.env, obs_scaling="none") if config.env.obs_scaling == "split" else config.env
+    )
+    spec = env_spec(free)
+    data = open_data(config.data, spec)
+    env, people = scaled_by(config.env, data), config.privacy.population
+    sampler = config.privacy.rules.sampler
+    if sampler.independent and (people or data.users) < data.users:
+        raise ConfigError(
+            "privacy.population",
+            f"must be at least the {data.users} private users of {data.name}, got {people}",
+        )
+    found = []
+    evaluates = config.algo.evaluator == "mspbe"
+    if evaluates and people not in (None, data.users):
+        raise ConfigError(
+            "privacy.population",
+            f"is exact and public: the {data.users} private users of {data.name}, or unset; got {people}",
+        )
+    if evaluates:
+        target = getattr(config.algo, "target", None)
+        known = data.trajectories.behavior_probs is not None
+        if target not in (None, config.data.policy) and not known:
+            raise ConfigError(
+                "data.id",
+                f"{data.name} has no behaviour probabilities, which importance ratios to algo.target={target} "
+                "need; privrl-collect policy=... writes data with them",
+            )
+    for c in configs:
+        privacy = c.privacy
+        if sampler.every_round:
+            privacy = replace(privacy, population=people or data.users)
+        if sampler.independent:  # see `guarantee_terms.neighbours_of`
+            privacy = replace(privacy, adjacency="zero_out")
+        found.append(replace(c, env=env, privacy=privacy))
+    return spec, data, found

@@ -1,0 +1,35 @@
+"""The plan of a run, as a file and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privrl_bench.experiment import declared_users as real_users
+from privrl_bench.experiment.builder import RunComponents
+
+
+def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
+    """The plan of replica r as `plan.json` holds it."""
+    gate, config = parts.gate, parts.configs[r]
+    return {
+        "algo": config.algo.name,
+        "env": config.env.label,
+        "seed": config.seed,
+        "z": config.privacy.z if gate.mechanism.private else None,
+        "epsilon": gate.planned_epsilon(r),
+        "epsilon_paper": gate.paper_epsilon(r),
+        "delta": config.privacy.delta,
+        "guarantee": gate.guarantee(r).to_dict(),
+        "rounds": parts.rounds,
+        "releases": parts.rounds,
+        "releases_per_user": gate.participation or parts.rounds,
+        "users_per_round": config.privacy.users_per_round,
+        "users": real_users.needed(config, parts.rounds),
+        "steps_per_user": parts.steps,
+        "steps": parts.rounds * parts.round_steps,
+        "parameters": {block.name: block.size for block in gate.blocks},
+        "clip": {block.name: block.clip for block in gate.blocks},
+        "event": gate.event(r).to_dict(),
+        **({} if parts.data is None else {"data": parts.data.describe()}),
+        **gate.mechanism.plan_entries(r),
+    }

@@ -1,0 +1,184 @@
+"""What a run promises: its mechanism, its sampler and its ledger, and the guarantee that follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from privrl_bench.config.schema import PrivacyConfig
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
+from privrl_bench.privacy.ledger import Ledger, event_of
+from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
+from privrl_bench.privacy.noise import MOST_USERS, NoiseSource, SecureNoise, SeededNoise
+from privrl_bench.privacy.sampling.sampler import Sampler
+
+
+class Account:
+    """Mechanism, sampler, ledger and accounting of R replicas that differ in z and seed.
+
+    Args:
+        configs: one privacy configuration for each replica, equal but for z.
+        blocks: the parts of a row.
+        unit: what one user is.
+        rounds: number of releases, fixed in advance.
+        noises: noise source of each replica.
+        ledgers: ledger of each replica.
+        caveats: everything outside the guarantee, name -> reason.
+        notes: what the guarantee assumes, name -> reason; that of the noise is added.
+        local: the users' devices, for a mechanism on devices only.
+
+    Raises:
+        PrivacyError: configurations differ in more than z, a configuration or unit without an analysis, or
+            a ledger of other settings.
+
+    Attributes:
+        mechanism, sampler: see `mechanisms/mechanism.py` and `sampling/sampler.py`.
+    """
+
+    def __init__(
+        self,
+        configs: list[PrivacyConfig],
+        blocks: tuple[Block, ...],
+        unit: Unit,
+        rounds: int,
+        noises: list[NoiseSource],
+        ledgers: list[Ledger],
+        caveats: dict[str, str] | None = None,
+        notes: dict[str, str] | None = None,
+        local: LocalNoise | None = None,
+    ):
+        _check(configs, blocks, noises, ledgers)
+        self.configs, self.config = configs, configs[0]
+        self.blocks, self.unit, self.rounds = blocks, unit, rounds
+        self.ledgers, self.local, self._noises = ledgers, local, noises
+        mechanism, sampler = self.config.rules
+        if local is not None and not mechanism.on_devices:
+            raise PrivacyError("noise on users' devices and mechanism=local go together")
+        sampler.check_population(self.config)
+        self.sampler: Sampler = sampler(self.config)
+        self.mechanism: Mechanism = mechanism(
+            Terms(configs, blocks, unit, rounds, self.sampler, local)
+        )
+        self.caveats: Mapping[str, str] = MappingProxyType(
+            {**(caveats or {}), **mechanism.caveats()}
+        )
+        self.notes = dict(notes or {})
+        if mechanism.private:
+            self.notes["runs"] = (
+                "epsilon is for this run alone; others about the same people compose"
+            )
+        if sampler.random and not {"dataset", "users"} & set(self.notes):
+            self.notes["sampling"] = (
+                "simulated: a deployment must draw among all people, afresh and in secret"
+            )
+        for noise in noises:
+            if noise.note and mechanism.private:
+                name, why = noise.note
+                self.notes[name] = why
+        if self.slots > MOST_USERS:
+            raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
+        for r, ledger in enumerate(ledgers):
+            for line in ledger.lines:
+                if event_of(line) != self.event(r):
+                    raise PrivacyError(
+                        f"the ledger's line of round {line['round']} is of other settings: "
+                        f"{event_of(line)}, not {self.event(r)}"
+                    )
+
+    @property
+    def slots(self) -> int:
+        """Users a round has room for: U, or the cap of a Poisson cohort."""
+        return self.sampler.room(self.config)
+
+    def event(self, r: int) -> ReleaseEvent:
+        """What one release of replica r is to the accountant."""
+        return self.mechanism.release_event(r)
+
+    @property
+    def participation(self) -> int | None:
+        """In how many rounds one user takes part at most; None: in every one."""
+        return None if self.sampler.every_round else self.unit.participation
+
+    def planned_epsilon(self, r: int) -> float:
+        """Epsilon after all planned rounds."""
+        count = self.rounds if self.participation is None else self.participation
+        config, spent = self.configs[r], {self.event(r): min(count, self.rounds)}
+        return ledger_epsilon(spent, config.delta, config.accountant)
+
+    def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
+        """Epsilon of what the ledger of replica r says was released.
+
+        `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
+        knows, never for a guarantee.
+        """
+        return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)
+
+    def paper_epsilon(self, r: int) -> float:
+        """The number that a paper prints for this configuration, whatever the run really released."""
+        return self.mechanism.paper_epsilon(r)
+
+    def guarantee(self, r: int, done: int | None = None) -> Guarantee:
+        """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
+
+        Never less than planned: a run that ends early may end because of what it released, and then no theorem
+        covers the smaller number. Never less than the ledger's lines, all of them.
+
+        Raises PrivacyError if the ledger lacks one of these rounds: epsilon is then unknown.
+        """
+        gaps = self.ledgers[r].missing(done or 0)
+        if gaps:
+            raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
+        value = max(self.planned_epsilon(r), self.spent_epsilon(r))
+        config, notes = self.configs[r], dict(self.notes)
+        caveats, repeated = dict(self.caveats), self.ledgers[r].summary()["repeated"]
+        if repeated and self.sampler.every_round:
+            caveats["repeated rounds"] = (
+                "epsilon is the larger of two analyses, neither proven for both"
+            )
+        if self._noises[r].name == "seeded" and repeated:
+            notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
+        people = config.population
+        users = people or self.rounds * config.users_per_round
+        weak = weak_delta(config.delta, users, known=people is not None)
+        if weak is not None and self.mechanism.private:
+            (caveats if weak[0] else notes)[WEAK_DELTA] = weak[1]
+        return Guarantee(
+            epsilon=value,
+            delta=config.delta,
+            unit=self.unit.text,
+            notion=self.mechanism.notion,
+            adjacency=config.adjacency.replace("_", "-"),
+            caveats=caveats,
+            notes=notes,
+        )
+
+
+def _check(
+    configs: list[PrivacyConfig],
+    blocks: tuple[Block, ...],
+    noises: list[NoiseSource],
+    ledgers: list[Ledger],
+) -> None:
+    """What the accountant relies on, whoever made the configuration. Raises PrivacyError."""
+    if not len(configs) == len(noises) == len(ledgers):
+        raise ValueError("one config, noise source and ledger for each replica")
+    try:
+        for config in configs:
+            config.check()
+    except ConfigError as error:
+        raise PrivacyError(str(error)) from error
+    if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
+        raise PrivacyError("replicas may differ in z only")
+    if len({block.name for block in blocks}) != len(blocks):
+        raise ValueError("block names must differ")
+    if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
+        raise PrivacyError("every block needs a finite clip and noise ratio > 0")
+    for noise in noises:
+        if type(noise) not in (SeededNoise, SecureNoise):
+            raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")

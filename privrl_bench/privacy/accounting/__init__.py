@@ -1,0 +1,1 @@
+"""Accounting on the events and accountants of Google's dp-accounting."""

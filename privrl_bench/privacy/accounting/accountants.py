@@ -1,0 +1,285 @@
+"""Accountants: which one analyses an event, and epsilon.
+
+Three properties of dp-accounting are handled here (each pinned by a test): its RDP accountant ignores the
+neighbouring relation for a Gaussian, so replace-one must be doubled by hand; its PLD accountant doubles by
+itself, so it must not be doubled twice; and its PLD stays above the exact value at very small z, so pure
+Gaussian compositions use the exact formula of Balle and Wang 2018. Pinned to dp-accounting 0.6.0 in
+constraints.txt.
+
+Importing this module imports dp-accounting, so callers import it where they need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from abc import abstractmethod
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import dp_accounting
+import numpy as np
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    NeighboringRelation,
+    NonPrivateDpEvent,
+    PoissonSampledDpEvent,
+    PrivacyAccountant,
+    SampledWithoutReplacementDpEvent,
+    SelfComposedDpEvent,
+    TruncatedSubsampledGaussianDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting import capped_poisson, single_user
+from privrl_bench.privacy.accounting.capped_poisson import Cohorts
+from privrl_bench.privacy.accounting.events import LabelDpEvent, SmoothDpEvent
+
+ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+ZERO_OUT = NeighboringRelation.REPLACE_SPECIAL
+
+RELATIONS = {
+    "zero_out": ZERO_OUT,
+    "replace_one": REPLACE_ONE,
+    "add_or_remove": ADD_OR_REMOVE,
+    "any_trajectory_pair": ZERO_OUT,  # z is already the distance of the two neighbours
+}
+_LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
+
+
+class Composition(PrivacyAccountant):
+    """Counts the simple events of a composition; subclasses say which they take and what they cost."""
+
+    what: ClassVar[str]  # for the message about a relation without an analysis
+    relations: ClassVar[tuple[NeighboringRelation, ...]] = (ZERO_OUT, REPLACE_ONE, ADD_OR_REMOVE)
+
+    def __init__(self, relation: NeighboringRelation):
+        super().__init__(relation)
+        self._counts: dict[Any, int] = {}
+
+    @abstractmethod
+    def key(self, event: DpEvent) -> Any:
+        """What is counted of a simple event, or None if it is not supported."""
+
+    def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> Any:
+        """See `PrivacyAccountant`."""
+        if isinstance(event, ComposedDpEvent):
+            failures = (self._maybe_compose(one, count, do_compose) for one in event.events)
+            return next((one for one in failures if one is not None), None)
+        if isinstance(event, SelfComposedDpEvent):
+            return self._maybe_compose(event.event, count * event.count, do_compose)
+        key = "none" if isinstance(event, NonPrivateDpEvent) else self.key(event)
+        if key is None:
+            return self.CompositionErrorDetails(event, "not supported")
+        if do_compose:
+            self._counts[key] = self._counts.get(key, 0) + count
+        return None
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """See `PrivacyAccountant`. Raises PrivacyError: no analysis under this neighbouring relation."""
+        if "none" in self._counts:
+            return math.inf
+        if self.neighboring_relation not in self.relations:
+            relation = {value: name for name, value in RELATIONS.items()}[self.neighboring_relation]
+            raise PrivacyError(f"{self.what} have no analysis under {relation}")
+        return self.total(tuple(self._counts.items()), target_delta)
+
+    @abstractmethod
+    def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+        """Epsilon of (key, count) pairs."""
+
+
+class ExactGaussian(Composition):
+    """Composed Gaussians are one Gaussian with mu^2 = sum mu_i^2 (Dong, Roth and Su 2022).
+
+    Epsilon of it is exact (Balle and Wang 2018). z is for one row against none; replacing a row moves the
+    sum twice as far.
+    """
+
+    what = "fixed cohorts"
+    relations = (ZERO_OUT, REPLACE_ONE)
+
+    def key(self, event: DpEvent) -> Any:
+        """The noise multiplier."""
+        return event.noise_multiplier if isinstance(event, GaussianDpEvent) else None
+
+    def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+        """See `Composition`."""
+        distance = 2.0 if self.neighboring_relation is REPLACE_ONE else 1.0
+        mu = distance * math.sqrt(sum(count / z**2 for z, count in counts))
+        if mu > _LARGE_MU:
+            # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), its first term; the search loses digits here.
+            return mu * (mu / 2.0 - NormalDist().inv_cdf(delta))
+        with np.errstate(
+            divide="ignore"
+        ):  # ln of a delta that is 0 to rounding is -inf, as it should
+            return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
+
+
+class UniformSingleUser(Composition):
+    """One of n people in every round, under the Gaussian mechanism: `single_user.py`."""
+
+    what = "rounds of one of n people"
+    relations = (REPLACE_ONE,)
+
+    def key(self, event: DpEvent) -> Any:
+        """(z, n)."""
+        sampled = isinstance(event, SampledWithoutReplacementDpEvent) and event.sample_size == 1
+        if not sampled or not isinstance(event.event, GaussianDpEvent):
+            return None
+        return event.event.noise_multiplier, event.source_dataset_size
+
+    def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+        """See `Composition`."""
+        return single_user.epsilon_of(tuple((z, n, count) for (z, n), count in counts), delta)
+
+
+class CappedPoisson(Composition):
+    """Poisson-sampled Gaussians, with or without a cap, by privacy loss distributions: `capped_poisson.py`."""
+
+    what = "Poisson cohorts"
+    relations = (ADD_OR_REMOVE, ZERO_OUT)
+
+    def key(self, event: DpEvent) -> Any:
+        """The cohort."""
+        if isinstance(event, TruncatedSubsampledGaussianDpEvent):
+            size, cap = event.dataset_size, event.truncated_batch_size
+            return Cohorts(event.noise_multiplier, event.sampling_probability, size, cap)
+        if isinstance(event, GaussianDpEvent):
+            return Cohorts(event.noise_multiplier, 1.0)
+        poisson = isinstance(event, PoissonSampledDpEvent)
+        if not poisson or not isinstance(event.event, GaussianDpEvent):
+            return None
+        return Cohorts(event.event.noise_multiplier, event.sampling_probability)
+
+    def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+        """See `Composition`."""
+        return capped_poisson.epsilon_of(counts, delta)
+
+
+class Stated(Composition):
+    """Releases that state their own guarantee (`events.py`): labels do not add up, smooth noise has no bound
+    for more than one release at one delta.
+    """
+
+    what = "releases with a guarantee of their own"
+
+    def key(self, event: DpEvent) -> Any:
+        """The event."""
+        return event if isinstance(event, LabelDpEvent | SmoothDpEvent) else None
+
+    def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+        """See `Composition`."""
+        smooth = [(one, n) for one, n in counts if isinstance(one, SmoothDpEvent)]
+        if smooth and (len(counts) > 1 or smooth[0][1] > 1 or smooth[0][0].delta > delta):
+            return math.inf
+        return max(one.epsilon for one, _ in counts)
+
+
+class DoubledRdp(RdpAccountant):
+    """dp-accounting's RDP with default orders, which takes replace-one as twice the distance."""
+
+    def __init__(self, relation: NeighboringRelation):
+        super().__init__(neighboring_relation=relation)
+
+    def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> Any:
+        """See `PrivacyAccountant`."""
+        if self.neighboring_relation is REPLACE_ONE:
+            event = _halved(event)
+        return super()._maybe_compose(event, count, do_compose)
+
+
+def _halved(event: Any) -> DpEvent:
+    """A Gaussian event whose rows are 2 clips apart; others as they are."""
+    if isinstance(event, GaussianDpEvent):
+        return GaussianDpEvent(event.noise_multiplier / 2.0)
+    if isinstance(event, SampledWithoutReplacementDpEvent):
+        size, sample = event.source_dataset_size, event.sample_size
+        return SampledWithoutReplacementDpEvent(size, sample, _halved(event.event))
+    return event
+
+
+# The first that supports an event analyses it. Events that only dp-accounting knows go to its accountants.
+ACCOUNTANTS: dict[str, tuple[type[Any], ...]] = {
+    "pld": (Stated, ExactGaussian, UniformSingleUser, CappedPoisson, PLDAccountant),
+    "rdp": (Stated, DoubledRdp),
+    "gaussian": (Stated, ExactGaussian),
+}
+
+
+def accountant_of(event: DpEvent, accountant: str, adjacency: str) -> PrivacyAccountant:
+    """A fresh accountant for an event.
+
+    Args:
+        event: everything released about one user.
+        accountant: pld | rdp | gaussian.
+        adjacency: see `RELATIONS`.
+
+    Raises:
+        ConfigError: this accountant has no analysis of the event, and another one may have.
+        PrivacyError: none has.
+    """
+    for kind in ACCOUNTANTS[accountant]:
+        made: PrivacyAccountant = kind(RELATIONS[adjacency])
+        if made.supports(event):
+            return made
+    if accountant == "pld":
+        raise PrivacyError(f"no analysis of {event} under {adjacency}")
+    raise ConfigError(
+        "privacy.accountant",
+        f"{accountant} has no analysis of these releases under {adjacency}; use pld",
+    )
+
+
+@lru_cache(maxsize=512)
+def epsilon(
+    event: DpEvent, delta: float, accountant: str = "pld", adjacency: str = "zero_out"
+) -> float:
+    """Smallest epsilon for which `event` is (epsilon, delta)-DP; infinite without noise.
+
+    Args:
+        event: everything released about one user; compositions hold tuples.
+        delta: the guarantee's delta.
+        accountant: pld | rdp | gaussian.
+        adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair.
+
+    Raises: see `accountant_of`; PrivacyError: no analysis under this adjacency.
+
+    >>> round(epsilon(GaussianDpEvent(1.0), 1e-5), 6)
+    4.377178
+    """
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # RDP orders that do not converge at small z are dropped; that only loosens the bound.
+        warnings.simplefilter("ignore")
+        made = accountant_of(event, accountant, adjacency)
+        return float(made.compose(event).get_epsilon(delta))
+
+
+class Searched(PrivacyAccountant):
+    """For root finding: the accountant of one event, with `epsilon`'s memory, and finite.
+
+    Args:
+        accountant, adjacency: see `epsilon`.
+        most: larger epsilons are cut to it.
+    """
+
+    def __init__(self, accountant: str, adjacency: str, most: float):
+        super().__init__(RELATIONS[adjacency])
+        self._how, self._most = (accountant, adjacency), most
+        self._event: DpEvent | None = None
+
+    def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> None:
+        """See `PrivacyAccountant`."""
+        self._event = event
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """See `PrivacyAccountant`."""
+        return min(epsilon(self._event, target_delta, *self._how), self._most)

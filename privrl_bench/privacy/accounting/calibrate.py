@@ -1,0 +1,149 @@
+"""From a budget to a number of rounds, or to a noise multiplier."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, analysed, ledger_epsilon
+
+if TYPE_CHECKING:
+    from privrl_bench.privacy.account import Account
+
+_LEAST_Z, _MOST_Z = 1e-3, 1e5
+
+
+def _solve(
+    counts: Callable[[Any], Counter[ReleaseEvent]],
+    budget: float,
+    delta: float,
+    accountant: str,
+    bracket: tuple[float, float],
+    **how: Any,
+) -> Any:
+    """dp-accounting's calibration of the parameter of `counts`, within a bracket.
+
+    Args:
+        counts: parameter -> releases about one user.
+        budget, delta: the target.
+        accountant: pld | rdp | gaussian.
+        bracket: values of the parameter, one above and one within the budget.
+        how: `discrete` and `tol` of `calibrate_dp_mechanism`.
+    """
+    from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism
+
+    from privrl_bench.privacy.accounting.accountants import Searched
+
+    _, chosen, adjacency = analysed(counts(bracket[1]), accountant)
+    return calibrate_dp_mechanism(
+        lambda: Searched(chosen, adjacency, 4.0 * budget),
+        lambda value: analysed(counts(value), accountant)[0],
+        budget,
+        delta,
+        ExplicitBracketInterval(*bracket),
+        **how,
+    )
+
+
+def rounds_for(
+    budget: float, event: ReleaseEvent, delta: float, accountant: str = "pld", most: int = 10**7
+) -> int:
+    """Largest number of releases like `event`, all about one user, that costs at most `budget`; 0: none.
+
+    >>> rounds_for(8.0, ReleaseEvent("gaussian", 1.0, "zero_out"), 1e-5)
+    2
+    """
+
+    def counts(count: int) -> Counter[ReleaseEvent]:
+        return Counter({event: count})
+
+    def cost(count: int) -> float:
+        return ledger_epsilon(counts(count), delta, accountant)
+
+    if cost(1) > budget:
+        return 0
+    low, high = 1, 2
+    while high < most and cost(high) <= budget:
+        low, high = high, 2 * high
+    high = min(high, most)
+    if cost(high) <= budget:
+        return high
+    found = int(_solve(counts, budget, delta, accountant, (low, high), discrete=True))
+    while cost(found) > budget:  # what is reported is what was checked
+        found -= 1
+    while cost(found + 1) <= budget:
+        found += 1
+    return found
+
+
+def z_for(
+    budget: float,
+    event: Callable[[float], ReleaseEvent],
+    count: int,
+    delta: float,
+    accountant: str = "pld",
+    digits: int = 4,
+) -> float:
+    """Smallest z, to some digits and rounded up, for which `count` releases `event(z)` cost at most `budget`.
+
+    Raises PrivacyError when no z up to 100,000 does.
+
+    >>> z_for(1.0, lambda z: ReleaseEvent("gaussian", z, "zero_out"), 1, 1e-5)
+    3.731
+    """
+
+    def counts(log_z: float) -> Counter[ReleaseEvent]:
+        return Counter({event(math.exp(log_z)): count})
+
+    def cost(z: float) -> float:
+        return ledger_epsilon(Counter({event(z): count}), delta, accountant)
+
+    low, high = 0.25, 1.0
+    while low > _LEAST_Z and cost(low) <= budget:  # not at once to the end: small z take long
+        low, high = low / 4.0, low
+    while cost(high) > budget:
+        low, high = high, 4.0 * high
+        if high > _MOST_Z:
+            raise PrivacyError(
+                f"no noise multiplier gives epsilon {shown_epsilon(budget)} after {count} releases"
+            )
+    if cost(low) > budget:
+        bracket, tolerance = (math.log(low), math.log(high)), 0.1**digits / 10.0
+        high = math.exp(_solve(counts, budget, delta, accountant, bracket, tol=tolerance))
+    unit = 10.0 ** (math.floor(math.log10(high)) - digits + 1)
+    z = round(math.ceil(high / unit - 1e-3) * unit, 12)
+    while cost(z) > budget:  # what is reported is what was checked
+        z = round(z + unit, 12)
+    return z
+
+
+def affordable(account: Account, r: int, budget: float) -> int:
+    """How many of the planned rounds of replica r cost at most `budget`: fixed in advance, public."""
+    config = account.configs[r]
+    if account.participation is None:
+        return rounds_for(budget, account.event(r), config.delta, config.accountant, account.rounds)
+    return account.rounds if account.planned_epsilon(r) <= budget else 0
+
+
+def needed_z(account: Account, r: int, budget: float) -> float:
+    """Smallest z with which all planned rounds of replica r would cost at most `budget`, or PrivacyError.
+
+    To `Sampler.calibration_digits`; found with `Sampler.fast`, and then checked without.
+    """
+    config, event, sampler = account.configs[r], account.event(r), account.sampler
+    count = min(account.participation or account.rounds, account.rounds)
+    scale = event.z / config.z if config.z else 1.0
+
+    def at(z: float) -> ReleaseEvent:
+        return replace(event, z=scale * z)
+
+    digits = sampler.calibration_digits
+    z = z_for(budget, lambda z: sampler.fast(at(z)), count, config.delta, config.accountant, digits)
+    while ledger_epsilon(Counter({at(z): count}), config.delta, config.accountant) > budget:
+        z = float(f"{1.01 * z:.4g}")
+    return z

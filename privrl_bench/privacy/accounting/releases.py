@@ -1,0 +1,138 @@
+"""The plain record of a release: what a ledger line says, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.mechanisms import ledger_class
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+@dataclass(frozen=True)
+class ReleaseEvent:
+    """One noised release, as one user's guarantee sees it.
+
+    It is a plain record for the file; `ledger_epsilon` turns it into a `DpEvent`.
+
+    Attributes:
+        mechanism: `gaussian`; `label`: no analysis, 1 / z is printed beside a caveat; `per_transition`:
+            every update of a round draws `cap` of `population` transitions; `smooth`: (epsilon, delta) by
+            its own theorem, z has no meaning; `none`: no noise. See `Mechanism.records`.
+        z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
+        adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (z is against any other user).
+        q: probability that a user joins the round: 1 for fixed cohorts; below 1 independently of the
+            others (Poisson), or under replace_one as one of n.
+        population, cap: number of people and largest cohort (Poisson sampling; one of n: n and 1; or see
+            `per_transition`).
+        epsilon, delta: of `smooth` only.
+    """
+
+    mechanism: str
+    z: float
+    adjacency: str
+    q: float = 1.0
+    population: int | None = None
+    cap: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """z^-2, which adds up over Gaussian releases about one user; infinity without noise."""
+        return math.inf if self.z <= 0 else self.z**-2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the ledger."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def joint_z(multipliers: Iterable[float]) -> float:
+    """Noise multiplier of blocks released together: 1/z^2 = sum of 1/z_b^2; 0 if any block is 0."""
+    values = list(multipliers)
+    if any(z == 0 for z in values):
+        return 0.0
+    return 1.0 / math.sqrt(sum(z**-2 for z in values))
+
+
+def merged(releases: Iterable[ReleaseEvent]) -> list[ReleaseEvent]:
+    """Attempts at one subsampled round with the same people, as one release: 1/z^2 adds up.
+
+    Gaussian mechanisms on one sample are together one Gaussian mechanism on it, which is then
+    amplified once.
+    """
+    groups: dict[ReleaseEvent, list[float]] = {}
+    for release in releases:
+        groups.setdefault(replace(release, z=0.0), []).append(release.z)
+    return [replace(kind, z=joint_z(several)) for kind, several in groups.items()]
+
+
+def ledger_epsilon(
+    releases: Iterable[ReleaseEvent], delta: float, accountant: str = "pld"
+) -> float:
+    """Smallest epsilon for which all of `releases`, about one user, are (epsilon, delta)-DP.
+
+    Args:
+        releases: every release that this user's data can have entered; a Counter gives multiplicities.
+        delta: the guarantee's delta.
+        accountant: pld | rdp | gaussian (exact; refuses anything but plain Gaussians).
+
+    Returns: epsilon; 0 for no release, infinity for a release without noise.
+
+    Raises:
+        ConfigError: the accountant has no analysis of these releases.
+        PrivacyError: no analysis exists for the combination.
+    """
+    if not 0 < delta < 1:
+        raise PrivacyError(f"delta = {delta} is not a probability")
+    counts = Counter(releases)
+    if not counts:
+        return 0.0
+    from privrl_bench.privacy.accounting.accountants import epsilon
+
+    event, chosen, adjacency = analysed(counts, accountant)
+    return epsilon(event, delta, chosen, adjacency)
+
+
+def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, str, str]:
+    """dp-accounting's event of at least one release, the accountant that analyses it, and the adjacency.
+
+    Raises PrivacyError: releases under different adjacencies.
+    """
+    from dp_accounting import NonPrivateDpEvent
+
+    adjacency, *others = {release.adjacency for release in counts}
+    records = {release.mechanism for release in counts}
+    if len(records) > 1:
+        return NonPrivateDpEvent(), accountant, adjacency
+    if others:
+        raise PrivacyError(f"releases under different adjacencies {sorted([adjacency, *others])}")
+    kind = ledger_class(records.pop())
+    event = kind.composed(tuple(sorted(counts.items(), key=repr)))
+    return event, kind.accountant(accountant), adjacency
+
+
+def epsilon_paper(z: float, delta: float) -> float:
+    """What DPPG prints for one release: two classical bounds, switched at epsilon = 1.
+
+    Valid as an upper bound for a single release under zero-out adjacency only.
+
+    Source: "Differentially Private Policy Gradient", appendix B.1; the second bound is theorem 5 of
+    Zhao et al. 2019.
+
+    >>> round(epsilon_paper(1.0, 1e-3), 4), round(epsilon_paper(1.0, 1e-5), 4)
+    (3.8243, 5.0004)
+    """
+    if z <= 0:
+        return math.inf
+    first = math.sqrt(2.0 * math.log(1.25 / delta)) / z
+    if first < 1.0:
+        return first
+    c = math.sqrt(math.log(2.0 / (math.sqrt(16.0 * delta + 1.0) - 1.0)))
+    return (1.0 + 2.0 * math.sqrt(2.0) * c * z) / (2.0 * z**2)

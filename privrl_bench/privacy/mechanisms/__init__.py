@@ -1,0 +1,36 @@
+"""The mechanisms, one module each. The folder is the registry: a module is added and nothing else.
+
+Importing a mechanism does not import torch, so that a configuration is checked before anything heavy
+is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+from privrl_bench.privacy.discovery import classes
+
+if TYPE_CHECKING:
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+
+
+@cache
+def _registry() -> dict[str, type[Mechanism]]:
+    return classes(sys.modules[__name__], "MECHANISM")
+
+
+def names() -> tuple[str, ...]:
+    """Values of `privacy.mechanism`."""
+    return tuple(_registry())
+
+
+def mechanism_class(name: str) -> type[Mechanism]:
+    """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
+    return _registry()[name]
+
+
+def ledger_class(record: str) -> type[Mechanism]:
+    """The mechanism that defines the accounting of ledger lines with `"mechanism": record`."""
+    return next(kind for kind in _registry().values() if record in kind.records)

@@ -1,0 +1,292 @@
+"""What a mechanism is: how a sum over users is privatised, and everything that follows from its name.
+
+A mechanism is a class with declarations, which configurations, algorithms and reports read, and an object
+of it in every gate. A new one is a module in this folder with `MECHANISM = <class>`, a YAML in
+conf/privacy and a test file; see tests/privacy/test_mechanism_registry.py.
+
+Modules here import torch and dp-accounting inside methods only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting.releases import (
+    ReleaseEvent,
+    joint_z,
+    ledger_epsilon,
+)
+from privrl_bench.privacy.sampling import samplers
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+    from privrl_bench.config.schema import EnvConfig, PrivacyConfig
+    from privrl_bench.privacy.contribution import Block, Contribution
+    from privrl_bench.privacy.devices import LocalNoise
+    from privrl_bench.privacy.guarantee import Unit
+    from privrl_bench.privacy.ledger import Ledger
+    from privrl_bench.privacy.noise import NoiseSource
+    from privrl_bench.privacy.sampling.sampler import Sampler
+    from privrl_bench.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The public facts that a gate's mechanism is built from.
+
+    Attributes:
+        configs: one privacy configuration for each replica, equal but for z.
+        blocks: the parts of a row.
+        unit: what one user is.
+        rounds: number of releases, fixed in advance.
+        sampler: how cohorts are drawn.
+        devices: noise on the users' devices, or None.
+    """
+
+    configs: Sequence[PrivacyConfig]
+    blocks: tuple[Block, ...]
+    unit: Unit
+    rounds: int
+    sampler: Sampler
+    devices: LocalNoise | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a release of one replica: where its noise comes from."""
+
+    replica: int
+    round: int
+    number: int
+    source: NoiseSource
+    ledger: Ledger
+
+    def normal(self, sizes: list[int]) -> list[Tensor]:
+        """One vector of standard normals for each size."""
+        return self.source.normal(sizes, self.round, self.number)
+
+
+class Mechanism:
+    """Base of the mechanisms; its methods describe one that adds nothing and bounds nothing by itself.
+
+    Class attributes:
+        name: value of `privacy.mechanism`.
+        records: values of `mechanism` in ledger lines whose accounting this class defines (`composed`).
+        notion: central | joint | local.
+        adjacencies: relations under which it is analysed.
+        accountants: values of `privacy.accountant` that it takes.
+        private: whether anything is bounded at all.
+        pooled: all users' data are pooled in one row, which the gate neither clips nor noises.
+        clipped: rows are clipped in the gate.
+        on_devices: noise is added on the users' devices, before anything reaches the gate.
+        subsampled: one release is a Gaussian mechanism on one user's row, to which the theorems of
+            amplification by sampling apply.
+        one_release: a run has one release about all people.
+        running_sums: releases are increments of sums over all rounds.
+        transition_noise: the algorithm adds noise to the gradients of single transitions.
+        imitation: it repeats published code that has no guarantee; a caveat says why.
+        like: algorithms that take the mechanism of this name take this one, too; empty: none.
+        calibrated: z can be chosen for a target epsilon.
+        not_auditable: why canaries do not apply to it; empty: they do.
+        unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
+    """
+
+    name: ClassVar[str]
+    records: ClassVar[tuple[str, ...]] = ()
+    notion: ClassVar[str] = "central"
+    adjacencies: ClassVar[tuple[str, ...]] = ("zero_out", "replace_one", "add_or_remove")
+    accountants: ClassVar[tuple[str, ...]] = ("pld", "rdp", "gaussian")
+    private: ClassVar[bool] = True
+    pooled: ClassVar[bool] = False
+    clipped: ClassVar[bool] = False
+    on_devices: ClassVar[bool] = False
+    subsampled: ClassVar[bool] = False
+    one_release: ClassVar[bool] = False
+    running_sums: ClassVar[bool] = False
+    transition_noise: ClassVar[bool] = False
+    imitation: ClassVar[bool] = False
+    like: ClassVar[str] = ""
+    calibrated: ClassVar[bool] = False
+    not_auditable: ClassVar[str] = ""
+    unrepeatable: ClassVar[str] = ""
+
+    # -- the configuration ------------------------------------------------------------------
+
+    @classmethod
+    def validate(cls, privacy: PrivacyConfig) -> None:
+        """Reject a configuration that this mechanism has no meaning or no analysis for.
+
+        Raises: ConfigError.
+        """
+        if privacy.adjacency not in cls.adjacencies:
+            raise ConfigError(
+                "privacy.adjacency",
+                f"privacy.mechanism={cls.name} is analysed under {', '.join(cls.adjacencies)}, "
+                f"got {privacy.adjacency!r}",
+            )
+        if privacy.accountant not in cls.accountants:
+            raise ConfigError(
+                "privacy.accountant",
+                f"privacy.mechanism={cls.name} takes {', '.join(cls.accountants)}, "
+                f"got {privacy.accountant!r}",
+            )
+        if (cls.imitation or not cls.private) and privacy.epsilon is not None:
+            raise ConfigError(
+                "privacy.epsilon", f"nothing is bounded with privacy.mechanism={cls.name}"
+            )
+        if not cls.on_devices and privacy.rewards != "public":
+            raise ConfigError(
+                "privacy.rewards", "noised is for noise on users' devices: privacy=local"
+            )
+
+    @classmethod
+    def row_noise(cls, privacy: PrivacyConfig) -> float:
+        """Noise multiplier of a user's row at the gate, for the algorithm."""
+        return privacy.z
+
+    @classmethod
+    def public_facts(cls) -> list[str]:
+        """What the guarantee takes as public because of this mechanism."""
+        return []
+
+    @classmethod
+    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
+        """What the guarantee assumes because of this mechanism: name -> reason."""
+        return {}
+
+    @classmethod
+    def caveats(cls) -> dict[str, str]:
+        """What this mechanism lets past its own guarantee: name -> reason."""
+        return {}
+
+    @classmethod
+    def unit(cls, env: EnvConfig, privacy: PrivacyConfig, spec: EnvSpec, steps: int) -> Unit | None:
+        """The privacy unit, where it is not what environment and algorithm say; None: it is."""
+        return None
+
+    @classmethod
+    def devices(
+        cls, env: EnvConfig, configs: Sequence[PrivacyConfig], spec: EnvSpec, steps: int
+    ) -> LocalNoise | None:
+        """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
+        return None
+
+    @classmethod
+    def sum_noise(cls, z: Any, clip: float, rounds: int) -> Any:
+        """Standard deviation of the noise in a sum over `rounds` rounds, of each z; shape as z."""
+        return z * 0.0
+
+    # -- accounting -------------------------------------------------------------------------
+
+    @classmethod
+    def single(cls, release: ReleaseEvent) -> DpEvent:
+        """dp-accounting's event of one release, without the amplification by its sampling."""
+        from dp_accounting import NonPrivateDpEvent
+
+        return NonPrivateDpEvent()
+
+    @classmethod
+    def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
+        """dp-accounting's event of (release, count) pairs about one user."""
+        from dp_accounting import ComposedDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+
+        events = []
+        for release, count in counts:
+            one = cls.single(release)
+            if isinstance(one, NonPrivateDpEvent):
+                return one
+            sampler = next(kind for kind in samplers() if kind.drew(release))
+            events.append(SelfComposedDpEvent(sampler.wrap(one, release), count))
+        return ComposedDpEvent(tuple(events))
+
+    @classmethod
+    def accountant(cls, chosen: str) -> str:
+        """The accountant of its events, where `privacy.accountant` is `chosen`."""
+        return chosen
+
+    # -- in a gate --------------------------------------------------------------------------
+
+    def __init__(self, terms: Terms):
+        """Raises PrivacyError: the terms have no analysis."""
+        self.terms = terms
+
+    def release_event(self, r: int) -> ReleaseEvent:
+        """What one release of replica r is to the ledger."""
+        config = self.terms.configs[r]
+        return ReleaseEvent(self.records[0], config.z, config.adjacency)
+
+    def details(self, r: int) -> dict[str, Any]:
+        """Public facts of a ledger line, beside the event and the kind of noise."""
+        return {}
+
+    def prepare(self, contribution: Contribution, finite: Tensor) -> None:
+        """Take what a contribution has for this mechanism alone.
+
+        Args:
+            contribution: of this round; its rows have been taken.
+            finite: [R, U] whose rows are finite.
+
+        Raises PrivacyError: it is missing, or it is for another mechanism.
+        """
+        if contribution.smooth is not None:
+            raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
+
+    def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
+        """The noised sums [P_b] of one replica, whose ledger line is on the disk."""
+        return sums
+
+    def released(self, attempt: Attempt) -> None:
+        """The attempt is what left the gate."""
+
+    def spent_epsilon(
+        self, r: int, ledger: Ledger, participation: int | None, below: int | None
+    ) -> float:
+        """Epsilon of what a ledger says was released, for the user with the largest loss.
+
+        Args:
+            r: the replica.
+            ledger: of the replica.
+            participation: in how many rounds at most one user takes part; None: in all.
+            below: count rounds below this one only.
+        """
+        config = self.terms.configs[r]
+        found = ledger_epsilon(
+            ledger.releases(participation, below), config.delta, config.accountant
+        )
+        if self.terms.sampler.every_round and ledger.summary()["repeated"]:
+            # A repeated round had the same users or others; neither is the worse in all cases.
+            together = ledger.releases_merged(below)
+            found = max(found, ledger_epsilon(together, config.delta, config.accountant))
+        return found
+
+    def paper_epsilon(self, r: int) -> float:
+        """The number that a paper prints for this configuration; infinite: none does."""
+        config = self.terms.configs[r]
+        return self.terms.sampler.paper_epsilon(self.release_event(r), self.terms.rounds, config)
+
+    def plan_entries(self, r: int) -> dict[str, Any]:
+        """Further entries of plan.json."""
+        return {}
+
+    def describe_noise(self, r: int) -> str:
+        """The noise in words, for the terminal; empty: nothing beyond z."""
+        return ""
+
+
+def planned_z(z: float, blocks: tuple[Block, ...]) -> float:
+    """Z itself, once the blocks' multipliers are found to give it (reporting z avoids rounding).
+
+    Raises PrivacyError: they do not.
+    """
+    from privrl_bench.privacy.contribution import block_multipliers
+
+    joint = joint_z(block_multipliers(z, blocks).values())
+    if not math.isclose(joint, z, rel_tol=1e-9):
+        raise PrivacyError(f"blocks give joint z {joint}, the plan says {z}")
+    return z

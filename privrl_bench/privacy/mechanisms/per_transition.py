@@ -1,0 +1,90 @@
+"""Gaussian noise on every clipped gradient of a minibatch, inside training and beside the gate.
+
+Source: Doulazmi and Odonnat, "Differential Privacy in Reinforcement Learning", algorithm 3. It is an
+imitation of published code, never a guarantee by itself: where it is used, a caveat stands in the guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
+
+if TYPE_CHECKING:
+    import torch
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+PER_TRANSITION = (
+    "noise is added to gradients of single transitions, while all later ones of an episode depend on each; "
+    "exploration and the number of updates depend on them without noise; and while the memory is not full, "
+    "each is drawn more often than epsilon counts"
+)
+
+
+def sample_noise(draws: list[torch.Generator], size: int) -> Tensor:
+    """[R, size] standard normals, from each replica's own stream."""
+    import torch
+
+    return torch.stack([torch.randn(size, generator=g) for g in draws])
+
+
+class PerTransition(Mechanism):
+    """The algorithm noises gradients; the gate passes everything on."""
+
+    name = "per_transition"
+    records = ("per_transition",)
+    adjacencies = ("replace_one",)
+    pooled = True
+    transition_noise = True
+    imitation = True
+
+    def __init__(self, terms: Terms):
+        super().__init__(terms)
+        if terms.unit.draw is None:
+            raise PrivacyError("noise on transitions needs a unit that says how they are drawn")
+
+    @classmethod
+    def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
+        """A transition stays in a full memory of M for M updates, each of B drawn without replacement.
+
+        Every one of B clipped gradients gets noise z clip, so their sum has z sqrt(B) clip. However many
+        rounds there are, a transition is in so many updates: releases do not add up.
+        """
+        from dp_accounting import (
+            GaussianDpEvent,
+            NonPrivateDpEvent,
+            SampledWithoutReplacementDpEvent,
+            SelfComposedDpEvent,
+        )
+
+        release = min((release for release, _ in counts), key=lambda one: one.z)
+        memory, batch = int(release.population or 0), int(release.cap or 0)
+        if not release.z > 0:
+            return NonPrivateDpEvent()
+        event: DpEvent = GaussianDpEvent(release.z * math.sqrt(batch))
+        if batch < memory:
+            event = SampledWithoutReplacementDpEvent(memory, batch, event)
+        return SelfComposedDpEvent(event, memory)
+
+    @classmethod
+    def accountant(cls, chosen: str) -> str:
+        """RDP (Wang, Balle and Kasiviswanathan 2019): dp-accounting's only analysis of such draws."""
+        return "rdp"
+
+    def release_event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.release_event`."""
+        config, (batch, memory) = self.terms.configs[r], self.terms.unit.draw or (0, 0)
+        return ReleaseEvent(
+            "per_transition", config.z, config.adjacency, population=memory, cap=batch
+        )
+
+    def paper_epsilon(self, r: int) -> float:
+        """Doulazmi and Odonnat print none."""
+        return math.inf
+
+
+MECHANISM = PerTransition

@@ -1,0 +1,50 @@
+"""The rules of a configuration's mechanism and sampling, without torch.
+
+`PrivacyConfig` reads them by `importlib`, as configurations are the lower layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from privrl_bench.errors import require_choice
+from privrl_bench.privacy import mechanisms, sampling
+
+if TYPE_CHECKING:
+    from privrl_bench.config.schema import PrivacyConfig
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.sampling.sampler import Sampler
+
+
+class Rules(NamedTuple):
+    """The classes behind `privacy.mechanism` and `privacy.sampling`."""
+
+    mechanism: type[Mechanism]
+    sampler: type[Sampler]
+
+
+def rules(privacy: PrivacyConfig) -> Rules:
+    """The classes of a configuration. Raises ConfigError: a name is unknown."""
+    require_choice("privacy.mechanism", privacy.mechanism, mechanisms.names())
+    require_choice("privacy.sampling", privacy.sampling, sampling.names())
+    return Rules(
+        mechanisms.mechanism_class(privacy.mechanism), sampling.sampler_class(privacy.sampling)
+    )
+
+
+def validate(privacy: PrivacyConfig) -> None:
+    """Reject combinations without meaning or analysis. Raises ConfigError."""
+    found = rules(privacy)
+    found.sampler.validate(privacy)
+    found.mechanism.validate(privacy)
+
+
+def kinds(names: Iterable[str]) -> list[type[Mechanism]]:
+    """The classes of these mechanisms."""
+    return [mechanisms.mechanism_class(name) for name in names]
+
+
+def samplings(fits: Callable[[type[Sampler]], bool]) -> list[str]:
+    """The names of the samplings that fit."""
+    return [kind.name for kind in sampling.samplers() if fits(kind)]

@@ -1,0 +1,63 @@
+"""Cohorts of exactly U users, filled by arrival; each user is used once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.mechanisms import mechanism_class
+from privrl_bench.privacy.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.noise import NoiseSource
+
+
+class Fixed(Sampler):
+    """No draw, and no amplification."""
+
+    name = "fixed"
+    adjacencies = ("zero_out", "replace_one", "any_trajectory_pair")
+    adjacency_reason = " (removing one user moves the others; use privacy.sampling=poisson)"
+    every_round = False
+    unrepeatable = ""
+
+    @classmethod
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+        """See `Sampler.accepts`."""
+        return not mechanism.one_release
+
+    @classmethod
+    def drew(cls, release: ReleaseEvent) -> bool:
+        """See `Sampler.drew`: every user of the round is in it for certain."""
+        return release.q == 1.0
+
+    def members(
+        self,
+        round_index: int,
+        users: int,
+        once: bool,
+        sizes: list[int],
+        noises: Sequence[NoiseSource],
+    ) -> list[np.ndarray]:
+        """The next U users, each of them in one round only.
+
+        Raises PrivacyError: no user is left; or `once` is false and the release is private.
+        """
+        import numpy as np
+
+        if not once:
+            if mechanism_class(self.privacy.mechanism).private:
+                raise PrivacyError("who is in a cohort of fixed size is not drawn here")
+            return super().members(round_index, users, once, sizes, noises)
+        first = round_index * self.privacy.users_per_round
+        if first + self.privacy.users_per_round > users:
+            raise PrivacyError(f"round {round_index} would use one of {users} users again")
+        return [np.arange(first, first + size) for size in sizes]
+
+
+SAMPLER = Fixed

@@ -1,0 +1,55 @@
+"""All of exactly `population` people, in one release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from privrl_bench.privacy.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.noise import NoiseSource
+
+
+class FullBatch(Sampler):
+    """No draw."""
+
+    name = "full_batch"
+    adjacencies = ("replace_one",)
+    adjacency_reason = ", as the number of people is public"
+    exact = True
+    whole = True
+
+    @classmethod
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+        """See `Sampler.accepts`."""
+        return mechanism.one_release or not mechanism.private
+
+    @classmethod
+    def relations(cls, mechanism: type[Mechanism]) -> tuple[str, ...]:
+        """See `Sampler.relations`: without privacy the relation has no meaning."""
+        return cls.adjacencies if mechanism.private else ("zero_out", *cls.adjacencies)
+
+    def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
+        """All people, in every replica."""
+        return [int(self.privacy.population or 0)] * len(noises)
+
+    def members(
+        self,
+        round_index: int,
+        users: int,
+        once: bool,
+        sizes: list[int],
+        noises: Sequence[NoiseSource],
+    ) -> list[np.ndarray]:
+        """All numbers. Raises PrivacyError: not exactly `population` people."""
+        import numpy as np
+
+        self.check_number(users)
+        return [np.arange(size) for size in sizes]
+
+
+SAMPLER = FullBatch

@@ -1,0 +1,116 @@
+"""Poisson sampling: each of `population` users joins a round independently with q = U / population.
+
+`population` is a public bound on the number of users, neighbouring datasets both stay within it, and q and
+the cap are functions of these numbers. Cohort sizes are secret, like the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from privrl_bench.config.schema import PrivacyConfig
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.noise import NoiseSource
+
+
+class Poisson(Sampler):
+    """Cohorts of a binomial size, cut at a public cap of six standard deviations above U."""
+
+    name = "poisson"
+    adjacencies = ("add_or_remove", "zero_out")
+    accountants = ("pld",)
+    random = True
+    independent = True
+    calibration_digits = 2
+    inside = "zero_out"
+    audited = (
+        "the person is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
+        "tested)"
+    )
+
+    @classmethod
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+        """See `Sampler.accepts`."""
+        return mechanism.subsampled or not mechanism.private
+
+    @classmethod
+    def validate(cls, privacy: PrivacyConfig) -> None:
+        """See `Sampler.validate`: the population, where it is given, holds a cohort."""
+        users, people = privacy.users_per_round, privacy.population
+        if people is not None and people < users:
+            raise ConfigError(
+                "privacy.population",
+                "Poisson sampling needs the number of people, at least "
+                f"privacy.users_per_round={users}, got {people}",
+            )
+        super().validate(privacy)
+
+    @classmethod
+    def check_population(cls, privacy: PrivacyConfig) -> None:
+        """See `Sampler.check_population`."""
+        users, people = privacy.users_per_round, privacy.population
+        if not users <= (people or 0):
+            raise PrivacyError(f"U = {users} users of a population of {people}")
+
+    @classmethod
+    def room(cls, privacy: PrivacyConfig) -> int:
+        """The cap of a cohort."""
+        room = privacy.users_per_round + 6.0 * math.sqrt(privacy.users_per_round)
+        return min(math.ceil(room), int(privacy.population or 0))
+
+    @classmethod
+    def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
+        """See `Sampler.record`."""
+        people = int(privacy.population or 0)
+        q = privacy.users_per_round / people
+        return replace(release, q=q, population=people, cap=cls.room(privacy))
+
+    @classmethod
+    def drew(cls, release: ReleaseEvent) -> bool:
+        """See `Sampler.drew`."""
+        return release.q < 1.0 and release.adjacency != "replace_one"
+
+    @classmethod
+    def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
+        """See `Sampler.wrap`."""
+        from dp_accounting import (
+            GaussianDpEvent,
+            PoissonSampledDpEvent,
+            TruncatedSubsampledGaussianDpEvent,
+        )
+
+        capped = release.cap is not None and release.population is not None
+        if not capped or not isinstance(event, GaussianDpEvent):
+            return PoissonSampledDpEvent(release.q, event)
+        z = event.noise_multiplier
+        return TruncatedSubsampledGaussianDpEvent(release.population, release.q, release.cap, z)
+
+    @classmethod
+    def fast(cls, release: ReleaseEvent) -> ReleaseEvent:
+        """See `Sampler.fast`: without the cut of large cohorts."""
+        return replace(release, population=None, cap=None)
+
+    @classmethod
+    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
+        """See `Sampler.paper_epsilon`: PriMORL's moments accountant."""
+        return ledger_epsilon(Counter({cls.fast(release): rounds}), privacy.delta, "rdp")
+
+    def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
+        """See `Sampler.sizes`."""
+        people, room = int(self.privacy.population or 0), self.room(self.privacy)
+        q = self.privacy.users_per_round / people
+        return [min(noise.binomial(people, q, round_index), room) for noise in noises]
+
+
+SAMPLER = Poisson

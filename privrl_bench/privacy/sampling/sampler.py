@@ -1,0 +1,226 @@
+"""What a sampler is: who takes part in a round, and what that does to epsilon.
+
+A sampler is a class with declarations, which configurations and the builder read, and an object of it in
+every gate. A new one is a module in this folder with `SAMPLER = <class>`, a YAML in conf/privacy and a test
+file; see tests/privacy/test_mechanism_registry.py.
+
+Modules here import torch and dp-accounting inside methods only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
+from privrl_bench.privacy.mechanisms import mechanism_class, names
+
+if TYPE_CHECKING:
+    import numpy as np
+    from dp_accounting import DpEvent
+
+    from privrl_bench.config.schema import PrivacyConfig
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The users of a round, of each replica.
+
+    Attributes:
+        sizes: number of users. Of a random cohort it is secret.
+        members: [size] their numbers, or None where users have none.
+    """
+
+    sizes: list[int]
+    members: list[np.ndarray] | None = None
+
+    def numbers(self) -> list[np.ndarray]:
+        """`members`, of a cohort that was drawn by number. Raises PrivacyError: it was not."""
+        if self.members is None:
+            raise PrivacyError("the users of this cohort have no numbers")
+        return self.members
+
+
+class Sampler:
+    """Base of the samplers: cohorts of exactly U users.
+
+    Class attributes:
+        name: value of `privacy.sampling`.
+        adjacencies: relations under which it is analysed.
+        adjacency_reason: why under no other, for the message.
+        accountants: values of `privacy.accountant` that have an analysis.
+        every_round: a user can be in every round; else each is used once.
+        random: a secret random draw decides who is in a round.
+        independent: each user joins independently of the others, so that cohort sizes are random.
+        exact: `privacy.population` is the exact number of people, and public.
+        whole: all people are in one release.
+        calibration_digits: of a noise multiplier that is found for a budget.
+        inside, audited: adjacency of a release to a user who is in it, and what an audit of it does not attack
+            (random cohorts).
+        unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
+    """
+
+    name: ClassVar[str]
+    adjacencies: ClassVar[tuple[str, ...]]
+    adjacency_reason: ClassVar[str] = ""
+    accountants: ClassVar[tuple[str, ...]] = ("pld", "rdp", "gaussian")
+    every_round: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+    calibration_digits: ClassVar[int] = 4
+    inside: ClassVar[str] = ""
+    audited: ClassVar[str] = ""
+    unrepeatable: ClassVar[str] = "round of drawn people"
+
+    # -- the configuration ------------------------------------------------------------------
+
+    @classmethod
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+        """Whether there is an analysis of this mechanism's releases to such cohorts."""
+        raise NotImplementedError
+
+    @classmethod
+    def relations(cls, mechanism: type[Mechanism]) -> tuple[str, ...]:
+        """Adjacencies that are admissible with a mechanism."""
+        return cls.adjacencies
+
+    @classmethod
+    def validate(cls, privacy: PrivacyConfig) -> None:
+        """Reject a configuration that this sampling has no meaning or no analysis for.
+
+        Raises: ConfigError.
+        """
+        mechanism = mechanism_class(privacy.mechanism)
+        if privacy.accountant not in cls.accountants:
+            raise ConfigError(
+                "privacy.accountant",
+                f"privacy.sampling={cls.name} is analysed by {', '.join(cls.accountants)}, "
+                f"got {privacy.accountant!r}",
+            )
+        relations = cls.relations(mechanism)
+        if privacy.adjacency not in relations:
+            raise ConfigError(
+                "privacy.adjacency",
+                f"privacy.sampling={cls.name} is analysed under {', '.join(relations)}"
+                f"{cls.adjacency_reason}, got {privacy.adjacency!r}",
+            )
+        if not cls.accepts(mechanism):
+            fits = [name for name in names() if cls.accepts(mechanism_class(name))]
+            raise ConfigError(
+                "privacy.mechanism",
+                f"privacy.sampling={cls.name} is analysed for {', '.join(fits)}, "
+                f"got {privacy.mechanism!r}",
+            )
+        if cls.exact and privacy.users_per_round != 1:
+            raise ConfigError(
+                "privacy.users_per_round",
+                f"privacy.sampling={cls.name} releases one row: 1, got {privacy.users_per_round}",
+            )
+        people = privacy.population
+        if cls.exact and people is not None and people < 1:
+            raise ConfigError("privacy.population", f"must be a number >= 1, got {people}")
+
+    @classmethod
+    def check_population(cls, privacy: PrivacyConfig) -> None:
+        """Reject a missing or too small population, once it must be known. Raises PrivacyError."""
+        if cls.exact and not (privacy.population or 0) >= 1:
+            raise PrivacyError(f"a population of {privacy.population} people")
+
+    @classmethod
+    def room(cls, privacy: PrivacyConfig) -> int:
+        """Users a round has room for."""
+        return privacy.users_per_round
+
+    # -- accounting -------------------------------------------------------------------------
+
+    @classmethod
+    def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
+        """A release to one user who is in the round -> a release to a sampled cohort."""
+        return release
+
+    @classmethod
+    def drew(cls, release: ReleaseEvent) -> bool:
+        """Whether the cohort of a recorded release was drawn in this way, as far as epsilon depends on it."""
+        return False
+
+    @classmethod
+    def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
+        """The event of a recorded release, amplified by its sampling."""
+        return event
+
+    @classmethod
+    def fast(cls, release: ReleaseEvent) -> ReleaseEvent:
+        """A release that costs almost as much and is analysed faster, for the search of z."""
+        return release
+
+    @classmethod
+    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
+        """The number that a paper prints: DPPG's formula for this z, whatever the run releases."""
+        return epsilon_paper(privacy.z, privacy.delta)
+
+    # -- in a gate --------------------------------------------------------------------------
+
+    def __init__(self, privacy: PrivacyConfig):
+        self.privacy = privacy
+        self._sizes: tuple[int, list[int]] | None = None  # of one round
+        # Of the last draw: (round, users, once) and who joined.
+        self._members: tuple[tuple[int, int, bool], list[np.ndarray]] | None = None
+
+    def draw(
+        self,
+        round_index: int,
+        users: int | None,
+        once: bool,
+        noises: Sequence[NoiseSource],
+        ended: Collection[int] = (),
+    ) -> Cohort:
+        """The cohort of a round: see `Gate.draw`. Drawn once; a second call gives the same."""
+        if self._sizes is None or self._sizes[0] != round_index:
+            self._sizes = (round_index, self.sizes(round_index, noises))
+        sizes = [0 if r in ended else size for r, size in enumerate(self._sizes[1])]
+        if users is None:
+            return Cohort(sizes)
+        key = (round_index, users, once)
+        if self._members is None or self._members[0] != key:
+            self._members = key, self.members(round_index, users, once, sizes, noises)
+        drawn = [who.copy() for who in self._members[1]]
+        return Cohort([len(who) for who in drawn], drawn)
+
+    def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
+        """Users of each replica."""
+        return [self.privacy.users_per_round] * len(noises)
+
+    def members(
+        self,
+        round_index: int,
+        users: int,
+        once: bool,
+        sizes: list[int],
+        noises: Sequence[NoiseSource],
+    ) -> list[np.ndarray]:
+        """[size] numbers of the users of each replica. Given its size, every set is equally likely.
+
+        Raises PrivacyError: there are more users than `population`, or not exactly as many where that
+        number is public.
+        """
+        people = int(self.privacy.population or 0)
+        self.check_number(users)
+        if mechanism_class(self.privacy.mechanism).private:
+            if users > people:
+                raise PrivacyError(f"{users} people in a population of {self.privacy.population}")
+            users = people  # a number that nobody has is an absent user's
+        return [
+            noise.choose(users, min(size, users), round_index)
+            for noise, size in zip(noises, sizes, strict=True)
+        ]
+
+    def check_number(self, users: int) -> None:
+        """Raise PrivacyError unless there are as many users as are public, where that is exact."""
+        if self.exact and users != self.privacy.population:
+            raise PrivacyError(f"{users} people, and n = {self.privacy.population} is public")

@@ -1,0 +1,61 @@
+"""One of exactly `population` people in every round, drawn uniformly and in secret."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from privrl_bench.config.schema import PrivacyConfig
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+
+
+class UniformSingleUser(Sampler):
+    """A user is in a round with probability 1 / n; the analysis is `accounting/single_user.py`."""
+
+    name = "uniform_single_user"
+    adjacencies = ("replace_one",)
+    adjacency_reason = ", as the number of people is public"
+    accountants = ("pld", "rdp")
+    random = True
+    exact = True
+    calibration_digits = 3
+    inside = "replace_one"
+    audited = "the person is drawn for (the drawing that lowers epsilon is not attacked)"
+
+    @classmethod
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+        """See `Sampler.accepts`."""
+        return mechanism.subsampled
+
+    @classmethod
+    def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
+        """See `Sampler.record`."""
+        people = int(privacy.population or 0)
+        return replace(release, q=1 / people, population=people, cap=1)
+
+    @classmethod
+    def drew(cls, release: ReleaseEvent) -> bool:
+        """See `Sampler.drew`."""
+        return release.q < 1.0 and release.adjacency == "replace_one"
+
+    @classmethod
+    def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
+        """See `Sampler.wrap`."""
+        from dp_accounting import SampledWithoutReplacementDpEvent
+
+        return SampledWithoutReplacementDpEvent(int(release.population or 1), 1, event)
+
+    @classmethod
+    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
+        """See `Sampler.paper_epsilon`: by RDP, as the GPOPE paper has it."""
+        return ledger_epsilon(Counter({release: rounds}), privacy.delta, "rdp")
+
+
+SAMPLER = UniformSingleUser

@@ -1,0 +1,32 @@
+"""Noise on the gradients of single transitions: its epsilon; the algorithm's part is in test_dqn_replay.py."""
+
+import math
+
+import pytest
+
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+
+KNOWN_EPSILON = "privacy/test_per_transition.py::test_a_known_epsilon_whatever_the_number_of_rounds"
+SENSITIVITY = "privacy/test_per_transition.py::test_a_transition_moves_a_whole_memory_by_two_clips"
+LEAKS = "audit/test_leaks.py::test_noise_on_transitions_is_outside_the_gate"
+AUDIT = "algorithms/test_dqn_replay.py::test_noise_on_transitions_has_the_papers_size"
+
+
+def event(z, memory=10_000, batch=128):
+    return ReleaseEvent("per_transition", z, "replace_one", 1.0, memory, batch)
+
+
+def test_a_known_epsilon_whatever_the_number_of_rounds():
+    assert ledger_epsilon([event(0.4)], 1e-5) == pytest.approx(5.84, abs=5e-3)
+    for accountant in ("pld", "gaussian", "rdp"):
+        assert ledger_epsilon([event(0.4)] * 9, 1e-5, accountant) == ledger_epsilon(
+            [event(0.4)], 1e-5
+        )
+    assert ledger_epsilon([event(0.0)], 1e-5) == math.inf
+
+
+def test_a_transition_moves_a_whole_memory_by_two_clips():
+    """B = M: no draw. M updates, each a Gaussian mechanism with z sqrt(B) / 2."""
+    plain = ReleaseEvent("gaussian", 0.4 * math.sqrt(50) / 2, "zero_out")
+    found = ledger_epsilon([event(0.4, 50, 50)], 1e-5)
+    assert found == ledger_epsilon([plain] * 50, 1e-5, "rdp")
