@@ -125,14 +125,7 @@ def build(
     if config.collector == "returning_users":
         configs = _with_people(configs, config.algo.people(rounds))
         config = configs[0]
-    minibatches = getattr(config.algo, "minibatches", 1)
-    pool = round_steps if _pooled(config) else steps
-    pool = config.privacy.users_per_round if task is not None else pool
-    if minibatches > pool:
-        raise ConfigError(
-            "algo.minibatches",
-            f"must be at most the {pool} {'users' if task else 'steps'} it divides, got {minibatches}",
-        )
+    _check_minibatches(config, round_steps, steps)
     streams = [Streams(c.seed) for c in configs]
     ledgers = [Ledger(path) for path in ledger_paths]
     made = (configs, spec, steps, streams, ledgers, data, task, noises)
@@ -183,6 +176,19 @@ def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:
             f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
             f"{config.env.label} has {there}: at most {there // users} rounds, "
             f"total_steps={there // users * users * task.new_tokens}",
+        )
+
+
+def _check_minibatches(config: RunConfig, round_steps: int, steps: int) -> None:
+    """Raise ConfigError for more minibatches than there are users (texts) or steps to divide."""
+    texts = config.env.kind == "text"
+    minibatches = getattr(config.algo, "minibatches", 1)
+    pool = round_steps if _pooled(config) else steps
+    pool = config.privacy.users_per_round if texts else pool
+    if minibatches > pool:
+        raise ConfigError(
+            "algo.minibatches",
+            f"must be at most the {pool} {'users' if texts else 'steps'} it divides, got {minibatches}",
         )
 
 

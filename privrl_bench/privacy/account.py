@@ -84,11 +84,12 @@ class Account:
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
+            planned = self.event(r)
             for line in ledger.lines:
-                if event_of(line) != self.event(r):
+                if event_of(line) != planned:
                     raise PrivacyError(
                         f"the ledger's line of round {line['round']} is of other settings: "
-                        f"{event_of(line)}, not {self.event(r)}"
+                        f"{event_of(line)}, not {planned}"
                     )
 
     @property

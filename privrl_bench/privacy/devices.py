@@ -2,7 +2,7 @@
 
 Every observation of the environment is clipped to a public box and gets Gaussian noise, once, on the device; so
 do rewards if `privacy.rewards=noised`. The policy acts on the noised observation, and the raw one stays
-on the device. Whatever is done with it later (pooling, memories, running statistics, critics) is post-processing.
+on the device. All later use of it (pooling, memories, running statistics, critics) is post-processing.
 
     shown = clip(observation, low, high) + N(0, (z scale)^2)    number by number, in the environment's units
 

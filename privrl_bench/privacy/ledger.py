@@ -257,8 +257,9 @@ class Ledger:
             before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
         A round has the same users at every attempt (`collectors/simulated.py`: their random streams are
-        functions of slot and round). So the worst user is in the rounds whose attempts together cost most, the largest sums of
-        z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are returned.
+        functions of slot and round). So the worst user is in the rounds whose attempts together cost most, the
+        largest sums of z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are
+        returned.
         """
         rounds = self._rounds_alike(before)
         left = rounds.total() if participation is None else participation

@@ -86,7 +86,7 @@ class Smooth(Mechanism):
     adjacencies = ("replace_one",)
     pooled = True
     one_release = True
-    not_auditable = "canaries are rows at the gate, and privacy=smooth noises one answer about all people; see leaks"
+    not_auditable = "canaries are rows at the gate, and privacy=smooth noises one answer; see leaks"
 
     @classmethod
     def validate(cls, privacy: PrivacyConfig) -> None:
