@@ -13,7 +13,6 @@ from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.adapters import Adapter
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
@@ -22,6 +21,7 @@ from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
 
 if TYPE_CHECKING:
+    from privrl_bench.models.language.adapters import Adapter
     from privrl_bench.models.language.task import TextTask
 
 

@@ -20,7 +20,7 @@ from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.adapters import Adapter
+from privrl_bench.models.language.adapters import Adapter
 from privrl_bench.models.language.generation import Answers, generate
 from privrl_bench.models.language.task import TextTask
 from privrl_bench.privacy.sampling.sampler import Cohort

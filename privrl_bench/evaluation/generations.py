@@ -13,7 +13,7 @@ from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.evaluation.returns import ReturnEvaluation
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.adapters import Adapter
+from privrl_bench.models.language.adapters import Adapter
 from privrl_bench.models.language.generation import answer_logprobs
 from privrl_bench.models.language.scores import answer_perplexity
 from privrl_bench.models.language.task import TextTask

@@ -13,7 +13,7 @@ from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
 from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch, AnswerTrainer
 from privrl_bench.functional.answers import reward_to_go, token_rewards
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.adapters import Adapter, AllWeights, Lora
+from privrl_bench.models.language.adapters import Adapter, AllWeights, Lora
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, TextBatch

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from privrl_bench.functional.answers import surrogate_loss
 from privrl_bench.functional.optim import adam_start, adam_step, project
-from privrl_bench.models.adapters import Adapter
+from privrl_bench.models.language.adapters import Adapter
 from privrl_bench.models.language.generation import answer_logprobs
 
 # Elements of weight copies in memory at once: 2 GiB in single precision.

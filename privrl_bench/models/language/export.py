@@ -13,7 +13,7 @@ from torch import Tensor
 from privrl_bench.models.language.extra import need
 
 if TYPE_CHECKING:
-    from privrl_bench.models.adapters import Lora
+    from privrl_bench.models.language.adapters import Lora
 
 
 def save_adapter(folder: Path, adapter: Lora, vector: Tensor, model: Any) -> None:
