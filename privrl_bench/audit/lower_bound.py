@@ -96,7 +96,7 @@ def attacked_runs(
     found = {}
     for attack in _attacks(options.attack, config):
         run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
-        if config.privacy.sampling == "fixed":  # simulated users, as many as the attack takes
+        if not config.privacy.rules.sampler.every_round:  # the attack chooses the number of users
             run = replace(run, privacy=replace(run.privacy, population=None))
         found[attack] = run, changes
     return found

@@ -75,7 +75,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
         later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     )
     first = config.to_run_config(raw, explicit_keys(order.words))
-    if first.privacy.mechanism != "none" or first.collector == "dataset":
+    if first.privacy.rules.mechanism.private or first.collector == "dataset":
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
 

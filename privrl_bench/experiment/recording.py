@@ -21,7 +21,7 @@ from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.datasets.minari_write import check_id, write_minari
 from privrl_bench.datasets.trajectories import Episode
-from privrl_bench.envs.recording import RecordingSlots
+from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

@@ -60,7 +60,8 @@ class Setting:
             return self
         run = config.compose(self.overrides(0))
         privacy = run.privacy
-        uniform = privacy.sampling == "uniform_single_user"
+        sampler = privacy.rules.sampler
+        uniform = sampler.exact and not sampler.whole
         if not uniform or privacy.population is None or run.rounds is None:
             raise ConfigError(
                 "target", "needs privacy=uniform_single_user, privacy.population and rounds"

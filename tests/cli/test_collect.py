@@ -16,7 +16,7 @@ from privrl_bench.cli import collect as command
 from privrl_bench.cli.collect import configs_of, main, parse
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.datasets.minari_write import write_minari
-from privrl_bench.envs.recording import RecordingSlots
+from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import recording

@@ -8,7 +8,7 @@ from helpers import assert_same_users, changed, shipped, sized, tensors
 from privrl_bench.collectors import compiled_episodes as episodes
 from privrl_bench.collectors import simulated as rollout
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.envs.recording import RecordingSlots
+from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import PrivacyError
