@@ -19,8 +19,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -49,6 +47,7 @@ def spent_delta(epsilon: float, move: float, stretch: float, size: int) -> float
 
     Each step is at epsilon / 2; the order of the two that costs more counts.
     """
+    import numpy as np
     from scipy.stats import chi2, norm
 
     half = epsilon / 2.0
