@@ -78,7 +78,7 @@ def require_admissible(epsilon: float, delta: float, size: int) -> None:
 
 
 class Smooth(Mechanism):
-    """One output about all people, with the noise of its smooth sensitivity."""
+    """One output about all users, with the noise of its smooth sensitivity."""
 
     name = "smooth"
     records = ("smooth",)
@@ -140,7 +140,9 @@ class Smooth(Mechanism):
         bound = contribution.smooth.double()
         least = min(block.clip for block in self.terms.blocks)
         if not bool(finite.all()) or not bool((bound >= least * (1 - 1e-9)).all()):
-            raise PrivacyError("an output or its smooth bound is no number, or below the least one")
+            raise PrivacyError(
+                "an output or its smooth bound is not finite, or below the least bound"
+            )
         self._spread = bound * noise_factor(*self._goal)
 
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
