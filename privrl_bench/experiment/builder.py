@@ -250,7 +250,7 @@ def _build(
         task=task,
         ask=None if task is None else _public_answers(task, streams),
     )
-    setup = AlgorithmContext(
+    context = AlgorithmContext(
         spec=spec,
         rounds=rounds,
         privacy=facts,
@@ -260,7 +260,7 @@ def _build(
         behavior_policy=config.data.policy,
     )
     build: Any = algorithm(config.algo.name)
-    algo: Algorithm = build(config.algo, setup)
+    algo: Algorithm = build(config.algo, context)
     many = data is not None and data.most > 1  # then a user is more than one trajectory
     who = spec.one_user
     given = unit_of(config.env, spec.max_episode_steps, steps, sampler.independent, data, who)

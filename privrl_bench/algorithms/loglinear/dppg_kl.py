@@ -32,8 +32,8 @@ class DppgKl(LogLinear):
 
     config: DppgKlConfig
 
-    def __init__(self, config: DppgKlConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: DppgKlConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self._episodes: Callable[[Tensor, int], UserBatch] | None = None
         size = self.policy.size
         self._upper = torch.triu_indices(size, size)
@@ -90,8 +90,8 @@ class DppgKl(LogLinear):
         if self.config.fisher != "public":
             return state
         if self._episodes is None:
-            assert self._setup.sources.simulate is not None
-            self._episodes = self._setup.sources.simulate(self.policy, self.config.fisher_episodes)
+            assert self._context.sources.simulate is not None
+            self._episodes = self._context.sources.simulate(self.policy, self.config.fisher_episodes)
         users = self._episodes(state.tensors["actor"], state.round)
         every = self.policy.features(users.obs)
         index = users.actions.long()[..., None, None].expand(

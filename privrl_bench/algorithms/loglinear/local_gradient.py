@@ -41,13 +41,13 @@ class LogLinear(Algorithm):
 
     policy: LogLinearPolicy
 
-    def __init__(self, config: LogLinearConfig, setup: AlgorithmContext):
-        if not setup.spec.discrete:
+    def __init__(self, config: LogLinearConfig, context: AlgorithmContext):
+        if not context.spec.discrete:
             raise ConfigError("env", f"algo={config.name} needs discrete actions")
         self.config = config
-        self.policy = LogLinearPolicy(setup.spec, config.features)
-        self._setup = setup
-        self._z = torch.tensor(setup.privacy.z, dtype=torch.float64)
+        self.policy = LogLinearPolicy(context.spec, config.features)
+        self._context = context
+        self._z = torch.tensor(context.privacy.z, dtype=torch.float64)
 
     @abstractmethod
     def radius(self, state: State) -> Tensor:
@@ -55,7 +55,7 @@ class LogLinear(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the gradient, in units of the round's clip norm."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
+        return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """See `Algorithm.caveats`: the shared baseline."""
@@ -103,14 +103,14 @@ class LogLinear(Algorithm):
             error = returns - torch.einsum("rutd,rd->rut", feature, state.tensors["baseline"])
             advantages = error
             step = torch.einsum("rut,rutd->rud", weight * error, feature)
-            step = torch.where(users.valid[..., None], step, 0.0).sum(1) / self._setup.privacy.users
+            step = torch.where(users.valid[..., None], step, 0.0).sum(1) / self._context.privacy.users
             bypass = {SHARED_BASELINE: {"step": step}}
         flat = users.obs.flatten(1, 2)
         logits = self.policy.logits(state.tensors["actor"], flat).reshape(*users.mask.shape, -1)
         if self.config.score:
             feature = feature - torch.einsum("ruta,rutad->rutd", logits.exp(), every)
         gradient = torch.einsum("rut,rutd->rud", weight * advantages, feature)
-        units = (self._setup.privacy.clip / self.radius(state)).to(gradient.dtype)
+        units = (self._context.privacy.clip / self.radius(state)).to(gradient.dtype)
         rows = {"actor": gradient * units[:, None, None]} | self.further_rows(feature, weight)
         entropy = (-(logits.exp() * logits).sum(-1) * weight).sum(-1).mean(-1)
         return Contribution(
@@ -124,7 +124,7 @@ class LogLinear(Algorithm):
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: one gradient step."""
         tensors = dict(state.tensors)
-        step = self.learning_rate(state.round) * self.radius(state) / self._setup.privacy.clip
+        step = self.learning_rate(state.round) * self.radius(state) / self._context.privacy.clip
         tensors["actor"] = state.tensors["actor"] + (
             step.to(torch.float32)[:, None] * released.values["actor"]
         )

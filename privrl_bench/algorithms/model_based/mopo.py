@@ -31,18 +31,18 @@ class Mopo(ModelBased):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     config: MopoConfig
 
-    def __init__(self, config: MopoConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: MopoConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self._size = config.members * self.ensemble.net.size
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the models."""
-        return (Block("model", self._size, self._setup.privacy.clip),)
+        return (Block("model", self._size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""
@@ -50,7 +50,7 @@ class Mopo(ModelBased):
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
-        state, count, spec = super().init(streams), len(streams), self._setup.spec
+        state, count, spec = super().init(streams), len(streams), self._context.spec
         zeros = torch.zeros_like(state.tensors["model"])
         widths = {"obs": (spec.obs_dim,), "action": (spec.actions,), "next_obs": (spec.obs_dim,)}
         kept = {f"kept_{k}": torch.zeros(count, _KEPT, *n) for k, n in widths.items()}

@@ -30,9 +30,9 @@ class DpLsl(OutputPerturbation):
 
     def answer(self, seen: Visits) -> Smooth:
         """See `OutputPerturbation.answer`."""
-        config, people = self.config, self._setup.privacy.population
+        config, people = self.config, self._context.privacy.population
         beta = smoothness(
-            self._setup.privacy.epsilon or 0.0, self._setup.privacy.delta, self.features.size
+            self._context.privacy.epsilon or 0.0, self._context.privacy.delta, self.features.size
         )
         offset = spectral(self._phi) ** 2 * float(self._weights.max())
         ridge = offset + config.ridge * people**config.power

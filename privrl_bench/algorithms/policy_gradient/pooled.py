@@ -27,22 +27,22 @@ class PooledActorCritic(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     policy: NetPolicy
 
     optimizer_tensors: tuple[str, ...] = ()
 
-    def __init__(self, config: PpoConfig | A2cConfig, setup: AlgorithmContext):
+    def __init__(self, config: PpoConfig | A2cConfig, context: AlgorithmContext):
         self.config: Any = config
-        self.policy = make_policy(setup.spec, config.hidden)
-        self.value_net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
-        self._setup = setup
+        self.policy = make_policy(context.spec, config.hidden)
+        self.value_net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
+        self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the policy."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
+        return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""
@@ -61,7 +61,7 @@ class PooledActorCritic(Algorithm):
 
     def learning_rate(self, round_index: int) -> float:
         """Step size of a round."""
-        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
 
     def values(self, critic: Tensor, obs: Tensor) -> Tensor:
         """Values [R, U, T] of observations [R, U, T, D]."""

@@ -32,7 +32,7 @@ class Ppo(PooledActorCritic):
         See `PooledActorCritic.update`.
         """
         config = self.config
-        device = self._setup.device
+        device = self._context.device
         total = data["target"].shape[1]
         size = max(total // config.minibatches, 1)
         lr = self.learning_rate(state.round)

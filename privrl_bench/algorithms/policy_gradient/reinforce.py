@@ -38,18 +38,18 @@ class Reinforce(Algorithm):
 
     policy: DropoutPolicy
 
-    def __init__(self, config: ReinforceConfig, setup: AlgorithmContext):
-        if not setup.spec.discrete:
+    def __init__(self, config: ReinforceConfig, context: AlgorithmContext):
+        if not context.spec.discrete:
             raise ConfigError(
-                "env", f"algo=reinforce needs a choice of actions, which {setup.spec.name} has not"
+                "env", f"algo=reinforce needs a choice of actions, which {context.spec.name} has not"
             )
         self.config = config
-        self.policy = DropoutPolicy(setup.spec, tuple(config.hidden), config.dropout)
-        self._setup = setup
+        self.policy = DropoutPolicy(context.spec, tuple(config.hidden), config.dropout)
+        self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """The separately clipped parts, in the order of the parameters."""
-        clip = self._setup.privacy.clip
+        clip = self._context.privacy.clip
         if self.config.clipping == "joint":
             return (Block("actor", self.policy.size, clip),)
         names = [f"{kind}{k}" for k in range(len(self.policy.net.shapes)) for kind in "Wb"]
@@ -85,10 +85,10 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.privacy.mechanism.pooled:  # all users in one row
+        if self._context.privacy.mechanism.pooled:  # all users in one row
             rows = (
                 torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
-                / self._setup.privacy.users
+                / self._context.privacy.users
             )
             valid = valid.any(1, keepdim=True)
         parts = rows.split([block.size for block in self.blocks()], dim=-1)

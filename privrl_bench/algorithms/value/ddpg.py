@@ -21,18 +21,18 @@ class Ddpg(Replay):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
         ConfigError: actions are not a bounded box.
     """
 
-    def __init__(self, config: DdpgConfig, setup: AlgorithmContext):
-        spec, hidden = bounded_box(setup.spec, config.name), tuple(config.hidden)
+    def __init__(self, config: DdpgConfig, context: AlgorithmContext):
+        spec, hidden = bounded_box(context.spec, config.name), tuple(config.hidden)
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         policy = DeterministicPolicy(spec, hidden, config.exploration)
         super().__init__(
-            config, setup, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay)
+            config, context, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay)
         )
 
 

@@ -49,7 +49,7 @@ class Dqn(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
         ConfigError: actions are not choices.
@@ -57,20 +57,20 @@ class Dqn(Algorithm):
 
     policy: QPolicy
 
-    def __init__(self, config: DqnConfig, setup: AlgorithmContext):
-        self.config, self._setup = config, setup
-        self.policy = QPolicy(chosen(setup.spec, config.name), tuple(config.hidden))
+    def __init__(self, config: DqnConfig, context: AlgorithmContext):
+        self.config, self._context = config, context
+        self.policy = QPolicy(chosen(context.spec, config.name), tuple(config.hidden))
         self._learner = QLearner(
             self.policy, LocalOptimizerConfig(config.lr, config.decay, config.tau)
         )
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the gradient of Q."""
-        return (Block("q", self.policy.net.size, self._setup.privacy.clip),)
+        return (Block("q", self.policy.net.size, self._context.privacy.clip),)
 
     def unit(self) -> Unit:
         """One user with the steps they keep."""
-        spec = self._setup.spec
+        spec = self._context.spec
         return Unit(
             f"{spec.one_user}: one episode of at most {spec.max_episode_steps} steps, "
             "reused in any of the rounds",

@@ -75,17 +75,17 @@ class Replay(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
         learner: is trained on the memory.
     """
 
-    def __init__(self, config: ReplayConfig, setup: AlgorithmContext, learner: Learner):
-        self.config, self._learner, self._setup = config, learner, setup
+    def __init__(self, config: ReplayConfig, context: AlgorithmContext, learner: Learner):
+        self.config, self._learner, self._context = config, learner, context
         self.policy = learner.policy
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the policy."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
+        return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""
@@ -93,7 +93,7 @@ class Replay(Algorithm):
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
-        spec, count, room = self._setup.spec, len(streams), self.config.memory
+        spec, count, room = self._context.spec, len(streams), self.config.memory
         action = () if spec.discrete else (spec.actions,)
         widths = {"obs": (spec.obs_dim,), "next_obs": (spec.obs_dim,), "action": action}
         widths |= {"reward": (), "discount": ()}
