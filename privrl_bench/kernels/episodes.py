@@ -116,7 +116,9 @@ def play_cartpole(inside, choices, shows, rewards, shown, played, kept, steps): 
         shows: `privacy.local.DeviceArrays`, what devices add; `noise` has no steps without devices.
         rewards: [1 or T, R, U] reward of a step.
         shown: [R, U, D] double precision, the observations that the policies act on.
-        played, kept: continued; filled from the first step on, if T > 0.
+        played: state of the episodes.
+        kept: record of the steps, filled from the first step on if T > 0.
+        steps: most steps of a user.
     """
     state, elapsed, max_episode_steps, constants = inside
     replicas, users, dim = shown.shape

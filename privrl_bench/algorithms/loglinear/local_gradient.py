@@ -24,9 +24,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
 from privrl_bench.algorithms.loglinear.loglinear_settings import LogLinearConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
@@ -42,10 +41,9 @@ class LogLinear(Algorithm):
     policy: LogLinearPolicy
 
     def __init__(self, config: LogLinearConfig, context: AlgorithmContext):
-        if not context.spec.discrete:
-            raise ConfigError("env", f"algo={config.name} needs discrete actions")
         self.config = config
-        self.policy = LogLinearPolicy(context.spec, config.features)
+        spec = discrete_actions(context.spec, config.name)
+        self.policy = LogLinearPolicy(spec, config.features)
         self._context = context
         self._z = torch.tensor(context.privacy.z, dtype=torch.float64)
 
@@ -91,11 +89,7 @@ class LogLinear(Algorithm):
         """
         zeros = torch.zeros_like(users.rewards)
         returns = gae(users.rewards, zeros, zeros, users.done, users.done, self.config.gamma, 1.0)
-        every = self.policy.features(users.obs)  # [R, U, T, A, d]
-        index = users.actions.long()[..., None, None].expand(
-            *users.actions.shape, 1, every.shape[-1]
-        )
-        feature = every.gather(-2, index).squeeze(-2)
+        every, feature = self.features_of(users)
         weight = users.mask.to(feature.dtype)
         weight = weight / weight.sum(-1, keepdim=True).clamp_min(1.0)
         advantages, bypass = returns, {}
@@ -103,7 +97,9 @@ class LogLinear(Algorithm):
             error = returns - torch.einsum("rutd,rd->rut", feature, state.tensors["baseline"])
             advantages = error
             step = torch.einsum("rut,rutd->rud", weight * error, feature)
-            step = torch.where(users.valid[..., None], step, 0.0).sum(1) / self._context.privacy.users
+            step = (
+                torch.where(users.valid[..., None], step, 0.0).sum(1) / self._context.privacy.users
+            )
             bypass = {SHARED_BASELINE: {"step": step}}
         flat = users.obs.flatten(1, 2)
         logits = self.policy.logits(state.tensors["actor"], flat).reshape(*users.mask.shape, -1)
@@ -116,6 +112,11 @@ class LogLinear(Algorithm):
         return Contribution(
             rows, users.valid, bypass, [{"train/entropy": float(x)} for x in entropy]
         )
+
+    def features_of(self, users: UserBatch) -> tuple[Tensor, Tensor]:
+        """Return the features of all actions [R, U, T, A, d] and of those taken [R, U, T, d]."""
+        every = self.policy.features(users.obs)
+        return every, every.take_along_dim(users.actions.long()[..., None, None], -2).squeeze(-2)
 
     def further_rows(self, feature: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Return rows of further blocks from features [R, U, T, d] and weights [R, U, T] that sum to 1."""

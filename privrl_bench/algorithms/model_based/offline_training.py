@@ -20,11 +20,10 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, bounded_box
 from privrl_bench.algorithms.model_based.model_based_settings import ModelBasedConfig
 from privrl_bench.algorithms.model_based.model_rollouts import ModelRollouts
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
-from privrl_bench.algorithms.value.replay import bounded_box
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
@@ -146,8 +145,8 @@ class ModelBased(Algorithm):
     def finished(self, state: State) -> bool:
         """Whether all policy training after the last release is done."""
         stopped = state.tensors["stopped"].bool()
-        done = state.tensors["iterations"] >= self.config.policy_turns
-        return bool((stopped & done).all())
+        trained = state.tensors["iterations"] >= self.config.policy_turns
+        return bool((stopped & trained).all())
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
         """Measure the public loss, and train the policy, in the rounds where they are due."""

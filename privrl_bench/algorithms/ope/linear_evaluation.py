@@ -40,7 +40,9 @@ class EvaluationAlgorithm(Algorithm):
         self.settings, self._context = config, context
         self.features = features(config.features, config.order, context.env, context.spec)
         try:
-            self.policy = ActingPolicy(fixed_policy(context.behavior_policy, context.env, context.spec))
+            self.policy = ActingPolicy(
+                fixed_policy(context.behavior_policy, context.env, context.spec)
+            )
         except ConfigError as error:
             raise ConfigError("data.policy", error.problem) from None
         self.target = None
@@ -55,7 +57,9 @@ class EvaluationAlgorithm(Algorithm):
         often = "used once" if self.settings.full_batch else "in any of the rounds"
         max_episode_steps = self._context.spec.max_episode_steps
         who = (
-            "one user" if self._context.sources.transitions is not None else self._context.spec.one_user
+            "one user"
+            if self._context.sources.transitions is not None
+            else self._context.spec.one_user
         )
         return Unit(f"{who}: one trajectory of at most {max_episode_steps} steps, {often}", None)
 

@@ -141,8 +141,8 @@ class SharedCritic:
         adam = adam_start(start)
         if "last_critic" in state.tensors and state.round > 0:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
-            done = state.round * batch.order[:, 0, :, 0].numel()
-            adam = adam._replace(m=last, v=last**2, step=done)
+            steps = state.round * batch.order[:, 0, :, 0].numel()
+            adam = adam._replace(m=last, v=last**2, step=steps)
 
         data = {"obs": per_user(users.obs), "target": per_user(batch.targets)}
         optimizer = LocalOptimizerConfig(batch.order, batch.lr, self._config.critic_clip, adam)

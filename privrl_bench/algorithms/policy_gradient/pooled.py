@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed
+from privrl_bench.algorithms.base import AlgorithmContext, annealed
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
+from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, make_policy
-from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch
 
-POOLED = "pooled training"
 
-
-class PooledActorCritic(Algorithm):
+class PooledActorCritic(PooledAlgorithm):
     """Base class of pooled actor-critics; subclasses implement `update`.
-
-    It runs through the same loop and gate as private algorithms, with one row per replica and `privacy=none`,
-    which neither clips nor adds noise and is reported as no privacy.
 
     Args:
         config: settings of the algorithm.
@@ -35,18 +29,9 @@ class PooledActorCritic(Algorithm):
     optimizer_tensors: tuple[str, ...] = ()
 
     def __init__(self, config: PpoConfig | A2cConfig, context: AlgorithmContext):
-        self.config: Any = config
+        super().__init__(config, context)
         self.policy = make_policy(context.spec, config.hidden)
         self.value_net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
-        self._context = context
-
-    def blocks(self) -> tuple[Block, ...]:
-        """One block, the policy."""
-        return (Block("actor", self.policy.size, self._context.privacy.clip),)
-
-    def caveats(self) -> dict[str, str]:
-        """All data bypass the gate."""
-        return {POOLED: "everybody's data enter the parameters without clip or noise"}
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -124,9 +109,3 @@ class PooledActorCritic(Algorithm):
         for name, new in tensors.items():
             tensors[name] = torch.where(usable[:, None], new, state.tensors[name])
         return Contribution({"actor": change[:, None]}, usable[:, None], {POOLED: tensors})
-
-    def server(self, state: State, released: Released) -> State:
-        """Take the new tensors as the state."""
-        tensors = dict(state.tensors) | released.bypass[POOLED]
-        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
-        return State(state.round + 1, tensors)

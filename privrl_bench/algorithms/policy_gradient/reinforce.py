@@ -20,9 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, per_user
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions, per_user
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae, standardize
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -39,12 +38,9 @@ class Reinforce(Algorithm):
     policy: DropoutPolicy
 
     def __init__(self, config: ReinforceConfig, context: AlgorithmContext):
-        if not context.spec.discrete:
-            raise ConfigError(
-                "env", f"algo=reinforce needs a choice of actions, which {context.spec.name} has not"
-            )
         self.config = config
-        self.policy = DropoutPolicy(context.spec, tuple(config.hidden), config.dropout)
+        spec = discrete_actions(context.spec, config.name)
+        self.policy = DropoutPolicy(spec, tuple(config.hidden), config.dropout)
         self._context = context
 
     def blocks(self) -> tuple[Block, ...]:

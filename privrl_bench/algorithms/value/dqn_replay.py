@@ -9,7 +9,7 @@
                 + N(0, (z clip)^2 I)), which is N(0, (z clip)^2 / B I) on the mean
             Q <- AdamW along g;  target <- target + tau (Q - target)
 
-Neither is private for a person; see the guarantee's caveats. `dqn.py` is.
+Neither protects a user; see the guarantee's caveats. `dqn.py` is.
 
 Deviations from the authors' code: the gradients of a round follow its steps instead of alternating with them
 (`env.user=segment env.user_steps=1` is theirs; epsilon is also per round); with noise, every gradient is
@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
-from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, chosen
+from privrl_bench.algorithms.base import AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.pooled_algorithm import POOLED
+from privrl_bench.algorithms.value.actor_critic import Batch, Rates
+from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
 from privrl_bench.errors import ConfigError
@@ -52,7 +52,7 @@ class DqnReplay(Replay):
         context: Context of the run.
 
     Raises:
-        ConfigError: actions are not choices, or `algo.updates` is not 1 with noise on transitions.
+        ConfigError: actions are continuous, or `algo.updates` is not 1 with noise on transitions.
     """
 
     config: DqnReplayConfig
@@ -65,8 +65,8 @@ class DqnReplay(Replay):
                 "algo.updates",
                 f"privacy.mechanism=per_transition counts one update for every step: 1, got {config.updates:g}",
             )
-        policy = QPolicy(chosen(context.spec, config.name), tuple(config.hidden))
-        self._q = QLearner(policy, LocalOptimizerConfig(config.lr, config.decay, config.tau))
+        policy = QPolicy(discrete_actions(context.spec, config.name), tuple(config.hidden))
+        self._q = QLearner(policy, Rates(config.lr, config.tau, config.decay))
         super().__init__(config, context, self._q)
 
     def caveats(self) -> dict[str, str]:
@@ -161,8 +161,8 @@ class DqnReplay(Replay):
         with ThreadPoolExecutor(max(torch.get_num_threads(), 1)) as pool:
             list(pool.map(one, busy))
         learned["actor"] = torch.cat([q, learned["actor"][:, -1:]], dim=-1)
-        done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
-        return learned | {"updates": learned["updates"] + done}
+        taken = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
+        return learned | {"updates": learned["updates"] + taken}
 
     def _batched(
         self,

@@ -7,9 +7,9 @@ Source: Haarnoja et al. 2018 (arXiv 1812.05905).
 
 from __future__ import annotations
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, bounded_box
 from privrl_bench.algorithms.value.actor_critic import Rates, SacLearner
-from privrl_bench.algorithms.value.replay import Replay, bounded_box
+from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import SacConfig
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp

@@ -38,7 +38,7 @@ class UcbVi(Algorithm):
         context: Context of the run.
 
     Raises:
-        ConfigError: the environment has no finite states and choices.
+        ConfigError: the environment has no finite states and actions.
     """
 
     policy: TablePolicy
@@ -47,7 +47,7 @@ class UcbVi(Algorithm):
         if not (context.spec.discrete and context.spec.one_hot and context.spec.actions > 1):
             raise ConfigError(
                 "env",
-                "algo=ucbvi needs a choice of actions and finitely many states (a Discrete observation "
+                "algo=ucbvi needs discrete actions and finitely many states (a Discrete observation "
                 "space, env.obs_scaling=none)",
             )
         self.config = config
@@ -99,7 +99,9 @@ class UcbVi(Algorithm):
         z = torch.tensor(self._context.privacy.z)
         if rounds == 0:
             return torch.zeros_like(z)
-        noise: Tensor = self._context.privacy.mechanism.sum_noise(z, self._context.privacy.clip, rounds)
+        noise: Tensor = self._context.privacy.mechanism.sum_noise(
+            z, self._context.privacy.clip, rounds
+        )
         return noise
 
     def _plan(self, counts: Tensor, rounds: int) -> Tensor:
@@ -114,13 +116,15 @@ class UcbVi(Algorithm):
         tried = (1.0 + visits + error).clamp_min(1.0)
         moved = (states + moves.sum(-1) + error).clamp_min(1.0)
         reward = (1.0 + rewards) / tried
-        behavior_probs = (1.0 + moves) / moved.unsqueeze(-1)
+        transition_probs = (1.0 + moves) / moved.unsqueeze(-1)
         if (
             self._context.privacy.mechanism.running_sums
             and not self._context.privacy.mechanism.imitation
         ):  # noise may have made it no distribution at all
-            behavior_probs = behavior_probs.clamp_min(0.0)
-            behavior_probs = behavior_probs / behavior_probs.sum(-1, keepdim=True).clamp_min(1e-6)
+            transition_probs = transition_probs.clamp_min(0.0)
+            transition_probs = transition_probs / transition_probs.sum(-1, keepdim=True).clamp_min(
+                1e-6
+            )
         term = self.config.log_term
         reward = reward + (term / tried).sqrt() + states * error / tried
         unsure = (term / moved).sqrt() + states * error / moved
@@ -129,7 +133,7 @@ class UcbVi(Algorithm):
         for h in range(horizon - 1, -1, -1):
             left = horizon - 1 - h
             table[:, h] = (
-                reward + torch.einsum("rsan,rn->rsa", behavior_probs, after) + left * unsure
+                reward + torch.einsum("rsan,rn->rsa", transition_probs, after) + left * unsure
             )
             after = table[:, h].amax(-1)
         return table.flatten(1)
