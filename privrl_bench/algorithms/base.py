@@ -262,6 +262,11 @@ def per_user(x: Tensor) -> Tensor:
     return x.reshape(-1, *x.shape[2:])
 
 
+def pooled_rows(rows: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum [R, 1, P] of the valid users' rows [R, U, P], and whether there is one [R, 1]."""
+    return torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True), valid.any(1, keepdim=True)
+
+
 def annealed(lr: float, anneal: bool, round_index: int, rounds: int) -> float:
     """Step size of a round: linear from `lr` towards 0 over the run, or constant."""
     return lr * (1.0 - round_index / rounds) if anneal else lr

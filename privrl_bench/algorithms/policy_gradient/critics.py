@@ -130,9 +130,7 @@ class SharedCritic:
 
     def values(self, state: State, obs: Tensor) -> Tensor:
         """See `Critic.values`."""
-        with torch.no_grad():
-            flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
-            return self._net.forward(state.tensors["critic"], flat).reshape(obs.shape[:-1])
+        return self._net.values(state.tensors["critic"], obs)
 
     def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Train with Adam on a quarter of the squared error, in a ball of radius `critic_clip`."""

@@ -48,12 +48,6 @@ class PooledActorCritic(PooledAlgorithm):
         """Step size of a round."""
         return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
 
-    def values(self, critic: Tensor, obs: Tensor) -> Tensor:
-        """Values [R, U, T] of observations [R, U, T, D]."""
-        with torch.no_grad():
-            flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
-            return self.value_net.forward(critic, flat).reshape(obs.shape[:-1])
-
     def pooled_data(self, state: State, users: UserBatch) -> dict[str, Tensor]:
         """Compute the columns of the minibatches from all users.
 
@@ -61,11 +55,11 @@ class PooledActorCritic(PooledAlgorithm):
             Tensors [R, U * T, ...]: obs, action, old (log probability), advantage, value, target.
         """
         critic = state.tensors["critic"]
-        values = self.values(critic, users.obs)
+        values = self.value_net.values(critic, users.obs)
         advantages = gae(
             users.rewards,
             values,
-            self.values(critic, users.next_obs),
+            self.value_net.values(critic, users.next_obs),
             users.terminated,
             users.done,
             self.config.gamma,

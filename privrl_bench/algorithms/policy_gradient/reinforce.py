@@ -20,7 +20,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions, per_user
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    discrete_actions,
+    per_user,
+    pooled_rows,
+)
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.functional.discounted_returns import gae, standardize
 from privrl_bench.functional.optim import Adam, adam_step
@@ -82,11 +88,8 @@ class Reinforce(Algorithm):
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
         if self._context.privacy.mechanism.pooled:  # all users in one row
-            rows = (
-                torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
-                / self._context.privacy.users
-            )
-            valid = valid.any(1, keepdim=True)
+            rows, valid = pooled_rows(rows, valid)
+            rows = rows / self._context.privacy.users
         parts = rows.split([block.size for block in self.blocks()], dim=-1)
         named = {block.name: x for block, x in zip(self.blocks(), parts, strict=True)}
         return Contribution(named, valid)

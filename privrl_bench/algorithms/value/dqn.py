@@ -13,7 +13,8 @@ add-or-remove, as the composition of Poisson-sampled Gaussians over all planned 
 
 1. A user's steps are a function of their own environment and randomness, and of Q and epsilon on arrival, which
    were released. The round of arrival is given by the user's number, fixed in advance: without the user that
-   place is empty and no other user's moves. So removing a user changes the data of others only through releases.
+   place is empty and no other user moves. So removing a user changes the data of others only through
+   releases.
 2. Given the releases so far, a row is a function of the user's steps and of a random choice among them: Q,
    target and AdamW's moments are functions of releases; epsilon is a function of the public round number. So
    a round adds a sum of clipped rows, one per user, to which one user contributes one row or (absent) none.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, pooled_rows
 from privrl_bench.algorithms.value.value_settings import UcbViConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
@@ -83,8 +83,7 @@ class UcbVi(Algorithm):
         rows = torch.cat([visits, moves.scatter_add_(-1, move, onward), rewards], dim=-1)
         valid = users.valid
         if self._context.privacy.mechanism.pooled:  # all users in one row
-            rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
-            valid = valid.any(1, keepdim=True)
+            rows, valid = pooled_rows(rows, valid)
         return Contribution({"counts": rows}, valid)
 
     def server(self, state: State, released: Released) -> State:
