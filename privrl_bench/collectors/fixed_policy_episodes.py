@@ -16,7 +16,7 @@ import torch
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
-from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.functional.rng import Streams
@@ -71,21 +71,16 @@ def play(
         going = going[~(found.terminated | found.truncated)]
         if not len(going):
             break
-    made = []
-    for i in range(n):
-        rows = slice(0, int(lengths[i]))
-        last = np.arange(rows.stop) == rows.stop - 1
-        made.append(
-            Episode(
-                obs[i, : rows.stop + 1].copy(),
-                actions[i, rows].copy(),
-                rewards[i, rows].copy(),
-                last & terminated[i],
-                last & ~terminated[i],
-                behavior_probs=behavior_probs[i, rows].copy(),
-            )
+    return [
+        episode_of(
+            obs[i, : size + 1],
+            actions[i, :size],
+            rewards[i, :size],
+            bool(terminated[i]),
+            behavior_probs[i, :size],
         )
-    return made
+        for i, size in enumerate(lengths)
+    ]
 
 
 class Playing:
