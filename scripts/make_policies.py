@@ -234,8 +234,8 @@ def play(
     going = np.arange(episodes)
     total, discounted, length = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
     while len(going):
-        behavior_probs = greedy(values(torch.from_numpy(obs[going]).double()))
-        found = slots.step(going, behavior_probs.argmax(-1).numpy())
+        chosen = greedy(values(torch.from_numpy(obs[going]).double()))
+        found = slots.step(going, chosen.argmax(-1).numpy())
         total[going] += found.rewards
         discounted[going] += gamma ** length[going] * found.rewards
         length[going] += 1

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -143,7 +144,7 @@ class Algorithm(ABC):
     def local_of_all(
         self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """One row of all users, who come in shards; of algorithms with `full_batch`, instead of `local`."""
+        """One row of all users, who come in shards; replaces `local` where `AlgoConfig.full_batch`."""
         raise TypeError(f"{type(self).__name__} does not take all users in one round")
 
     @abstractmethod
@@ -195,8 +196,11 @@ def step_order(
         users: `mask` [R, U, T] and `numbers` [R, U] are used.
         streams: of each replica.
         round_index: selects the random numbers.
+        epochs: E, passes over a user's steps.
+        minibatches: M of one pass.
 
-    Returns: [E, R * U, M, B] indices into T, with B = T // M.
+    Returns:
+        [E, R * U, M, B] indices into T, with B = T // M.
     """
     replicas, count, steps = users.mask.shape
     size = max(steps // minibatches, 1)
@@ -221,9 +225,46 @@ def step_order(
     return order.reshape(epochs, replicas * count, minibatches, size)
 
 
+def discrete_actions(spec: EnvSpec, name: str) -> EnvSpec:
+    """Return `spec`, whose actions must be discrete for the algorithm `name`.
+
+    Raises:
+        ConfigError: They are continuous.
+    """
+    if not spec.discrete:
+        raise ConfigError(
+            "env", f"algo={name} needs discrete actions; those of {spec.name} are continuous"
+        )
+    return spec
+
+
+def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
+    """Return `spec`, whose actions must be in a bounded box for the algorithm `name`.
+
+    Raises:
+        ConfigError: They are discrete or unbounded.
+    """
+    low, high = spec.action_low, spec.action_high
+    if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
+        raise ConfigError(
+            "env", f"algo={name} needs actions in a bounded box; those of {spec.name} are not"
+        )
+    return spec
+
+
+def take_steps(x: Tensor, index: Tensor) -> Tensor:
+    """Return the steps [N, B, ...] of x [N, T, ...] at the indices [N, B]."""
+    return x.take_along_dim(index.view(*index.shape, *[1] * (x.dim() - 2)), 1)
+
+
 def per_user(x: Tensor) -> Tensor:
     """[R, U, ...] -> [R * U, ...]."""
     return x.reshape(-1, *x.shape[2:])
+
+
+def pooled_rows(rows: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum [R, 1, P] of the valid users' rows [R, U, P], and whether there is one [R, 1]."""
+    return torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True), valid.any(1, keepdim=True)
 
 
 def annealed(lr: float, anneal: bool, round_index: int, rounds: int) -> float:

@@ -254,7 +254,7 @@ def run_canaries(
     planted = Canaries(parts, coins, repeat, known)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
     started = time.perf_counter()
-    batch = started
+    reported = started
     try:
         for index in range(rounds):
             session.step()
@@ -265,8 +265,8 @@ def run_canaries(
                 drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
             now = time.perf_counter()
-            if now - batch > 10.0:
-                batch = now
+            if now - reported > 10.0:
+                reported = now
                 left = (now - started) / (index + 1) * (rounds - index - 1)
                 say(f"{name}: round {index + 1} of {rounds}, about {left:.0f} s left")
     finally:

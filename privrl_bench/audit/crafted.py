@@ -171,12 +171,12 @@ def train(
     # The first parameters are public: the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
     session.state = State(0, same)
-    batch = time.perf_counter()
+    reported = time.perf_counter()
     try:
         for index in range(later + 1):
             session.step()
-            if time.perf_counter() - batch > 10.0:
-                batch = time.perf_counter()
+            if time.perf_counter() - reported > 10.0:
+                reported = time.perf_counter()
                 say(f"end-to-end: round {index + 1} of {later + 1}, {len(places)} runs at once")
     finally:
         session.close()

@@ -92,7 +92,7 @@ def scores_of_later_rounds(
     parts = parts_of(replace(config, privacy=people), [_FAR + r for r in real])
     session = Trainer(parts)
     scale = scale_of(config, parts)
-    batch = time.perf_counter()
+    reported = time.perf_counter()
     try:
         for index in range(1, len(record.seen)):
             known = {n: x[record.shadows :] for n, x in record.states[index].items()}
@@ -108,8 +108,8 @@ def scores_of_later_rounds(
             weights = np.linalg.solve(spread, moved.T).T
             score += ((record.seen[index][record.shadows :] - place) * weights).sum(-1)
             size += (moved * weights).sum(-1)
-            if time.perf_counter() - batch > 10.0:
-                batch = time.perf_counter()
+            if time.perf_counter() - reported > 10.0:
+                reported = time.perf_counter()
                 say(f"end-to-end: round {index} of {len(record.seen) - 1} replayed")
     finally:
         session.close()
@@ -182,7 +182,7 @@ def attack(
     full = train(config, _SHADOWS, replicas, later, signs, True, say)
     first = scores_of_her_round(full)
     following = scores_of_later_rounds(config, full, hidden, say)
-    done = time.perf_counter()
+    end = time.perf_counter()
 
     guarantee = full.parts.gate.guarantee(_SHADOWS)
     formal = guarantee.status == "formal"
@@ -194,7 +194,7 @@ def attack(
         _finding("her round", first, here, guarantee, everything, confidence),
         _finding("all rounds", both, here, guarantee, everything, confidence),
     ]
-    found[0].seconds = done - middle
+    found[0].seconds = end - middle
     if later:
         nothing = "what later rounds add, her row kept out of the gate"
         last = _finding("later rounds", beside, here, guarantee, nothing, confidence)

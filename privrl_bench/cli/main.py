@@ -38,3 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"privrl {version()}")
         return 0
     return guarded(lambda: dispatch("privrl", ABOUT, COMMANDS, words))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -113,9 +113,11 @@ class PaddedUsers:
         """Append one episode of n >= 1 steps to a user's steps; the user becomes valid.
 
         Args:
-            r, slot: the user's place.
+            r: replica of the user.
+            slot: of the user.
             obs: [n + 1, D].
-            actions, rewards: [n, ...].
+            actions: [n, ...].
+            rewards: [n].
             terminated: [n], or of the last step.
             probs: [n] probabilities of the actions under the behavior policy.
         """

@@ -1,7 +1,7 @@
-"""Episodes of a known policy, with the chances of what it did: data that policies are evaluated on.
+"""Episodes of a fixed policy, with the probabilities of its actions: data that policies are evaluated on.
 
-An episode is a function of seed and number: how many are played side by side, and what an interruption left,
-change nothing.
+An episode is a function of seed and number. It does not depend on the number of parallel episodes or on
+interruptions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
-from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.functional.rng import Streams
@@ -25,10 +25,10 @@ from privrl_bench.types import EnvSpec
 
 
 def choose(behavior_probs: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """[n] choices with the chances [n, A], from uniform numbers [n] in [0, 1): never one of chance 0."""
+    """[n] actions with the probabilities [n, A], from uniforms [n] in [0, 1); never one of probability 0."""
     reached = np.cumsum(behavior_probs, axis=-1)
     first = (uniforms[:, None] >= reached).sum(-1)
-    # Sums of chances may end a little below 1; then it is the last possible choice.
+    # Rounded sums may end below 1; then the last action with a positive probability is taken.
     last = behavior_probs.shape[-1] - 1 - (behavior_probs[:, ::-1] > 0).argmax(-1)
     return np.asarray(np.minimum(first, last))
 
@@ -38,8 +38,8 @@ def play(
 ) -> list[Episode]:
     """The whole episodes of these numbers, at most as many as there are slots.
 
-    The policy sees what the data will hold: observations in single precision. Chances are its own of the
-    actions, rounded to single precision. Users whom the environment declares are not played but simulated.
+    The policy acts on observations in single precision, as they are stored. Probabilities are rounded to single
+    precision. Users whom the environment declares are replaced by simulated ones.
     """
     n, max_episode_steps = len(numbers), spec.max_episode_steps
     obs = np.zeros((n, max_episode_steps + 1, spec.obs_dim), np.float32)
@@ -71,25 +71,20 @@ def play(
         going = going[~(found.terminated | found.truncated)]
         if not len(going):
             break
-    made = []
-    for i in range(n):
-        rows = slice(0, int(lengths[i]))
-        last = np.arange(rows.stop) == rows.stop - 1
-        made.append(
-            Episode(
-                obs[i, : rows.stop + 1].copy(),
-                actions[i, rows].copy(),
-                rewards[i, rows].copy(),
-                last & terminated[i],
-                last & ~terminated[i],
-                behavior_probs=behavior_probs[i, rows].copy(),
-            )
+    return [
+        episode_of(
+            obs[i, : size + 1],
+            actions[i, :size],
+            rewards[i, :size],
+            bool(terminated[i]),
+            behavior_probs[i, :size],
         )
-    return made
+        for i, size in enumerate(lengths)
+    ]
 
 
 class Playing:
-    """A collection that goes on where its folder stands: one file for every `together` episodes.
+    """A collection that continues from the files of its folder, one for every `together` episodes.
 
     Args:
         folder: of the files.
@@ -118,7 +113,7 @@ class Playing:
         return self.folder / f"{numbers.start:09d}.npz"
 
     def run(self, progress: Any, stop: Any) -> bool:
-        """Play what is missing, until the end or a signal; returns whether it came to the end."""
+        """Play the missing episodes; returns whether all are there, False after a signal."""
         config, spec, policy, streams = self._made
         missing = [numbers for numbers in self._pieces if not self._path(numbers).exists()]
         if not missing:

@@ -10,9 +10,9 @@ R replicas times U users are stepped together. A user (`env.user`) is one of:
 With local noise (`privacy/devices.py`) the policy, the scaling and the batch get each observation
 once, as the user's device shows it, and never the raw one.
 
-An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of them:
-their random numbers are functions of seed, number and round, whatever their slot and whoever else
-takes part. A cohort without members consists of simulated users.
+An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of
+them: their random numbers are functions of seed, number and round, not of their slot or of other
+users. A cohort without members consists of simulated users.
 """
 
 from __future__ import annotations

@@ -29,8 +29,11 @@ SET_BY_FILES = {
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type's name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message that says what is wrong, or its type's name."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if lines[0].endswith("raised while composing config:") and len(lines) > 1:
+        return f"{lines[0].partition(':')[0]}: {lines[1].strip()}"
+    return lines[0]
 
 
 def unreadable_value(key: str, value: str) -> ConfigError:

@@ -82,7 +82,6 @@ def write_minari(
         ConfigError: On data.id: the id is malformed or exists, the action space is not supported, an
             episode is invalid (see `check_episode`), there are none, or only some name their user.
     """
-    import minari
     from minari.dataset.minari_storage import MinariStorage
 
     namespace = check_id(dataset_id)
@@ -103,14 +102,7 @@ def write_minari(
             env_spec=_spec(env_id),
             data_format="hdf5",
         )
-        storage.update_metadata(
-            {
-                "dataset_id": dataset_id,
-                "minari_version": minari.__version__,
-                **{key: card[key] for key in _STANDARD if card.get(key) is not None},
-                METADATA_KEY: {"env_id": env_id, "card": card},
-            }
-        )
+        storage.update_metadata(_metadata(dataset_id, env_id, card))
         users: dict[int, str] = {}
         storage.update_episodes(
             _buffers(episodes, users, storage.observation_space, storage.action_space)
@@ -119,6 +111,18 @@ def write_minari(
         _create_namespace(namespace)
         os.rename(inside, folder)
     return folder
+
+
+def _metadata(dataset_id: str, env_id: str | None, card: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of a dataset; arguments as in `write_minari`."""
+    import minari
+
+    return {
+        "dataset_id": dataset_id,
+        "minari_version": minari.__version__,
+        **{key: card[key] for key in _STANDARD if card.get(key) is not None},
+        METADATA_KEY: {"env_id": env_id, "card": card},
+    }
 
 
 def _write_users(storage: Any, users: dict[int, str]) -> None:

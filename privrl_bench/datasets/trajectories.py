@@ -42,6 +42,27 @@ class Episode(NamedTuple):
     labels: dict[str, Label] | None = None
 
 
+def episode_of(
+    observations: np.ndarray,
+    actions: np.ndarray,
+    rewards: np.ndarray,
+    terminated: bool,
+    behavior_probs: np.ndarray | None = None,
+    user: str | None = None,
+) -> Episode:
+    """Return an episode with copies of the arrays, truncated if it did not terminate; see `Episode`."""
+    last = np.arange(len(rewards)) == len(rewards) - 1
+    return Episode(
+        observations=np.array(observations),
+        actions=np.array(actions),
+        rewards=np.array(rewards),
+        terminated=last & terminated,
+        truncated=last & (not terminated),
+        user=user,
+        behavior_probs=None if behavior_probs is None else np.array(behavior_probs),
+    )
+
+
 @dataclass(eq=False)
 class Trajectories:
     """K concatenated episodes; the large arrays may be memory-mapped files.
@@ -102,19 +123,13 @@ class Trajectories:
         """
         k = range(self.episodes)[k]
         first, last = int(self.starts[k]), int(self.starts[k + 1])
-        terminated = np.array(self.terminated[first:last])
-        truncated = np.zeros(last - first, dtype=bool)
-        truncated[-1] = not terminated[-1]
-        return Episode(
-            observations=np.array(self.observations[first + k : last + k + 1]),
-            actions=np.array(self.actions[first:last]),
-            rewards=np.array(self.rewards[first:last]),
-            terminated=terminated,
-            truncated=truncated,
-            user=str(self.users[k]),
-            behavior_probs=None
-            if self.behavior_probs is None
-            else np.array(self.behavior_probs[first:last]),
+        return episode_of(
+            self.observations[first + k : last + k + 1],
+            self.actions[first:last],
+            self.rewards[first:last],
+            bool(self.terminated[last - 1]),
+            None if self.behavior_probs is None else self.behavior_probs[first:last],
+            str(self.users[k]),
         )
 
     def returns(self) -> np.ndarray:

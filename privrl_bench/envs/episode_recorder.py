@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.slots import Slots, StepResult, Users
 from privrl_bench.types import EnvSpec
 
@@ -53,17 +53,8 @@ class RecordingSlots:
 
     def _end(self, slot: int, *, terminated: bool) -> None:
         n = int(self._length[slot])
-        last = np.zeros(n, bool)
-        last[-1] = True
-        self._over.append(
-            Episode(
-                self._obs[slot, : n + 1].copy(),
-                self._actions[slot, :n].copy(),
-                self._rewards[slot, :n].copy(),
-                last & terminated,
-                last & (not terminated),
-            )
-        )
+        steps = self._actions[slot, :n], self._rewards[slot, :n]
+        self._over.append(episode_of(self._obs[slot, : n + 1], *steps, terminated))
         self._length[slot] = 0
 
     def taken(self) -> list[Episode]:

@@ -61,13 +61,13 @@ class Evaluator(Protocol):
         scaling: FrozenScaling,
         ended: Sequence[int] = (),
     ) -> Sequence[Evaluation]:
-        """One evaluation of each replica, the same for the same arguments.
+        """Evaluate each replica; a function of the arguments.
 
         Args:
             policy_params: [R, P] released parameters.
             round_index: selects the random streams.
             scaling: of observations.
-            ended: replicas whose evaluation nobody reads; they may be skipped.
+            ended: replicas whose evaluation is not used; they may be skipped.
 
         Raises:
             EnvironmentFailure: an environment raised.

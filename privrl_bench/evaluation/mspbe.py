@@ -115,12 +115,12 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     steps = reward = 0.0
     for piece in simulated.simulate():
         users = unpadded(piece, 0)
-        batch = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
-        weights = batch.weights * users.valid[..., None]
-        one = moments(batch._replace(weights=weights), algo.settings.gamma)
+        found = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
+        weights = found.weights * users.valid[..., None]
+        one = moments(found._replace(weights=weights), algo.settings.gamma)
         total = Moments(*(a + b.double().sum((0, 1)) for a, b in zip(total, one, strict=True)))
         steps += float(weights.double().sum())
-        reward += float((weights * batch.rho * batch.rewards).double().sum())
+        reward += float((weights * found.rho * found.rewards).double().sum())
     return Reference(Moments(*(x / steps for x in total)), reward / steps, False)
 
 

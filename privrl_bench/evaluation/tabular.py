@@ -35,12 +35,9 @@ class Exact:
         raw = np.repeat(self._states[None], replicas, axis=0)
         obs = torch.from_numpy(np.asarray(scaling.obs(raw), dtype=np.float32))
         with torch.inference_mode():
-            behavior_probs = self._policy.probabilities(policy_params, obs, horizon)
+            probs = self._policy.probabilities(policy_params, obs, horizon)
         t = self._tables
-        found = policy_value(
-            t.transitions, t.rewards, t.start, t.horizon, behavior_probs.double().numpy()
-        )
-        return found
+        return policy_value(t.transitions, t.rewards, t.start, t.horizon, probs.double().numpy())
 
 
 def exact(config: EnvConfig, policy: Policy) -> Exact | None:

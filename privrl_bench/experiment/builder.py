@@ -244,7 +244,7 @@ def _build(
         task=task,
         ask=None if task is None else _public_answers(task, streams),
     )
-    setup = AlgorithmContext(
+    context = AlgorithmContext(
         spec=spec,
         rounds=rounds,
         privacy=facts,
@@ -254,7 +254,7 @@ def _build(
         behavior_policy=config.data.policy,
     )
     build: Any = algorithm(config.algo.name)
-    algo: Algorithm = build(config.algo, setup)
+    algo: Algorithm = build(config.algo, context)
     privacy = [c.privacy for c in configs]
     gate = Gate(
         configs=privacy,

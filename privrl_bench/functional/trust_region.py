@@ -60,11 +60,6 @@ def gap_clip(eta: Any, z: Any, lam: float, beta: float, gradient_norm: Any) -> A
     return lam / spread * np.sqrt(beta / (1.0 - beta))
 
 
-def gap_clip_exact(eta: Any, z: Any, lam: float, beta: float, gradient_norm: Any) -> Any:
-    """Compute `gap_clip` with the exact Gaussian quantile: 2.65 times as large at beta = 0.05."""
-    return lam / (np.asarray(eta, float) * z * gradient_norm * ndtri(1.0 - beta))
-
-
 def kl_clip(eta: Any, z: Any, alpha: float, beta: float, largest: Any, trace: Any) -> Any:
     """Compute proposition 4.7: half the squared step in the Fisher metric is at most `alpha`, by Markov.
 
@@ -76,27 +71,3 @@ def kl_clip(eta: Any, z: Any, alpha: float, beta: float, largest: Any, trace: An
     """
     spread = np.asarray(largest, float) + np.asarray(z, float) ** 2 * np.asarray(trace, float)
     return np.sqrt(2.0 * alpha * beta / spread) / eta
-
-
-def kl_moments(
-    eta: float, z: float, clip: float, gradient: np.ndarray, fisher: np.ndarray
-) -> tuple[float, float]:
-    """Compute mean and variance of half the squared step in the Fisher metric (equations 13 and 14).
-
-    The paper swaps the factors of the two terms of the variance; corrected here.
-
-    Args:
-        eta: Step size.
-        z: Noise multiplier.
-        clip: S.
-        gradient: [d], clipped.
-        fisher: [d, d], symmetric.
-
-    Returns:
-        (mean, variance).
-    """
-    noise = (z * clip) ** 2
-    mean = eta**2 / 2.0 * (gradient @ fisher @ gradient + noise * np.trace(fisher))
-    pulled = fisher @ gradient
-    variance = eta**4 / 4.0 * (4 * noise * pulled @ pulled + 2 * noise**2 * np.sum(fisher * fisher))
-    return float(mean), float(variance)

@@ -125,7 +125,7 @@ def train_models(  # type: ignore[no-untyped-def]
             params = begin.copy()
             m[:] = 0
             v[:] = 0
-            done = 0
+            count = 0
             for epoch in range(epochs):
                 for piece in range(minibatches):
                     load_minibatch(table[user], order[epoch, user, piece], x, rest)
@@ -133,11 +133,11 @@ def train_models(  # type: ignore[no-untyped-def]
                     _likelihood(y, rest, dy)
                     backward(params, widths, layers, gates, slopes, rows, SWISH)
                     sum_gradient(widths, layers, slopes, rows, grad)
-                    done += 1
+                    count += 1
                     if use_adam:
                         for i in range(size):
                             grad[i] += shrink * params[i]
-                        adam(params, begin, grad, m, v, done, lr, np.inf)
+                        adam(params, begin, grad, m, v, count, lr, np.inf)
                         _descend(params, begin, grad, zero, zero, ends, radius)
                     else:
                         _descend(params, begin, grad, step, shrink, ends, radius)

@@ -116,11 +116,13 @@ def play_cartpole(inside, choices, shows, rewards, shown, played, kept, steps): 
         shows: `privacy.devices.DeviceArrays`, what devices add; `noise` has no steps without devices.
         rewards: [1 or T, R, U] reward of a step.
         shown: [R, U, D] double precision, the observations that the policies act on.
-        played, kept: continued; filled from the first step on, if T > 0.
+        played: state of the episodes.
+        kept: record of the steps, filled from the first step on if T > 0.
+        steps: most steps of a user.
     """
     state, elapsed, max_episode_steps, constants = inside
     replicas, users, dim = shown.shape
-    widths = choices.widths
+    widths, added, dropout = choices.widths, choices.added, choices.dropout
     x = np.empty(dim, np.float32)
     y, z = np.empty(widths.max(), np.float32), np.empty(widths.max(), np.float32)
     keeps, noised = kept.mask.shape[2] > 0, shows.noise.shape[0] > 0
@@ -136,10 +138,8 @@ def play_cartpole(inside, choices, shows, rewards, shown, played, kept, steps): 
                 action = choices.forced[min(t, last_forced), r, u]
                 if action < 0:
                     noise = choices.noise[min(t, last_noise), r, u]
-                    _logits(
-                        x, choices.params[r], widths, noise, choices.added, choices.dropout, y, z
-                    )
-                    action = _largest(z, noise, choices.added, widths[-1])
+                    _logits(x, choices.params[r], widths, noise, added, dropout, y, z)
+                    action = _largest(z, noise, added, widths[-1])
                 over = cartpole(state, n, action, constants)
                 elapsed[n] += 1
                 reward = rewards[min(t, rewards.shape[0] - 1), r, u]

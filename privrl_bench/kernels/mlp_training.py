@@ -179,7 +179,7 @@ def train_users(  # type: ignore[no-untyped-def]
     dy = slopes[total - rows * outputs :].reshape(rows, outputs)
     for user in range(users):
         params, m, v = start[user].copy(), moment[user].copy(), square[user].copy()
-        done = step
+        count = step
         for epoch in range(epochs):
             for piece in range(minibatches):
                 load_minibatch(table[user], order[epoch, user, piece], x, rest)
@@ -194,7 +194,7 @@ def train_users(  # type: ignore[no-untyped-def]
                     _squared(y, dy, rest)
                 backward(params, widths, layers, layers, slopes, rows, TANH)
                 sum_gradient(widths, layers, slopes, rows, grad)
-                done += 1
-                adam(params, start[user], grad, m, v, done, lr, radius)
+                count += 1
+                adam(params, start[user], grad, m, v, count, lr, radius)
         for i in range(params.size):
             result[user, i] = params[i] - start[user, i]

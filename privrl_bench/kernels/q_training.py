@@ -79,7 +79,7 @@ def _descend(params, target, grad, m, v, peak, step, lr, decay, tau):  # type: i
 
 @jit
 def learn(  # type: ignore[no-untyped-def]
-    params, target, m, v, peak, done, memory, rows, noise, widths, rates, bound, std
+    params, target, m, v, peak, updates, memory, rows, noise, widths, rates, bound, std
 ):
     """Perform n updates of one replica in place.
 
@@ -89,7 +89,7 @@ def learn(  # type: ignore[no-untyped-def]
         m: [P] first moments.
         v: [P] second moments.
         peak: [P] largest second moments so far.
-        done: earlier updates.
+        updates: earlier updates.
         memory: (obs [K, D], action [K], reward [K], next_obs [K, D], discount [K]).
         rows: [n, B] indices into the memory, one minibatch per update.
         noise: [n, P] standard normal draws, or [0, P] for no noise.
@@ -137,4 +137,4 @@ def learn(  # type: ignore[no-untyped-def]
         if noise.shape[0]:
             for i in range(grad.size):
                 grad[i] += std * noise[t, i]
-        _descend(params, target, grad, m, v, peak, done + t + 1, lr, decay, tau)
+        _descend(params, target, grad, m, v, peak, updates + t + 1, lr, decay, tau)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Choices, Sampler, choices_of, gumbel
+from privrl_bench.models.policy import Choices, EnvActions, Sampler, choices_of, gumbel
 from privrl_bench.types import EnvSpec
 
 _BITS = 8  # random bits in one number
 
 
-class DropoutPolicy:
+class DropoutPolicy(EnvActions):
     """Softmax policy over discrete actions with ReLU layers and dropout before the ReLU.
 
     `sampler` draws a new mask at every step, `greedy` uses none; kept units are scaled by 1 / (1 - dropout).
@@ -130,7 +129,3 @@ class DropoutPolicy:
                 grad = torch.bmm(grad, unpacked[index][0].transpose(1, 2))
                 grad = grad.mul_(keep[index - 1]).mul_(layers[index] > 0)
         return result
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions

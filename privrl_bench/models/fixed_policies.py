@@ -39,15 +39,15 @@ class FixedPolicy:
 
     Attributes:
         name: See `fixed_policy`.
-        behavior_probs: From raw observations [..., D] to probabilities [..., A], in double precision.
+        rule: From raw observations [..., D] to probabilities [..., A], in double precision.
     """
 
     name: str
-    behavior_probs: Callable[[Tensor], Tensor]
+    rule: Callable[[Tensor], Tensor]
 
     def probabilities(self, obs: Tensor) -> Tensor:
         """Return action probabilities [..., A] of raw observations [..., D], in the precision of `obs`."""
-        return self.behavior_probs(obs.double()).to(obs.dtype)
+        return self.rule(obs.double()).to(obs.dtype)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _rule(name: str, words: list[str]) -> Callable[[Tensor], Tensor]:
         )
     if mode == "greedy":
         if numbers:
-            raise ConfigError(_KEY, f"greedy takes no number, got {name!r}")
+            raise ConfigError(_KEY, f"greedy has no parameter, got {name!r}")
         return greedy
     try:
         (number,) = (float(x) for x in numbers)

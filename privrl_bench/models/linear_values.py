@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.features import fourier_features, fourier_waves
 from privrl_bench.models.fixed_policies import FixedPolicy
-from privrl_bench.models.policy import Sampler
+from privrl_bench.models.policy import ParameterFree, Sampler
 from privrl_bench.types import EnvSpec
 
 
@@ -109,17 +108,11 @@ def cells(grid: int, config: EnvConfig, spec: EnvSpec) -> Cells:
     return Cells(number, centres)
 
 
-class ActingPolicy:
+class ActingPolicy(ParameterFree):
     """A fixed policy as a `Policy` without parameters, for raw observations."""
-
-    size = 0
 
     def __init__(self, known: FixedPolicy):
         self.known = known
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Return an empty vector."""
-        return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
         """Draw uniform numbers [*shape]."""
@@ -141,10 +134,6 @@ class ActingPolicy:
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the most likely actions."""
         return self.known.probabilities(obs).argmax(-1)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions
 
 
 def behavior_probs_of(known: FixedPolicy, obs: Tensor, actions: Tensor) -> Tensor:

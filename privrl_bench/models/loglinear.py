@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.models.policy import Sampler, gumbel
+from privrl_bench.models.policy import EnvActions, Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
 
-class LogLinearPolicy:
+class LogLinearPolicy(EnvActions):
     """A log-linear `Policy`. Observations are clipped to norm 1, so |phi|^2 <= `bound`.
 
     Args:
@@ -61,7 +60,3 @@ class LogLinearPolicy:
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
         """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
         return self.logits(params, obs).exp().unsqueeze(1).expand(-1, horizon, -1, -1)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions

@@ -91,6 +91,11 @@ class Mlp:
         """
         return self.layers(self.unpack(params), x)[-1]
 
+    @torch.no_grad()
+    def values(self, params: Tensor, obs: Tensor) -> Tensor:
+        """Return the only outputs [R, U, T] of networks [R, P] for obs [R, U, T, D], without a gradient."""
+        return self.forward(params, obs.flatten(1, 2)).reshape(obs.shape[:-1])
+
     def layers(self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor) -> list[Tensor]:
         """Return the input and the outputs of all layers, [N, B, width] each."""
         found = [x]

@@ -140,7 +140,25 @@ def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
     return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
 
 
-class CategoricalPolicy:
+class EnvActions:
+    """Base of policies whose actions are those of the environment."""
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Return the actions unchanged."""
+        return actions
+
+
+class ParameterFree(EnvActions):
+    """Base of policies without parameters."""
+
+    size = 0
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Return an empty vector."""
+        return torch.zeros(0)
+
+
+class CategoricalPolicy(EnvActions):
     """Softmax policy over discrete actions."""
 
     discrete: ClassVar[bool] = True
@@ -175,8 +193,8 @@ class CategoricalPolicy:
 
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
         """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
-        behavior_probs = torch.softmax(self.net.forward(params, obs), dim=-1)
-        return behavior_probs.unsqueeze(1).expand(-1, horizon, -1, -1)
+        probs = torch.softmax(self.net.forward(params, obs), dim=-1)
+        return probs.unsqueeze(1).expand(-1, horizon, -1, -1)
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
@@ -195,10 +213,6 @@ class CategoricalPolicy:
         entropy = -(p * logits).sum(-1, keepdim=True)
         grad += (entropy_coef / logits.shape[1]) * p * (logits + entropy)
         return self.net.gradient(unpacked, layers, grad)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions
 
 
 class GaussianPolicy:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Choices, Sampler, choices_of
+from privrl_bench.models.policy import Choices, EnvActions, Sampler, choices_of
 from privrl_bench.types import EnvSpec
 
 
-class QPolicy:
+class QPolicy(EnvActions):
     """Epsilon-greedy policy of a ReLU network of action values.
 
     Parameters are one vector (parameters of Q, epsilon), so the released vector determines the policy.
@@ -53,7 +52,3 @@ class QPolicy:
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the actions of largest value, [N, B]."""
         return self.net.forward(params[:, :-1], obs).argmax(-1)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions

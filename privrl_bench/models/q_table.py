@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.models.policy import Sampler
+from privrl_bench.models.policy import EnvActions, Sampler
 from privrl_bench.types import EnvSpec
 
 
-class TablePolicy:
+class TablePolicy(EnvActions):
     """A `Policy` that takes the action of largest Q[h, s, a]; states are observed one-hot.
 
     Steps are counted from the reset, so all episodes must start together (`env.user=episode`).
@@ -49,7 +49,3 @@ class TablePolicy:
         best = params.reshape(-1, *self.shape).argmax(-1)  # [N, H, S]
         chosen = best.gather(2, obs.argmax(-1).unsqueeze(1).expand(-1, horizon, -1))
         return torch.nn.functional.one_hot(chosen, self.shape[2]).to(params.dtype)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions

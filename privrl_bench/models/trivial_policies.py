@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.models.policy import Sampler
+from privrl_bench.models.policy import ParameterFree, Sampler
 from privrl_bench.types import EnvSpec
 
 Rule = Callable[[Tensor], Tensor]
@@ -66,17 +65,11 @@ TRIVIAL: dict[str, Trivial] = {
 }
 
 
-class RandomPolicy:
+class RandomPolicy(ParameterFree):
     """Uniform actions, discrete or in a bounded box, as a `Policy` without parameters."""
-
-    size = 0
 
     def __init__(self, spec: EnvSpec):
         self._spec = spec
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Return an empty vector."""
-        return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
         """Draw discrete actions [*shape], or actions [*shape, A] uniform in the box."""
@@ -93,22 +86,12 @@ class RandomPolicy:
         """Raise ValueError: no action is the most likely."""
         raise ValueError("a random policy has no most likely action")
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions
 
-
-class TrivialPolicy:
+class TrivialPolicy(ParameterFree):
     """A rule as a `Policy` without parameters. Needs raw observations (`env.obs_scaling=none`)."""
-
-    size = 0
 
     def __init__(self, trivial: Trivial):
         self._rule = trivial.rule
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Return an empty vector."""
-        return torch.zeros(0)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
         """Return zeros [*shape]; rules are deterministic."""
@@ -121,7 +104,3 @@ class TrivialPolicy:
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Apply the rule."""
         return self._rule(obs)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return the actions unchanged."""
-        return actions

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from helpers import BOX, context, module_of, random_users, vector_of
 
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins

@@ -3,7 +3,7 @@
 import torch
 from helpers import TorchPolicy, context, in_double, module_of, slow_gae, vector_of
 
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State
 

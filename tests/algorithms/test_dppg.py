@@ -88,7 +88,7 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
 
     Returns her (actor change, shared critic change or None).
     """
-    config, spec = algo.config, algo._setup.spec
+    config, spec = algo.config, algo._context.spec
     one = {n: x[r, u] for n, x in tensors(users).items()}
     steps = int(one["mask"].sum())
     one = {n: x[:steps] if x.dim() else x for n, x in one.items()}

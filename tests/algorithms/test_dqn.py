@@ -204,7 +204,10 @@ def test_all_rounds_are_accounted_whoever_has_come():
             "privacy.sampling: algo=dqn takes poisson",
         ),
         (["privacy=none"], "privacy: algo=dqn is private by construction"),
-        (["env=pendulum"], "env: algo=dqn needs a choice of actions, which pendulum has not"),
+        (
+            ["env=pendulum"],
+            "env: algo=dqn needs discrete actions; those of pendulum are continuous",
+        ),
         (["algo.batch=0"], "algo.batch: must be null or an integer >= 1, got 0"),
         (["algo.act_every=0"], "algo.act_every: must be an integer >= 1"),
         (["algo.tau=0"], "algo.tau: must be in"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import CHOICE, context, module_of, random_users, vector_of
 
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.algorithms.value.dqn_replay import DqnReplay, _rows, _spans
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
@@ -252,7 +252,7 @@ def test_without_noise_it_is_no_privacy():
             "privacy.adjacency: privacy.mechanism=per_transition",
         ),
         (["+paper=dqn", "privacy.epsilon=3"], "privacy.epsilon: nothing is bounded"),
-        (["env=pendulum"], "env: algo=dqn_replay needs a choice of actions"),
+        (["env=pendulum"], "env: algo=dqn_replay needs discrete actions"),
         (["algo.memory=100"], "algo.memory: must be >= algo.batch=128"),
     ],
     ids=str,

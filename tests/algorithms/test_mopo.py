@@ -7,7 +7,7 @@ import torch
 from helpers import module_of, vector_of
 from offline_runs import assert_same, config_of, played, session
 
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

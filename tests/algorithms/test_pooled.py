@@ -7,8 +7,8 @@ from pooled_reference import HIDDEN, STEPS, STREAMS, USERS, made, one_round
 
 from privrl_bench.algorithms.policy_gradient.a2c import A2c
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.types import State
 
 KINDS = pytest.mark.parametrize(

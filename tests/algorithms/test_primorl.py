@@ -206,7 +206,7 @@ def test_a_budget_is_never_exceeded(sets) -> None:
     more = build([config_of("primorl", sets, "privacy.z=2", f"rounds={parts.rounds + 1}")], [None])
     assert more.gate.planned_epsilon(0) > budget
     assert parts.iterations == parts.rounds + 2
-    assert parts.algo._setup.rounds == parts.rounds
+    assert parts.algo._context.rounds == parts.rounds
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon: z = 2 costs more than"):
         build([config_of("primorl", sets, "privacy.z=2", "privacy.epsilon=1e-3")], [None])
 
@@ -256,7 +256,7 @@ def test_dreams_begin_in_public_states(sets) -> None:
     found = one.parts.algo.starts(
         one.state.tensors, [s.torch("after_release", 0) for s in one.parts.streams]
     )
-    public = one.parts.algo._setup.sources.transitions.obs
+    public = one.parts.algo._context.sources.transitions.obs
     assert found.shape == (1, 8, 3)
     assert all((public == x).all(-1).any() for x in found[0])
     one.close()
@@ -365,5 +365,5 @@ def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:
 def test_both_algorithms_need_a_public_part(sets) -> None:
     parts = session("primorl", sets).parts
     with pytest.raises(ConfigError, match=r"^data\.id: "):
-        type(parts.algo)(parts.config.algo, replace(parts.algo._setup, sources=PublicSources()))
+        type(parts.algo)(parts.config.algo, replace(parts.algo._context, sources=PublicSources()))
     assert issubclass(type(parts.algo), ModelBased)

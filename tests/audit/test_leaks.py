@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from privrl_bench.algorithms.ope.dp_lsw import DpLsw
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig, ReplayConfig
 from privrl_bench.audit.compare import distance

@@ -38,7 +38,8 @@ def pairs(every: bool) -> list[tuple[str, str]]:
         elif not every:
             envs = sorted({"gym", *(envs[(3 * at + k) % len(envs)] for k in range(3))} & set(envs))
         found += [(algo, env) for env in envs]
-    return found
+    left = sorted({*config.choices("env")} - {env for _, env in found})
+    return found + [("dppg_text" if config.has_texts(env) else "dppg", env) for env in left]
 
 
 def test_algorithms_compose_with_environments() -> None:

@@ -5,9 +5,7 @@ import pytest
 
 from privrl_bench.functional.trust_region import (
     gap_clip,
-    gap_clip_exact,
     kl_clip,
-    kl_moments,
     l2_clip,
     l2_clip_markov,
 )
@@ -77,27 +75,9 @@ def test_the_fisher_metric_holds_with_its_half_and_not_without() -> None:
     assert not (squared <= ALPHA).any()
 
 
-def test_the_moments_of_the_squared_step() -> None:
-    rng = np.random.default_rng(2)
-    root = rng.normal(size=(DIM, DIM))
-    fisher, gradient = root @ root.T / DIM, rng.normal(size=DIM)
-    clip = float(np.linalg.norm(gradient))
-    mean, variance = kl_moments(0.7, 0.9, clip, gradient, fisher)
-    moved = steps(0.7, 0.9, clip, gradient, seed=3)
-    half = np.einsum("nd,de,ne->n", moved, fisher, moved) / 2
-    assert half.mean() == pytest.approx(mean, rel=0.01)
-    assert half.var() == pytest.approx(variance, rel=0.03)
-
-
 @pytest.mark.parametrize("beta", [0.05, 0.2])
 def test_noise_costs_the_objective_at_most_lambda(beta) -> None:
     gradient = np.array([0.3, -1.2, 0.5])
     length, eta, z, lam = float(np.linalg.norm(gradient)), 1.3, 0.8, 0.6
-    exact = gap_clip_exact(eta, z, lam, beta, length)
-    for clip, chance in ((exact, beta), (gap_clip(eta, z, lam, beta, length), 0.0)):
-        noise = steps(eta, z, clip, 1e-12 * gradient, seed=4) @ gradient
-        share = (noise < -lam).mean()
-        assert share == pytest.approx(chance, abs=0.004) if chance else share < beta
-    assert exact / gap_clip(eta, z, lam, 0.05, length) > 1.0
-    ratio = gap_clip_exact(1, 1, 1, 0.05, 1) / gap_clip(1, 1, 1, 0.05, 1)
-    assert ratio == pytest.approx(2.65, abs=0.01)
+    noise = steps(eta, z, gap_clip(eta, z, lam, beta, length), 1e-12 * gradient, seed=4) @ gradient
+    assert (noise < -lam).mean() < beta

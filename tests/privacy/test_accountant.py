@@ -279,3 +279,12 @@ def test_cells_are_bounded_and_scale_with_the_loss():
     assert cells == sorted(cells, reverse=True)
     assert cells[0] == pytest.approx(0.1 * 0.001 * math.sqrt(math.expm1(1.0)))
     assert cell_of(((Cohorts(0.01, 0.5), 1),)) <= 0.05  # 200,000 cells reach far enough
+
+
+def test_rdp_refuses_a_law_whose_distance_it_cannot_double():
+    from privrl_bench.privacy.accounting.accountants import epsilon
+
+    laplace = dp_accounting.LaplaceDpEvent(1.0)
+    assert epsilon(laplace, 1e-5, "rdp", "zero_out") <= 1.01
+    with pytest.raises(ConfigError, match="rdp has no analysis"):
+        epsilon(laplace, 1e-5, "rdp", "replace_one")  # would be half of the true 2

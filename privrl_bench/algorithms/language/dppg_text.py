@@ -38,13 +38,13 @@ from privrl_bench.types import State, TextBatch
 class DppgText(TextAlgorithm):
     """DPPG on texts. Rows of `local` do not mix users."""
 
-    def __init__(self, config: DppgTextConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
-        assert setup.sources.task is not None
-        assert setup.sources.ask is not None
+    def __init__(self, config: DppgTextConfig, context: AlgorithmContext):
+        super().__init__(config, context)
+        assert context.sources.task is not None
+        assert context.sources.ask is not None
         self._ask = None
         if config.baseline == "public":
-            there = len(setup.sources.task.prompts_eval)
+            there = len(context.sources.task.prompts_eval)
             rule = f"at most the {there} prompts for evaluation"
             require(
                 "algo.baseline_prompts",
@@ -52,7 +52,7 @@ class DppgText(TextAlgorithm):
                 rule,
                 config.baseline_prompts,
             )
-            self._ask = setup.sources.ask(self.adapter, config.baseline_prompts)
+            self._ask = context.sources.ask(self.adapter, config.baseline_prompts)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; with Adam at the server, also its moments."""
@@ -74,7 +74,7 @@ class DppgText(TextAlgorithm):
         descent = LocalOptimizerConfig(
             config.epochs,
             self.learning_rate(state.round),
-            self._setup.privacy.clip,
+            self._context.privacy.clip,
             config.optimizer,
             config.ratio_clip,
         )
@@ -91,7 +91,7 @@ class DppgText(TextAlgorithm):
 
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: a step along the noised mean displacement, annealed to average out noise."""
-        step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
+        step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
         tensors, change = dict(state.tensors), released.values["actor"]
         if self.config.server == "adam":  # its moments depend on releases only
             before = Adam(tensors["m"], tensors["v"], state.round)
@@ -109,7 +109,7 @@ class DppgText(TextAlgorithm):
         """Add `baseline` [R, 1], which depends on public prompts and released parameters only."""
         actor = state.tensors["actor"]
         baseline = torch.full((len(actor), 1), float(self.config.baseline_value))
-        if self._ask is not None and state.round < self._setup.rounds:
+        if self._ask is not None and state.round < self._context.rounds:
             answers = self._ask(actor, state.round)
             baseline = torch.stack([self._mean(v, answers, r) for r, v in enumerate(actor)])
         return State(state.round, dict(state.tensors) | {"baseline": baseline})

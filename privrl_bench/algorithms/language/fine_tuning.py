@@ -29,17 +29,17 @@ def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
 class TextAlgorithm(Algorithm):
     """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
-    def __init__(self, config: Any, setup: AlgorithmContext):
-        assert setup.sources.task is not None
+    def __init__(self, config: Any, context: AlgorithmContext):
+        assert context.sources.task is not None
         self.config = config
-        self.task = setup.sources.task
+        self.task = context.sources.task
         self.adapter = make_adapter(config, self.task.model)
         self.trainer = AnswerTrainer(self.task.model, self.adapter)
-        self._setup = setup
+        self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the trained parameters of the adapter."""
-        return (Block("actor", self.adapter.trained, self._setup.privacy.clip),)
+        return (Block("actor", self.adapter.trained, self._context.privacy.clip),)
 
     def unit(self) -> Unit:
         """See `Algorithm.unit`: the review at one index; `collectors/prompts.py` uses each index once."""

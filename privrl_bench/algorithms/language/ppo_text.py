@@ -15,7 +15,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Contribution, Released
@@ -27,7 +27,7 @@ class PpoText(TextAlgorithm):
 
     def caveats(self) -> dict[str, str]:
         """See `Algorithm.caveats`: nothing is clipped or noised."""
-        return {POOLED: "all users' data enter the parameters without clipping or noise"}
+        return dict(POOLED_CAVEAT)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; also Adam's moments."""

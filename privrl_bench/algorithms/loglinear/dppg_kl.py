@@ -32,8 +32,8 @@ class DppgKl(LogLinear):
 
     config: DppgKlConfig
 
-    def __init__(self, config: DppgKlConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: DppgKlConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self._episodes: Callable[[Tensor, int], UserBatch] | None = None
         size = self.policy.size
         self._upper = torch.triu_indices(size, size)
@@ -90,14 +90,12 @@ class DppgKl(LogLinear):
         if self.config.fisher != "public":
             return state
         if self._episodes is None:
-            assert self._setup.sources.simulate is not None
-            self._episodes = self._setup.sources.simulate(self.policy, self.config.fisher_episodes)
+            assert self._context.sources.simulate is not None
+            self._episodes = self._context.sources.simulate(
+                self.policy, self.config.fisher_episodes
+            )
         users = self._episodes(state.tensors["actor"], state.round)
-        every = self.policy.features(users.obs)
-        index = users.actions.long()[..., None, None].expand(
-            *users.actions.shape, 1, every.shape[-1]
-        )
-        feature = every.gather(-2, index).squeeze(-2) * users.mask[..., None]
+        feature = self.features_of(users)[1] * users.mask[..., None]
         count = users.mask.sum((1, 2)).clamp_min(1)[:, None, None]
         fisher = torch.einsum("rutd,rute->rde", feature, feature) / count
         return State(state.round, {**state.tensors, "fisher": fisher})

@@ -24,9 +24,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
 from privrl_bench.algorithms.loglinear.loglinear_settings import LogLinearConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
@@ -41,13 +40,12 @@ class LogLinear(Algorithm):
 
     policy: LogLinearPolicy
 
-    def __init__(self, config: LogLinearConfig, setup: AlgorithmContext):
-        if not setup.spec.discrete:
-            raise ConfigError("env", f"algo={config.name} needs discrete actions")
+    def __init__(self, config: LogLinearConfig, context: AlgorithmContext):
         self.config = config
-        self.policy = LogLinearPolicy(setup.spec, config.features)
-        self._setup = setup
-        self._z = torch.tensor(setup.privacy.z, dtype=torch.float64)
+        spec = discrete_actions(context.spec, config.name)
+        self.policy = LogLinearPolicy(spec, config.features)
+        self._context = context
+        self._z = torch.tensor(context.privacy.z, dtype=torch.float64)
 
     @abstractmethod
     def radius(self, state: State) -> Tensor:
@@ -55,7 +53,7 @@ class LogLinear(Algorithm):
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the gradient, in units of the round's clip norm."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
+        return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """See `Algorithm.caveats`: the shared baseline."""
@@ -91,11 +89,7 @@ class LogLinear(Algorithm):
         """
         zeros = torch.zeros_like(users.rewards)
         returns = gae(users.rewards, zeros, zeros, users.done, users.done, self.config.gamma, 1.0)
-        every = self.policy.features(users.obs)  # [R, U, T, A, d]
-        index = users.actions.long()[..., None, None].expand(
-            *users.actions.shape, 1, every.shape[-1]
-        )
-        feature = every.gather(-2, index).squeeze(-2)
+        every, feature = self.features_of(users)
         weight = users.mask.to(feature.dtype)
         weight = weight / weight.sum(-1, keepdim=True).clamp_min(1.0)
         advantages, bypass = returns, {}
@@ -103,19 +97,26 @@ class LogLinear(Algorithm):
             error = returns - torch.einsum("rutd,rd->rut", feature, state.tensors["baseline"])
             advantages = error
             step = torch.einsum("rut,rutd->rud", weight * error, feature)
-            step = torch.where(users.valid[..., None], step, 0.0).sum(1) / self._setup.privacy.users
+            step = (
+                torch.where(users.valid[..., None], step, 0.0).sum(1) / self._context.privacy.users
+            )
             bypass = {SHARED_BASELINE: {"step": step}}
         flat = users.obs.flatten(1, 2)
         logits = self.policy.logits(state.tensors["actor"], flat).reshape(*users.mask.shape, -1)
         if self.config.score:
             feature = feature - torch.einsum("ruta,rutad->rutd", logits.exp(), every)
         gradient = torch.einsum("rut,rutd->rud", weight * advantages, feature)
-        units = (self._setup.privacy.clip / self.radius(state)).to(gradient.dtype)
+        units = (self._context.privacy.clip / self.radius(state)).to(gradient.dtype)
         rows = {"actor": gradient * units[:, None, None]} | self.further_rows(feature, weight)
         entropy = (-(logits.exp() * logits).sum(-1) * weight).sum(-1).mean(-1)
         return Contribution(
             rows, users.valid, bypass, [{"train/entropy": float(x)} for x in entropy]
         )
+
+    def features_of(self, users: UserBatch) -> tuple[Tensor, Tensor]:
+        """Return the features of all actions [R, U, T, A, d] and of those taken [R, U, T, d]."""
+        every = self.policy.features(users.obs)
+        return every, every.take_along_dim(users.actions.long()[..., None, None], -2).squeeze(-2)
 
     def further_rows(self, feature: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Return rows of further blocks from features [R, U, T, d] and weights [R, U, T] that sum to 1."""
@@ -124,7 +125,7 @@ class LogLinear(Algorithm):
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: one gradient step."""
         tensors = dict(state.tensors)
-        step = self.learning_rate(state.round) * self.radius(state) / self._setup.privacy.clip
+        step = self.learning_rate(state.round) * self.radius(state) / self._context.privacy.clip
         tensors["actor"] = state.tensors["actor"] + (
             step.to(torch.float32)[:, None] * released.values["actor"]
         )

@@ -58,14 +58,14 @@ def n_step(steps: list[Batch], n: int) -> list[Batch]:
     Returns:
         One batch per step, with the summed reward, the last next observation and the discount of its value.
     """
-    batch = []
+    summed = []
     for t, first in enumerate(steps):
         reward, discount, last = first.reward, first.discount, first
         for last in steps[t + 1 : t + n]:
             reward = reward + discount * last.reward
             discount = discount * last.discount
-        batch.append(first._replace(reward=reward, next_obs=last.next_obs, discount=discount))
-    return batch
+        summed.append(first._replace(reward=reward, next_obs=last.next_obs, discount=discount))
+    return summed
 
 
 UNCERTAINTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ma": aleatoric, "mpd": pairwise}
@@ -132,5 +132,5 @@ class ModelRollouts:
                 later = torch.full(obs.shape[:2], self.gamma)
                 steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
                 obs = after
-        batch = n_step(steps, self.n_step)
-        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*batch, strict=True)))
+        steps = n_step(steps, self.n_step)
+        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, take_steps
 from privrl_bench.algorithms.model_based.model_based_settings import MopoConfig
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -31,26 +31,26 @@ class Mopo(ModelBased):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     config: MopoConfig
 
-    def __init__(self, config: MopoConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: MopoConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self._size = config.members * self.ensemble.net.size
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the models."""
-        return (Block("model", self._size, self._setup.privacy.clip),)
+        return (Block("model", self._size, self._context.privacy.clip),)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate."""
-        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+        return dict(POOLED_CAVEAT)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
-        state, count, spec = super().init(streams), len(streams), self._setup.spec
+        state, count, spec = super().init(streams), len(streams), self._context.spec
         zeros = torch.zeros_like(state.tensors["model"])
         widths = {"obs": (spec.obs_dim,), "action": (spec.actions,), "next_obs": (spec.obs_dim,)}
         kept = {f"kept_{k}": torch.zeros(count, _KEPT, *n) for k, n in widths.items()}
@@ -107,8 +107,7 @@ class Mopo(ModelBased):
         found = {}
         for name, x in named.items():
             flat = x.flatten(1, 2)
-            rows = order.view(*order.shape, *[1] * (flat.dim() - 2))
-            both = torch.cat([tensors[f"kept_{name}"], flat.take_along_dim(rows, 1)], dim=1)
+            both = torch.cat([tensors[f"kept_{name}"], take_steps(flat, order)], dim=1)
             found[f"kept_{name}"] = both[:, -_KEPT:].clone()
         found["kept"] = (tensors["kept"] + order.shape[1]).clamp(max=_KEPT)
         return found

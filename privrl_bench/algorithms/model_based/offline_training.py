@@ -20,11 +20,10 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, bounded_box
 from privrl_bench.algorithms.model_based.model_based_settings import ModelBasedConfig
 from privrl_bench.algorithms.model_based.model_rollouts import ModelRollouts
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
-from privrl_bench.algorithms.value.replay import bounded_box
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
@@ -46,7 +45,7 @@ class ModelBased(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run, with a public dataset.
+        context: Context of the run, with a public dataset.
 
     Raises:
         ConfigError: there is no public dataset, or actions are not a bounded box.
@@ -54,13 +53,13 @@ class ModelBased(Algorithm):
 
     policy: SquashedPolicy
 
-    def __init__(self, config: ModelBasedConfig, setup: AlgorithmContext):
-        spec = bounded_box(setup.spec, config.name)
-        if setup.sources.transitions is None:
+    def __init__(self, config: ModelBasedConfig, context: AlgorithmContext):
+        spec = bounded_box(context.spec, config.name)
+        if context.sources.transitions is None:
             raise ConfigError("data.id", f"algo={config.name} learns from a dataset")
-        self.config, self._setup = config, setup
+        self.config, self._context = config, context
         self.policy = SquashedPolicy(spec, tuple(config.hidden))
-        public = setup.sources.transitions
+        public = context.sources.transitions
         action = torch.from_numpy(self.policy.from_env(public.actions.numpy())).float()
         raw = torch.cat([public.next_obs - public.obs, public.rewards.unsqueeze(-1)], dim=-1)
         units = Units(raw.mean(0), raw.std(0).clamp_min(1e-6))
@@ -146,17 +145,17 @@ class ModelBased(Algorithm):
     def finished(self, state: State) -> bool:
         """Whether all policy training after the last release is done."""
         stopped = state.tensors["stopped"].bool()
-        done = state.tensors["iterations"] >= self.config.policy_turns
-        return bool((stopped & done).all())
+        trained = state.tensors["iterations"] >= self.config.policy_turns
+        return bool((stopped & trained).all())
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
         """Measure the public loss, and train the policy, in the rounds where they are due."""
         config, tensors, index = self.config, dict(state.tensors), state.round
-        over = index >= self._setup.rounds
+        over = index >= self._context.rounds
         stopped = tensors["stopped"].bool()
         if not bool(stopped.all()) and (index % config.check_every == 0 or over):
             tensors |= self._look(tensors)
-        if bool(stopped.all()) or index > self._setup.rounds:
+        if bool(stopped.all()) or index > self._context.rounds:
             # All replicas in the same piece, whenever each stopped: the random numbers of a piece depend on
             # its index. (A replica that diverged keeps its state and never stops.)
             turn = int(tensors["iterations"].max())
@@ -195,7 +194,7 @@ class ModelBased(Algorithm):
 
     def starts(self, tensors: dict[str, Tensor], draws: list[torch.Generator]) -> Tensor:
         """Initial observations of rollouts [R, B, D]: states of public trajectories."""
-        obs, size = self._inputs[:, : self._setup.spec.obs_dim], self.config.rollouts
+        obs, size = self._inputs[:, : self._context.spec.obs_dim], self.config.rollouts
         return torch.stack([obs[torch.randint(len(obs), (size,), generator=g)] for g in draws])
 
     def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:

@@ -40,14 +40,14 @@ class Primorl(ModelBased):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     config: PrimorlConfig
 
-    def __init__(self, config: PrimorlConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
-        self._clip = clipping(self.ensemble, config.clipping, setup.privacy.clip)
+    def __init__(self, config: PrimorlConfig, context: AlgorithmContext):
+        super().__init__(config, context)
+        self._clip = clipping(self.ensemble, config.clipping, context.privacy.clip)
 
     def blocks(self) -> tuple[Block, ...]:
         """One block per separately clipped part, in the order of the parameters."""
@@ -71,7 +71,7 @@ class Primorl(ModelBased):
         """See `Algorithm.init`."""
         state = super().init(streams)
         if self.config.rollout_start == "private":
-            shape = (len(streams), self.config.rollouts, self._setup.spec.obs_dim)
+            shape = (len(streams), self.config.rollouts, self._context.spec.obs_dim)
             state.tensors["starts"] = torch.zeros(shape)
         return state
 
@@ -98,7 +98,7 @@ class Primorl(ModelBased):
                 config.model_optimizer == "adam",
             ),
             self._clip,
-            self._setup.device,
+            self._context.device,
         )
         rows = torch.zeros(valid.numel(), change.shape[-1])
         rows[joined] = change

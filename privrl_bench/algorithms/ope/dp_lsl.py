@@ -30,14 +30,14 @@ class DpLsl(OutputPerturbation):
 
     def answer(self, seen: Visits) -> Smooth:
         """See `OutputPerturbation.answer`."""
-        config, people = self.config, self._setup.privacy.population
+        config, users = self.config, self._context.privacy.population
         beta = smoothness(
-            self._setup.privacy.epsilon or 0.0, self._setup.privacy.delta, self.features.size
+            self._context.privacy.epsilon or 0.0, self._context.privacy.delta, self.features.size
         )
         offset = spectral(self._phi) ** 2 * float(self._weights.max())
-        ridge = offset + config.ridge * people**config.power
+        ridge = offset + config.ridge * users**config.power
         width = config.return_high - config.return_low
-        return dp_lsl(seen, self._phi, self._weights, ridge, people, beta, width)
+        return dp_lsl(seen, self._phi, self._weights, ridge, users, beta, width)
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: theta; its clip is the smallest smooth bound, attained without visits."""

@@ -30,14 +30,14 @@ class DpLsw(OutputPerturbation):
     def answer(self, seen: Visits) -> Smooth:
         """See `OutputPerturbation.answer`."""
         beta = smoothness(
-            self._setup.privacy.epsilon or 0.0, self._setup.privacy.delta, self.features.size
+            self._context.privacy.epsilon or 0.0, self._context.privacy.delta, self.features.size
         )
         width = self.config.return_high - self.config.return_low
         return dp_lsw(seen, self._phi, self._weights, beta, width)
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: theta; its clip is the smallest smooth bound, with all visits."""
-        most = torch.full_like(self._weights, float(self._setup.privacy.population))
+        most = torch.full_like(self._weights, float(self._context.privacy.population))
         least = self.answer(Visits(torch.zeros_like(most), most)).bound
         return (Block("theta", self.features.size, float(least)),)
 

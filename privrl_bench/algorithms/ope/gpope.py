@@ -32,13 +32,13 @@ from privrl_bench.types import State, UserBatch
 class Gpope(EvaluationAlgorithm):
     """GPOPE. State tensors: `theta` and `w`, [R, d]."""
 
-    def __init__(self, config: GpopeConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: GpopeConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self.config = config
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: the gradient in (theta, w), clipped as one vector."""
-        return (Block("gradient", 2 * self.features.size, self._setup.privacy.clip),)
+        return (Block("gradient", 2 * self.features.size, self._context.privacy.clip),)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: zeros."""

@@ -34,28 +34,32 @@ class EvaluationAlgorithm(Algorithm):
 
     policy: ActingPolicy
 
-    def __init__(self, config: EvaluationConfig, setup: AlgorithmContext):
-        assert setup.env is not None
-        assert setup.behavior_policy is not None
-        self.settings, self._setup = config, setup
-        self.features = features(config.features, config.order, setup.env, setup.spec)
+    def __init__(self, config: EvaluationConfig, context: AlgorithmContext):
+        assert context.env is not None
+        assert context.behavior_policy is not None
+        self.settings, self._context = config, context
+        self.features = features(config.features, config.order, context.env, context.spec)
         try:
-            self.policy = ActingPolicy(fixed_policy(setup.behavior_policy, setup.env, setup.spec))
+            self.policy = ActingPolicy(
+                fixed_policy(context.behavior_policy, context.env, context.spec)
+            )
         except ConfigError as error:
             raise ConfigError("data.policy", error.problem) from None
         self.target = None
-        if config.target not in (None, setup.behavior_policy):
+        if config.target not in (None, context.behavior_policy):
             try:
-                self.target = fixed_policy(str(config.target), setup.env, setup.spec)
+                self.target = fixed_policy(str(config.target), context.env, context.spec)
             except ConfigError as error:
                 raise ConfigError("algo.target", error.problem) from None
 
     def unit(self) -> Unit:
         """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
         often = "used once" if self.settings.full_batch else "in any of the rounds"
-        max_episode_steps = self._setup.spec.max_episode_steps
+        max_episode_steps = self._context.spec.max_episode_steps
         who = (
-            "one user" if self._setup.sources.transitions is not None else self._setup.spec.one_user
+            "one user"
+            if self._context.sources.transitions is not None
+            else self._context.spec.one_user
         )
         return Unit(f"{who}: one trajectory of at most {max_episode_steps} steps, {often}", None)
 
@@ -165,7 +169,7 @@ class PooledSums(EvaluationAlgorithm):
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: A [d, d] and b [d]."""
         d = self.features.size
-        return (Block("sums", d * d + d, self._setup.privacy.clip),)
+        return (Block("sums", d * d + d, self._context.privacy.clip),)
 
     @abstractmethod
     def sums(self, users: UserBatch, whole: int) -> Tensor:
@@ -183,7 +187,7 @@ class PooledSums(EvaluationAlgorithm):
             found = torch.cat(each).double()
             usable = users.valid & torch.isfinite(found).all(-1)
             total += torch.where(usable[..., None], found, 0.0).sum(1)
-        rows = total[:, None] / self._setup.privacy.population
+        rows = total[:, None] / self._context.privacy.population
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
@@ -211,11 +215,11 @@ class OutputPerturbation(EvaluationAlgorithm):
     See `privacy/mechanisms/smooth.py`.
     """
 
-    def __init__(self, config: OutputConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
-        assert setup.env is not None
+    def __init__(self, config: OutputConfig, context: AlgorithmContext):
+        super().__init__(config, context)
+        assert context.env is not None
         self.config = config
-        self._cells: Cells = cells(config.grid, setup.env, setup.spec)
+        self._cells: Cells = cells(config.grid, context.env, context.spec)
         self._phi = self.features.phi(self._cells.centres)
         count = len(self._cells.centres)
         if config.weights is not None and len(config.weights) != count:

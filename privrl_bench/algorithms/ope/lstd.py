@@ -19,8 +19,8 @@ from privrl_bench.types import UserBatch
 class Lstd(PooledSums):
     """LSTD."""
 
-    def __init__(self, config: LstdConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: LstdConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self.config = config
 
     def sums(self, users: UserBatch, whole: int) -> Tensor:

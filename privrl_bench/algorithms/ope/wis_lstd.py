@@ -19,8 +19,8 @@ from privrl_bench.types import UserBatch
 class WisLstd(PooledSums):
     """WIS-LSTD."""
 
-    def __init__(self, config: WisLstdConfig, setup: AlgorithmContext):
-        super().__init__(config, setup)
+    def __init__(self, config: WisLstdConfig, context: AlgorithmContext):
+        super().__init__(config, context)
         self.config = config
 
     def sums(self, users: UserBatch, whole: int) -> Tensor:
@@ -31,7 +31,7 @@ class WisLstd(PooledSums):
 
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
         """See `PooledSums.solution`; A includes its initial value."""
-        start = self.config.start / self._setup.privacy.population
+        start = self.config.start / self._context.privacy.population
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)
 
 

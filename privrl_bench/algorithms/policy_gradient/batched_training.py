@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from privrl_bench.algorithms.base import take_steps
 from privrl_bench.functional.optim import Adam, adam_step, project
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ class BatchedLocalTrainer:
             columns = {name: data[name].to(device) for name in self._objective.columns}
             params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
             for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
-                batch = {
-                    name: x.take_along_dim(index.view(*index.shape, *[1] * (x.dim() - 2)), 1)
-                    for name, x in columns.items()
-                }
+                batch = {name: take_steps(x, index) for name, x in columns.items()}
                 grad = self._objective.gradient(params, batch)
                 moved, adam = adam_step(params, grad, adam, optimizer.lr)
                 params = begin + project(moved - begin, optimizer.radius)

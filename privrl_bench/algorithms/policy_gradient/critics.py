@@ -100,7 +100,7 @@ class SharedCritic:
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
@@ -110,11 +110,11 @@ class SharedCritic:
         "updates"
     }
 
-    def __init__(self, config: DppgConfig, setup: AlgorithmContext):
+    def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self._config = config
-        self._setup = setup
-        self._net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
-        self._train = LocalTrainer(ValueObjective(self._net), setup.device)
+        self._context = context
+        self._net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
+        self._train = LocalTrainer(ValueObjective(self._net), context.device)
 
     def blocks(self) -> tuple[Block, ...]:
         """No blocks: the critic bypasses the gate."""
@@ -130,9 +130,7 @@ class SharedCritic:
 
     def values(self, state: State, obs: Tensor) -> Tensor:
         """See `Critic.values`."""
-        with torch.no_grad():
-            flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
-            return self._net.forward(state.tensors["critic"], flat).reshape(obs.shape[:-1])
+        return self._net.values(state.tensors["critic"], obs)
 
     def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Train with Adam on a quarter of the squared error, in a ball of radius `critic_clip`."""
@@ -141,8 +139,8 @@ class SharedCritic:
         adam = adam_start(start)
         if "last_critic" in state.tensors and state.round > 0:
             last = state.tensors["last_critic"].repeat_interleave(count, dim=0)
-            done = state.round * batch.order[:, 0, :, 0].numel()
-            adam = adam._replace(m=last, v=last**2, step=done)
+            steps = state.round * batch.order[:, 0, :, 0].numel()
+            adam = adam._replace(m=last, v=last**2, step=steps)
 
         data = {"obs": per_user(users.obs), "target": per_user(batch.targets)}
         optimizer = LocalOptimizerConfig(batch.order, batch.lr, self._config.critic_clip, adam)
@@ -150,7 +148,7 @@ class SharedCritic:
         change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
         change = torch.where(usable[..., None], change, 0.0)
-        return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._setup.privacy.users}}
+        return {}, {SHARED_CRITIC: {"change": change.sum(1) / self._context.privacy.users}}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
         """Add the mean change, which has no noise."""
@@ -168,15 +166,15 @@ class PrivateCritic:
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     caveats: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, config: DppgConfig, setup: AlgorithmContext):
+    def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self._config = config
         self._features = FourierFeatures(
-            setup.spec.obs_dim,
+            context.spec.obs_dim,
             config.critic_features,
             config.critic_frequency,
             generator(*_FEATURE_WORDS),
@@ -239,10 +237,10 @@ class NoCritic:
         return {}
 
 
-def make_critic(config: DppgConfig, setup: AlgorithmContext) -> Critic:
+def make_critic(config: DppgConfig, context: AlgorithmContext) -> Critic:
     """The critic named by `algo.critic`."""
     if config.critic == "shared":
-        return SharedCritic(config, setup)
+        return SharedCritic(config, context)
     if config.critic == "private":
-        return PrivateCritic(config, setup)
+        return PrivateCritic(config, context)
     return NoCritic()

@@ -40,28 +40,28 @@ class Dppg(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     policy: NetPolicy
 
-    def __init__(self, config: DppgConfig, setup: AlgorithmContext):
+    def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self.config = config
-        self.policy = make_policy(setup.spec, config.hidden)
-        self.critic = make_critic(config, setup)
-        self.moments = PrivateMoments(setup, config.moments_clip, config.moments_noise_ratio)
+        self.policy = make_policy(context.spec, config.hidden)
+        self.critic = make_critic(config, context)
+        self.moments = PrivateMoments(context, config.moments_clip, config.moments_noise_ratio)
         objective = PolicyObjective(
             self.policy,
             config.ratio_clip,
             config.entropy_coef,
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
-        self._train = LocalTrainer(objective, setup.device)
-        self._setup = setup
+        self._train = LocalTrainer(objective, context.device)
+        self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """The policy, and what else is learned under privacy: critic and scaling."""
-        actor = Block("actor", self.policy.size, self._setup.privacy.clip)
+        actor = Block("actor", self.policy.size, self._context.privacy.clip)
         return (actor, *self.critic.blocks(), *self.moments.blocks())
 
     def caveats(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Dppg(Algorithm):
 
     def learning_rate(self, round_index: int) -> float:
         """Local step size of a round."""
-        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
 
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Algorithm 3 for every user.
@@ -125,7 +125,7 @@ class Dppg(Algorithm):
             adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
 
         change = self._train(
-            start, data, LocalOptimizerConfig(order, lr, self._setup.privacy.clip, adam)
+            start, data, LocalOptimizerConfig(order, lr, self._context.privacy.clip, adam)
         )
         batch = TrainingBatch(values, targets, order, lr)
         critic_rows, bypass = self.critic.local(state, users, batch)
@@ -137,7 +137,7 @@ class Dppg(Algorithm):
     def server(self, state: State, released: Released) -> State:
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)
-        step = annealed(1.0, self.config.anneal_server, state.round, self._setup.rounds)
+        step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
         tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
         if "last_actor" in tensors:

@@ -29,15 +29,15 @@ class PrivateMoments:
     `env.obs_std`), `reward_log_scale` [R, 1].
 
     Args:
-        setup: context of the run; it says which scaling is learned.
+        context: Context of the run; it says which scaling is learned.
         clip: L2 bound of one user's moment update.
         noise_ratio: noise multiplier of the block, relative to the run's.
     """
 
-    def __init__(self, setup: AlgorithmContext, clip: float, noise_ratio: float):
+    def __init__(self, context: AlgorithmContext, clip: float, noise_ratio: float):
         self._clip, self._noise_ratio = clip, noise_ratio
-        self._dim = setup.spec.obs_dim if setup.privacy.learns_obs else 0
-        self._reward = setup.privacy.learns_reward
+        self._dim = context.spec.obs_dim if context.privacy.learns_obs else 0
+        self._reward = context.privacy.learns_reward
 
     def blocks(self) -> tuple[Block, ...]:
         """One coordinate per mean and log standard deviation, and one for the rewards."""

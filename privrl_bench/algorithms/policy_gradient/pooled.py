@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed
+from privrl_bench.algorithms.base import AlgorithmContext, annealed
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
+from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, make_policy
-from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch
 
-POOLED = "pooled training"
 
-
-class PooledActorCritic(Algorithm):
+class PooledActorCritic(PooledAlgorithm):
     """Base class of pooled actor-critics; subclasses implement `update`.
-
-    It runs through the same loop and gate as private algorithms, with one row per replica and `privacy=none`,
-    which neither clips nor adds noise and is reported as no privacy.
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
     """
 
     policy: NetPolicy
 
     optimizer_tensors: tuple[str, ...] = ()
 
-    def __init__(self, config: PpoConfig | A2cConfig, setup: AlgorithmContext):
-        self.config: Any = config
-        self.policy = make_policy(setup.spec, config.hidden)
-        self.value_net = Mlp(setup.spec.obs_dim, tuple(config.hidden), 1)
-        self._setup = setup
-
-    def blocks(self) -> tuple[Block, ...]:
-        """One block, the policy."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
-
-    def caveats(self) -> dict[str, str]:
-        """All data bypass the gate."""
-        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+    def __init__(self, config: PpoConfig | A2cConfig, context: AlgorithmContext):
+        super().__init__(config, context)
+        self.policy = make_policy(context.spec, config.hidden)
+        self.value_net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -61,13 +46,7 @@ class PooledActorCritic(Algorithm):
 
     def learning_rate(self, round_index: int) -> float:
         """Step size of a round."""
-        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._setup.rounds)
-
-    def values(self, critic: Tensor, obs: Tensor) -> Tensor:
-        """Values [R, U, T] of observations [R, U, T, D]."""
-        with torch.no_grad():
-            flat = obs.reshape(obs.shape[0], -1, obs.shape[-1])
-            return self.value_net.forward(critic, flat).reshape(obs.shape[:-1])
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
 
     def pooled_data(self, state: State, users: UserBatch) -> dict[str, Tensor]:
         """Compute the columns of the minibatches from all users.
@@ -76,11 +55,11 @@ class PooledActorCritic(Algorithm):
             Tensors [R, U * T, ...]: obs, action, old (log probability), advantage, value, target.
         """
         critic = state.tensors["critic"]
-        values = self.values(critic, users.obs)
+        values = self.value_net.values(critic, users.obs)
         advantages = gae(
             users.rewards,
             values,
-            self.values(critic, users.next_obs),
+            self.value_net.values(critic, users.next_obs),
             users.terminated,
             users.done,
             self.config.gamma,
@@ -124,9 +103,3 @@ class PooledActorCritic(Algorithm):
         for name, new in tensors.items():
             tensors[name] = torch.where(usable[:, None], new, state.tensors[name])
         return Contribution({"actor": change[:, None]}, usable[:, None], {POOLED: tensors})
-
-    def server(self, state: State, released: Released) -> State:
-        """Take the new tensors as the state."""
-        tensors = dict(state.tensors) | released.bypass[POOLED]
-        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
-        return State(state.round + 1, tensors)

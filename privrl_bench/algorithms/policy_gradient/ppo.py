@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from privrl_bench.algorithms.base import take_steps
 from privrl_bench.algorithms.policy_gradient.pooled import PooledActorCritic
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.functional.losses import value_slope
@@ -32,25 +33,22 @@ class Ppo(PooledActorCritic):
         See `PooledActorCritic.update`.
         """
         config = self.config
-        device = self._setup.device
+        device = self._context.device
         total = data["target"].shape[1]
         size = max(total // config.minibatches, 1)
         lr = self.learning_rate(state.round)
-        done = state.round * config.epochs * config.minibatches
+        steps = state.round * config.epochs * config.minibatches
         data = {name: x.to(device) for name, x in data.items()}
         old = {name: x.to(device) for name, x in state.tensors.items()}
         params = {part: old[part] for part in ("actor", "critic")}
-        adams = {part: Adam(old[f"m_{part}"], old[f"v_{part}"], done) for part in params}
+        adams = {part: Adam(old[f"m_{part}"], old[f"v_{part}"], steps) for part in params}
         draws = [s.torch("local", state.round) for s in streams]
         with torch.inference_mode():
             for _ in range(config.epochs):
                 order = torch.stack([torch.randperm(total, generator=g) for g in draws]).to(device)
                 for m in range(min(config.minibatches, total)):
                     rows = order[:, m * size : (m + 1) * size]
-                    batch = {
-                        name: x.take_along_dim(rows.view(*rows.shape, *[1] * (x.dim() - 2)), 1)
-                        for name, x in data.items()
-                    }
+                    batch = {name: take_steps(x, rows) for name, x in data.items()}
                     grads = limit_norm(self._gradients(params, batch), config.max_grad_norm)
                     for part, grad in zip(params, grads, strict=True):
                         params[part], adams[part] = adam_step(params[part], grad, adams[part], lr)

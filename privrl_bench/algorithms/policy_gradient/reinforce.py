@@ -20,9 +20,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, per_user
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    discrete_actions,
+    per_user,
+    pooled_rows,
+)
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.discounted_returns import gae, standardize
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -38,18 +43,15 @@ class Reinforce(Algorithm):
 
     policy: DropoutPolicy
 
-    def __init__(self, config: ReinforceConfig, setup: AlgorithmContext):
-        if not setup.spec.discrete:
-            raise ConfigError(
-                "env", f"algo=reinforce needs a choice of actions, which {setup.spec.name} has not"
-            )
+    def __init__(self, config: ReinforceConfig, context: AlgorithmContext):
         self.config = config
-        self.policy = DropoutPolicy(setup.spec, tuple(config.hidden), config.dropout)
-        self._setup = setup
+        spec = discrete_actions(context.spec, config.name)
+        self.policy = DropoutPolicy(spec, tuple(config.hidden), config.dropout)
+        self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """The separately clipped parts, in the order of the parameters."""
-        clip = self._setup.privacy.clip
+        clip = self._context.privacy.clip
         if self.config.clipping == "joint":
             return (Block("actor", self.policy.size, clip),)
         names = [f"{kind}{k}" for k in range(len(self.policy.net.shapes)) for kind in "Wb"]
@@ -85,12 +87,9 @@ class Reinforce(Algorithm):
             rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
-        if self._setup.privacy.mechanism.pooled:  # all users in one row
-            rows = (
-                torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
-                / self._setup.privacy.users
-            )
-            valid = valid.any(1, keepdim=True)
+        if self._context.privacy.mechanism.pooled:  # all users in one row
+            rows, valid = pooled_rows(rows, valid)
+            rows = rows / self._context.privacy.users
         parts = rows.split([block.size for block in self.blocks()], dim=-1)
         named = {block.name: x for block, x in zip(self.blocks(), parts, strict=True)}
         return Contribution(named, valid)

@@ -7,7 +7,6 @@ tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -42,12 +41,14 @@ class Rates(NamedTuple):
     """Step sizes of a learner.
 
     Attributes:
-        lr: step size of Adam.
+        lr: step size of the optimiser.
         tau: weight of the new critic in the update of the target.
+        decay: penalty of the critic: L2 of DDPG, weight decay of AdamW.
     """
 
     lr: float
     tau: float
+    decay: float = 0.0
 
 
 def _begin(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
@@ -153,13 +154,12 @@ class DdpgLearner:
         policy: the actor.
         critic: network of (observation, action) with one output.
         rates: step sizes.
-        decay: L2 penalty of the critic.
 
     Source: Lillicrap et al. 2016, algorithm 1.
     """
 
-    def __init__(self, policy: DeterministicPolicy, critic: Mlp, rates: Rates, decay: float):
-        self.policy, self._critic, self._rates, self._decay = policy, critic, rates, decay
+    def __init__(self, policy: DeterministicPolicy, critic: Mlp, rates: Rates):
+        self.policy, self._critic, self._rates = policy, critic, rates
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
         """Initial state tensors."""
@@ -193,7 +193,7 @@ class DdpgLearner:
             goal = batch.reward + batch.discount * after
         leaf = new["critic"].detach().requires_grad_()
         error = self._value(leaf, batch.obs, batch.action) - goal
-        penalty = 0.5 * self._decay * (leaf * leaf).sum()
+        penalty = 0.5 * rates.decay * (leaf * leaf).sum()
         _descend(new, "critic", (error * error).mean(-1).sum() + penalty, leaf, rates.lr)
 
         leaf = new["actor"].detach().requires_grad_()
@@ -209,7 +209,3 @@ def _finish(new: dict[str, Tensor], targets: dict[str, str], tau: float) -> dict
         new[target] = torch.lerp(new[target], new[name], tau)
     new["steps"] = new["steps"] + 1.0
     return new
-
-
-Learner = SacLearner | DdpgLearner
-Sample = Callable[[int], Batch]

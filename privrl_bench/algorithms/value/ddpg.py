@@ -8,9 +8,9 @@ Source: Lillicrap et al. 2016.
 
 from __future__ import annotations
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, bounded_box
 from privrl_bench.algorithms.value.actor_critic import DdpgLearner, Rates
-from privrl_bench.algorithms.value.replay import Replay, bounded_box
+from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import DdpgConfig
 from privrl_bench.models.bounded import DeterministicPolicy
 from privrl_bench.models.mlp import Mlp
@@ -21,18 +21,18 @@ class Ddpg(Replay):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
         ConfigError: actions are not a bounded box.
     """
 
-    def __init__(self, config: DdpgConfig, setup: AlgorithmContext):
-        spec, hidden = bounded_box(setup.spec, config.name), tuple(config.hidden)
+    def __init__(self, config: DdpgConfig, context: AlgorithmContext):
+        spec, hidden = bounded_box(context.spec, config.name), tuple(config.hidden)
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         policy = DeterministicPolicy(spec, hidden, config.exploration)
         super().__init__(
-            config, setup, DdpgLearner(policy, critic, Rates(config.lr, config.tau), config.decay)
+            config, context, DdpgLearner(policy, critic, Rates(config.lr, config.tau, config.decay))
         )
 
 

@@ -13,7 +13,8 @@ add-or-remove, as the composition of Poisson-sampled Gaussians over all planned 
 
 1. A user's steps are a function of their own environment and randomness, and of Q and epsilon on arrival, which
    were released. The round of arrival is given by the user's number, fixed in advance: without the user that
-   place is empty and nobody else's moves. So removing a user changes the data of others only through releases.
+   place is empty and no other user moves. So removing a user changes the data of others only through
+   releases.
 2. Given the releases so far, a row is a function of the user's steps and of a random choice among them: Q,
    target and AdamW's moments are functions of releases; epsilon is a function of the public round number. So
    a round adds a sum of clipped rows, one per user, to which one user contributes one row or (absent) none.
@@ -33,9 +34,9 @@ import math
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, chosen
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.value.actor_critic import Batch, Rates
+from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
@@ -49,28 +50,26 @@ class Dqn(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
-        ConfigError: actions are not choices.
+        ConfigError: actions are continuous.
     """
 
     policy: QPolicy
 
-    def __init__(self, config: DqnConfig, setup: AlgorithmContext):
-        self.config, self._setup = config, setup
-        self.policy = QPolicy(chosen(setup.spec, config.name), tuple(config.hidden))
-        self._learner = QLearner(
-            self.policy, LocalOptimizerConfig(config.lr, config.decay, config.tau)
-        )
+    def __init__(self, config: DqnConfig, context: AlgorithmContext):
+        self.config, self._context = config, context
+        self.policy = QPolicy(discrete_actions(context.spec, config.name), tuple(config.hidden))
+        self._learner = QLearner(self.policy, Rates(config.lr, config.tau, config.decay))
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the gradient of Q."""
-        return (Block("q", self.policy.net.size, self._setup.privacy.clip),)
+        return (Block("q", self.policy.net.size, self._context.privacy.clip),)
 
     def unit(self) -> Unit:
         """One user with the steps they keep."""
-        spec = self._setup.spec
+        spec = self._context.spec
         return Unit(
             f"{spec.one_user}: one episode of at most {spec.max_episode_steps} steps, "
             "reused in any of the rounds",
@@ -80,8 +79,8 @@ class Dqn(Algorithm):
     def notes(self) -> dict[str, str]:
         """The time of arrival is not protected."""
         return {
-            "arrival": "a person's place in the order of arrival is given beforehand, and nobody moves up "
-            "if she stays away; what she did is kept by her, or by who could run the rounds"
+            "arrival": "a user's place in the order of arrival is fixed in advance, and no other user moves "
+            "up if they are absent; their steps are stored by them, or by whoever runs the rounds"
         }
 
     def init(self, streams: list[Streams]) -> State:

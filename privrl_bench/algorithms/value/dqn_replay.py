@@ -9,7 +9,7 @@
                 + N(0, (z clip)^2 I)), which is N(0, (z clip)^2 / B I) on the mean
             Q <- AdamW along g;  target <- target + tau (Q - target)
 
-Neither is private for a person; see the guarantee's caveats. `dqn.py` is.
+Neither protects a user; see the guarantee's caveats. `dqn.py` is.
 
 Deviations from the authors' code: the gradients of a round follow its steps instead of alternating with them
 (`env.user=segment env.user_steps=1` is theirs; epsilon is also per round); with noise, every gradient is
@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
-from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.q_learning import LocalOptimizerConfig, QLearner, chosen
+from privrl_bench.algorithms.base import AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.pooled_algorithm import POOLED
+from privrl_bench.algorithms.value.actor_critic import Batch, Rates
+from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
 from privrl_bench.errors import ConfigError
@@ -49,25 +49,25 @@ class DqnReplay(Replay):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
-        ConfigError: actions are not choices, or `algo.updates` is not 1 with noise on transitions.
+        ConfigError: actions are continuous, or `algo.updates` is not 1 with noise on transitions.
     """
 
     config: DqnReplayConfig
     policy: QPolicy
 
-    def __init__(self, config: DqnReplayConfig, setup: AlgorithmContext):
-        self._noisy = setup.privacy.mechanism.transition_noise
+    def __init__(self, config: DqnReplayConfig, context: AlgorithmContext):
+        self._noisy = context.privacy.mechanism.transition_noise
         if self._noisy and config.updates != 1:
             raise ConfigError(
                 "algo.updates",
                 f"privacy.mechanism=per_transition counts one update for every step: 1, got {config.updates:g}",
             )
-        policy = QPolicy(chosen(setup.spec, config.name), tuple(config.hidden))
-        self._q = QLearner(policy, LocalOptimizerConfig(config.lr, config.decay, config.tau))
-        super().__init__(config, setup, self._q)
+        policy = QPolicy(discrete_actions(context.spec, config.name), tuple(config.hidden))
+        self._q = QLearner(policy, Rates(config.lr, config.tau, config.decay))
+        super().__init__(config, context, self._q)
 
     def caveats(self) -> dict[str, str]:
         """All data bypass the gate; with noise on transitions, what it does not cover."""
@@ -79,7 +79,7 @@ class DqnReplay(Replay):
             return None
         batch, memory = self.config.batch, self.config.memory
         return Unit(
-            f"one transition of {self._setup.spec.one_user}, not an episode or a person: {batch} of {memory} "
+            f"one transition of {self._context.spec.one_user}, not an episode or a person: {batch} of {memory} "
             f"in a full memory are drawn in each of {memory} updates",
             None,
             (batch, memory),
@@ -131,14 +131,14 @@ class DqnReplay(Replay):
         net, config = self.policy.net, self.config
         widths = np.array([net.inputs, *net.hidden, net.outputs])
         rates = (config.lr, config.decay, config.tau)
-        bound = self._setup.privacy.clip if self._noisy else math.inf
+        bound = self._context.privacy.clip if self._noisy else math.inf
         names = ("target", "m", "v", "peak")
         kept = {name: learned[name].numpy() for name in names}
         q, places = learned["actor"][:, :-1].contiguous(), [x.numpy() for x in memory]
         counts = [len(x) for x in rows]
 
         def one(r: int) -> None:
-            drawn = counts[r] if self._noisy and self._setup.privacy.z[r] > 0 else 0
+            drawn = counts[r] if self._noisy and self._context.privacy.z[r] > 0 else 0
             noise = torch.empty(drawn, net.size)
             for line in noise:
                 line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
@@ -153,7 +153,7 @@ class DqnReplay(Replay):
                 rates,
                 bound,
                 np.float32(
-                    self._setup.privacy.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0
+                    self._context.privacy.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0
                 ),
             )
 
@@ -161,8 +161,8 @@ class DqnReplay(Replay):
         with ThreadPoolExecutor(max(torch.get_num_threads(), 1)) as pool:
             list(pool.map(one, busy))
         learned["actor"] = torch.cat([q, learned["actor"][:, -1:]], dim=-1)
-        done = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
-        return learned | {"updates": learned["updates"] + done}
+        taken = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
+        return learned | {"updates": learned["updates"] + taken}
 
     def _batched(
         self,
@@ -198,8 +198,8 @@ class DqnReplay(Replay):
         """[N, P] means of the batch's clipped and noised gradients, of the replicas `who`."""
         net, size = self.policy.net, self.config.batch
         layers, slopes = self._q.errors(tensors, batch)
-        clip = self._setup.privacy.clip
-        std = torch.tensor(self._setup.privacy.z)[who, None] * clip / math.sqrt(size)
+        clip = self._context.privacy.clip
+        std = torch.tensor(self._context.privacy.z)[who, None] * clip / math.sqrt(size)
         return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)
 
 

@@ -8,51 +8,13 @@ Source: Mnih et al. 2015, algorithm 1; the settings are those of the code of Dou
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.errors import ConfigError
+from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.functional.optim import AmsGrad, amsgrad_step
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
-from privrl_bench.types import EnvSpec
-
-
-class LocalOptimizerConfig(NamedTuple):
-    """Settings of the optimiser of Q.
-
-    Attributes:
-        lr: step size of AdamW.
-        decay: weight decay.
-        tau: weight of Q in the update of the target network.
-    """
-
-    lr: float
-    decay: float
-    tau: float
-
-
-def chosen(spec: EnvSpec, name: str) -> EnvSpec:
-    """Check that actions are choices.
-
-    Args:
-        spec: the environment.
-        name: name of the algorithm, for the message.
-
-    Returns:
-        `spec`.
-
-    Raises:
-        ConfigError: actions are not choices.
-    """
-    if not spec.discrete:
-        raise ConfigError(
-            "env", f"algo={name} needs a choice of actions, which {spec.name} has not"
-        )
-    return spec
 
 
 class QLearner:
@@ -60,11 +22,11 @@ class QLearner:
 
     Args:
         policy: the policy with the network of Q.
-        optimizer: settings of the optimiser.
+        rates: step sizes.
     """
 
-    def __init__(self, policy: QPolicy, optimizer: LocalOptimizerConfig):
-        self.policy, self._optimizer = policy, optimizer
+    def __init__(self, policy: QPolicy, rates: Rates):
+        self.policy, self._rates = policy, rates
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
         """Initial state tensors; the target is Q."""
@@ -124,7 +86,7 @@ class QLearner:
         Returns:
             The new state tensors.
         """
-        new, rates = dict(tensors), self._optimizer
+        new, rates = dict(tensors), self._rates
         before = AmsGrad(new["m"], new["v"], new["peak"], new["updates"])
         q, (new["m"], new["v"], new["peak"], new["updates"]) = amsgrad_step(
             new["actor"][:, :-1], gradient, before, rates.lr, rates.decay

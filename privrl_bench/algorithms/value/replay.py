@@ -7,36 +7,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
-from privrl_bench.algorithms.policy_gradient.pooled import POOLED
+from privrl_bench.algorithms.base import AlgorithmContext, take_steps
+from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.algorithms.value.value_settings import ReplayConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.contribution import Block, Contribution, Released
-from privrl_bench.types import EnvSpec, State, UserBatch
-
-
-def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
-    """Check that actions are a bounded box.
-
-    Args:
-        spec: the environment.
-        name: name of the algorithm, for the message.
-
-    Returns:
-        `spec`.
-
-    Raises:
-        ConfigError: actions are not a bounded box.
-    """
-    low, high = spec.action_low, spec.action_high
-    if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
-        raise ConfigError(
-            "env", f"algo={name} needs actions in a bounded box, which {spec.name} has not"
-        )
-    return spec
+from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.types import State, UserBatch
 
 
 class Learner(Protocol):
@@ -67,33 +45,25 @@ class Learner(Protocol):
         ...
 
 
-class Replay(Algorithm):
+class Replay(PooledAlgorithm):
     """Base class of live off-policy algorithms.
 
     State tensors: those of the learner; `seen` [R, 1], transitions so far; `memory_*` [R, memory, ...], a ring
-    buffer. It runs through the same loop and gate as private algorithms, with `privacy=none`.
+    buffer.
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
         learner: is trained on the memory.
     """
 
-    def __init__(self, config: ReplayConfig, setup: AlgorithmContext, learner: Learner):
-        self.config, self._learner, self._setup = config, learner, setup
-        self.policy = learner.policy
-
-    def blocks(self) -> tuple[Block, ...]:
-        """One block, the policy."""
-        return (Block("actor", self.policy.size, self._setup.privacy.clip),)
-
-    def caveats(self) -> dict[str, str]:
-        """All data bypass the gate."""
-        return {POOLED: "everybody's data enter the parameters without clip or noise"}
+    def __init__(self, config: ReplayConfig, context: AlgorithmContext, learner: Learner):
+        super().__init__(config, context)
+        self._learner, self.policy = learner, learner.policy
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
-        spec, count, room = self._setup.spec, len(streams), self.config.memory
+        spec, count, room = self._context.spec, len(streams), self.config.memory
         action = () if spec.discrete else (spec.actions,)
         widths = {"obs": (spec.obs_dim,), "next_obs": (spec.obs_dim,), "action": action}
         widths |= {"reward": (), "discount": ()}
@@ -156,19 +126,6 @@ class Replay(Algorithm):
         for _ in range(max(round(float(steps.max()) * self.config.updates), 1)):
             chance = torch.stack([torch.rand(self.config.batch, generator=g) for g in draws])
             rows = (chance * filled).long()
-            batch = Batch(
-                *(
-                    x.gather(
-                        1, rows.view(*rows.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:])
-                    )
-                    for x in memory
-                )
-            )
+            batch = Batch(*(take_steps(x, rows) for x in memory))
             learned = self._learner.step(learned, batch, draws)
         return tensors | learned
-
-    def server(self, state: State, released: Released) -> State:
-        """Take the new tensors as the state."""
-        tensors = dict(state.tensors) | released.bypass[POOLED]
-        tensors["actor"] = state.tensors["actor"] + released.values["actor"]
-        return State(state.round + 1, tensors)

@@ -7,9 +7,9 @@ Source: Haarnoja et al. 2018 (arXiv 1812.05905).
 
 from __future__ import annotations
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, bounded_box
 from privrl_bench.algorithms.value.actor_critic import Rates, SacLearner
-from privrl_bench.algorithms.value.replay import Replay, bounded_box
+from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import SacConfig
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
@@ -20,20 +20,20 @@ class Sac(Replay):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
         ConfigError: actions are not a bounded box.
     """
 
-    def __init__(self, config: SacConfig, setup: AlgorithmContext):
-        spec = bounded_box(setup.spec, config.name)
+    def __init__(self, config: SacConfig, context: AlgorithmContext):
+        spec = bounded_box(context.spec, config.name)
         hidden, goal = tuple(config.hidden), config.target_entropy
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         entropy = -float(spec.actions) if goal is None else goal
         policy = SquashedPolicy(spec, hidden)
         super().__init__(
-            config, setup, SacLearner(policy, critic, Rates(config.lr, config.tau), entropy)
+            config, context, SacLearner(policy, critic, Rates(config.lr, config.tau), entropy)
         )
 
 

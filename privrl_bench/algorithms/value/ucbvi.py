@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, pooled_rows
 from privrl_bench.algorithms.value.value_settings import UcbViConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
@@ -35,30 +35,30 @@ class UcbVi(Algorithm):
 
     Args:
         config: settings of the algorithm.
-        setup: context of the run.
+        context: Context of the run.
 
     Raises:
-        ConfigError: the environment has no finite states and choices.
+        ConfigError: the environment has no finite states and actions.
     """
 
     policy: TablePolicy
 
-    def __init__(self, config: UcbViConfig, setup: AlgorithmContext):
-        if not (setup.spec.discrete and setup.spec.one_hot and setup.spec.actions > 1):
+    def __init__(self, config: UcbViConfig, context: AlgorithmContext):
+        if not (context.spec.discrete and context.spec.one_hot and context.spec.actions > 1):
             raise ConfigError(
                 "env",
-                "algo=ucbvi needs a choice of actions and finitely many states (a Discrete observation "
+                "algo=ucbvi needs discrete actions and finitely many states (a Discrete observation "
                 "space, env.obs_scaling=none)",
             )
         self.config = config
-        self.policy = TablePolicy(setup.spec)
-        self._setup = setup
+        self.policy = TablePolicy(context.spec)
+        self._context = context
         _, self._states, self._actions = self.policy.shape
         self._size = self._states * self._actions * (self._states + 2)
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, all counts of an episode."""
-        return (Block("counts", self._size, self._setup.privacy.clip),)
+        return (Block("counts", self._size, self._context.privacy.clip),)
 
     def init(self, streams: list[Streams]) -> State:
         """Counts of zero, and their optimistic values."""
@@ -82,24 +82,25 @@ class UcbVi(Algorithm):
         moves = torch.zeros(*users.valid.shape, cells * self._states)
         rows = torch.cat([visits, moves.scatter_add_(-1, move, onward), rewards], dim=-1)
         valid = users.valid
-        if self._setup.privacy.mechanism.pooled:  # all users in one row
-            rows = torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True)
-            valid = valid.any(1, keepdim=True)
+        if self._context.privacy.mechanism.pooled:  # all users in one row
+            rows, valid = pooled_rows(rows, valid)
         return Contribution({"counts": rows}, valid)
 
     def server(self, state: State, released: Released) -> State:
         """Add the released counts, and plan."""
-        divisor = 1 if self._setup.privacy.mechanism.pooled else self._setup.privacy.users
+        divisor = 1 if self._context.privacy.mechanism.pooled else self._context.privacy.users
         counts = state.tensors["counts"] + divisor * released.values["counts"]
         index = state.round + 1
         return State(index, {"counts": counts, "actor": self._plan(counts, index)})
 
     def _noise(self, rounds: int) -> Tensor:
         """[R] standard deviation E of a count after so many rounds."""
-        z = torch.tensor(self._setup.privacy.z)
+        z = torch.tensor(self._context.privacy.z)
         if rounds == 0:
             return torch.zeros_like(z)
-        noise: Tensor = self._setup.privacy.mechanism.sum_noise(z, self._setup.privacy.clip, rounds)
+        noise: Tensor = self._context.privacy.mechanism.sum_noise(
+            z, self._context.privacy.clip, rounds
+        )
         return noise
 
     def _plan(self, counts: Tensor, rounds: int) -> Tensor:
@@ -114,13 +115,15 @@ class UcbVi(Algorithm):
         tried = (1.0 + visits + error).clamp_min(1.0)
         moved = (states + moves.sum(-1) + error).clamp_min(1.0)
         reward = (1.0 + rewards) / tried
-        behavior_probs = (1.0 + moves) / moved.unsqueeze(-1)
+        transition_probs = (1.0 + moves) / moved.unsqueeze(-1)
         if (
-            self._setup.privacy.mechanism.running_sums
-            and not self._setup.privacy.mechanism.imitation
+            self._context.privacy.mechanism.running_sums
+            and not self._context.privacy.mechanism.imitation
         ):  # noise may have made it no distribution at all
-            behavior_probs = behavior_probs.clamp_min(0.0)
-            behavior_probs = behavior_probs / behavior_probs.sum(-1, keepdim=True).clamp_min(1e-6)
+            transition_probs = transition_probs.clamp_min(0.0)
+            transition_probs = transition_probs / transition_probs.sum(-1, keepdim=True).clamp_min(
+                1e-6
+            )
         term = self.config.log_term
         reward = reward + (term / tried).sqrt() + states * error / tried
         unsure = (term / moved).sqrt() + states * error / moved
@@ -129,7 +132,7 @@ class UcbVi(Algorithm):
         for h in range(horizon - 1, -1, -1):
             left = horizon - 1 - h
             table[:, h] = (
-                reward + torch.einsum("rsan,rn->rsa", behavior_probs, after) + left * unsure
+                reward + torch.einsum("rsan,rn->rsa", transition_probs, after) + left * unsure
             )
             after = table[:, h].amax(-1)
         return table.flatten(1)

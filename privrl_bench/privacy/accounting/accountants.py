@@ -192,19 +192,23 @@ class DoubledRdp(RdpAccountant):
 
     def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> Any:
         """See `PrivacyAccountant`."""
-        if self.neighboring_relation is REPLACE_ONE:
-            event = _halved(event)
+        nested = isinstance(event, ComposedDpEvent | SelfComposedDpEvent | NonPrivateDpEvent)
+        if self.neighboring_relation is REPLACE_ONE and not nested:
+            halved = _halved(event)
+            if halved is None:
+                return self.CompositionErrorDetails(event, "its distance cannot be doubled")
+            event = halved
         return super()._maybe_compose(event, count, do_compose)
 
 
-def _halved(event: Any) -> DpEvent:
-    """A Gaussian event whose rows are 2 clips apart; others as they are."""
+def _halved(event: Any) -> DpEvent | None:
+    """The same Gaussian event for rows that are 2 clips apart; None for any other law."""
     if isinstance(event, GaussianDpEvent):
         return GaussianDpEvent(event.noise_multiplier / 2.0)
     if isinstance(event, SampledWithoutReplacementDpEvent):
-        size, sample = event.source_dataset_size, event.sample_size
-        return SampledWithoutReplacementDpEvent(size, sample, _halved(event.event))
-    return event
+        size, sample, inner = event.source_dataset_size, event.sample_size, _halved(event.event)
+        return None if inner is None else SampledWithoutReplacementDpEvent(size, sample, inner)
+    return None
 
 
 # The first that supports an event analyses it. Events that only dp-accounting knows go to its accountants.
