@@ -263,17 +263,17 @@ CASES = [
 
 HEAD = """# Epsilon against independent computations
 
-`python scripts/check_epsilon.py` computes this page. *epsilon* is the value of the package. *lower* and *upper* are
-bounds that share no code with it:
+`python scripts/check_epsilon.py` computes this page. *epsilon* is the value of the package. *lower* and
+*upper* are bounds that share no code with it:
 
 - Gaussian compositions: the formula of Balle and Wang in 50 digits (both bounds are equal).
 - Sampled cohorts: discretised output densities, composed by FFT (`privrl_bench/audit/brackets.py`).
 - Smooth sensitivity: the exact epsilon of the worst neighbours, and the theorem, which is loose.
-- Cohorts with a cap, and `uniform_single_user` (one of n users in each round): bounds of the pair of distributions
-  that is proven to dominate.
+- Cohorts with a cap, and `uniform_single_user` (one of n users in each round): bounds of the pair of
+  distributions that is proven to dominate.
 
-*PRV* is the upper bound of Opacus' accountant, which has no cap. An epsilon below its lower bound is an error; the
-script then exits with 1. Epsilons are rounded up, lower bounds down.
+*PRV* is the upper bound of Opacus' accountant, which has no cap. An epsilon below its lower bound is an
+error; the script then exits with 1. Epsilons are rounded up, lower bounds down.
 
 """
 
