@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import subprocess
 import sys
@@ -329,7 +330,7 @@ ERRORS = [
     ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
     ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
     ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
-    ("privacy.z=-1", "privacy.z: must be >= 0 (noise std / clip), got -1.0"),
+    ("privacy.z=-1", "privacy.z: must be 0 or in [1e-6, 1e6], got -1.0"),
     (
         "env.user=fersh",
         "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
@@ -428,7 +429,11 @@ def test_an_algorithm_of_another_package(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ConfigError, match="has no attribute 'CONFIG'"):
         config.algo_schema("mine")
     module.CONFIG = DppgConfig  # type: ignore[attr-defined]
-    assert config.algo_schema("mine") is DppgConfig
+    with pytest.raises(ConfigError, match="default of `name` must be 'mine', got 'dppg'"):
+        config.algo_schema("mine")
+    mine = dataclasses.make_dataclass("Mine", [("name", str, "mine")], bases=(DppgConfig,))
+    module.CONFIG = mine  # type: ignore[attr-defined]
+    assert config.algo_schema("mine") is mine
     with pytest.raises(ValueError, match="algo=dppg is an algorithm of privrl_bench"):
         algorithm_registry.register_algorithm("dppg", "some_pkg.mine")
 
