@@ -319,7 +319,7 @@ def _mixture_tail(mu: float, share: float) -> float:
 
 
 def cohort_chance(sizes: list[int], population: int, users: int, cap: int) -> float:
-    """p-value of a chi-square test that `sizes` are min(Binomial(population, users/population), cap)."""
+    """P-value of a chi-square test that `sizes` are min(Binomial(population, users/population), cap)."""
     law = binom(population, users / population)
     weights = law.pmf(np.arange(cap + 1))
     weights[cap] = law.sf(cap - 1)

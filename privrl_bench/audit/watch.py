@@ -56,7 +56,7 @@ class WatchedGate(Gate):
     Args:
         plan: the real one.
         watcher: see `Watcher`.
-        start: the round that the run was moved to; users who take part once come as from round 0.
+        start: the round that the run was moved to; users who take part once are drawn as from round 0.
     """
 
     def __init__(self, plan: Gate, watcher: Watcher, start: int):

@@ -1,4 +1,4 @@
-"""`privrl-audit epsilon` end to end: what it prints, writes and refuses, and that attacks have power."""
+"""`privrl audit epsilon` end to end: what it prints, writes and refuses, and that attacks have power."""
 
 import json
 import math
