@@ -27,6 +27,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/write_results.py --check
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

@@ -50,9 +50,9 @@ def main() -> None:
     def rounds() -> float:
         begin = time.process_time()
         for index in range(options.rounds):
-            met = users.collect(actor, index, everyone)
+            batch = users.collect(actor, index, everyone)
             found = evaluator.evaluate(actor, index, FrozenScaling(None, None, 0.0))
-            played.append(int(met.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
+            played.append(int(batch.mask.sum()) + sum(int(one.lengths.sum()) for one in found))
         return (time.process_time() - begin) / options.rounds / options.replicas * 1e3
 
     rounds()  # compiles

@@ -29,13 +29,14 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z, ledg
 from privrl_bench.privacy.devices import Ranges
 from privrl_bench.privacy.mechanisms import smooth
 from privrl_bench.privacy.mechanisms.tree import levels
+from privrl_bench.reporting.table_writer import compact
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "epsilon_checks.md"
 Bracket = tuple[float, float]
 
 
 class Case(NamedTuple):
-    """One configuration: the epsilon of the package, and independent bounds."""
+    """One configuration: the epsilon of the package, and bounds that share no code with it."""
 
     mechanism: str
     setting: str
@@ -67,7 +68,7 @@ def balle_wang(mu: float, delta: float) -> float:
 
 
 def smooth_epsilon(goal: float, delta: float, size: int) -> float:
-    """Exact epsilon of the worst neighbours of smooth sensitivity: both moved and stretched as far as allowed.
+    """Exact epsilon of the worst neighbours of smooth sensitivity: shifted and scaled as far as allowed.
 
     The log ratio of N(0, I) and N(a e, s^2 I) is a quadratic form with one centre, so its tails are those of
     noncentral chi-square variables.
@@ -118,7 +119,7 @@ def prv(z: float, q: float, count: int, delta: float, about: float) -> float | N
 def gaussian(
     name: str, setting: str, events: dict[ReleaseEvent, int], delta: float, mu: float
 ) -> Case:
-    """Releases to fixed cohorts: `mu` is computed by whoever lists the case."""
+    """Releases to fixed cohorts; `mu` is computed independently by the caller."""
     return Case(
         name,
         setting,
@@ -162,14 +163,14 @@ def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
 
 
 def poisson(
-    z: float, q: float, count: int, delta: float, cohorts: tuple[int, int] | None = None
+    z: float, q: float, count: int, delta: float, truncation: tuple[int, int] | None = None
 ) -> Case:
-    """`cohorts`: population and cap; None: no cap."""
-    population, cap = cohorts or (None, None)
+    """Poisson cohorts. `truncation`: (population, cap); None: cohorts are not cut."""
+    population, cap = truncation or (None, None)
     event = ReleaseEvent("gaussian", z, "add_or_remove", q, population, cap)
     words = f"z = {z:g}, q = {q:.4g}, T = {count}, delta {delta:g}"
-    words += f", at most {cap} of {population}" if cohorts else ""
-    cut = brackets.cut_poisson(z, q, *cohorts) if cohorts else (None, 0.0)
+    words += f", at most {cap} of {population}" if truncation else ""
+    cut = brackets.cut_poisson(z, q, *truncation) if truncation else (None, 0.0)
 
     def ours() -> float:
         return ledger_epsilon(Counter({event: count}), delta)
@@ -179,7 +180,7 @@ def poisson(
         words,
         ours,
         lambda: brackets.bracket(brackets.poisson(z, q), count, delta, *cut),
-        lambda: None if cohorts else prv(z, q, count, delta, ours()),
+        lambda: None if truncation else prv(z, q, count, delta, ours()),
     )
 
 
@@ -292,8 +293,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     arguments = parser.parse_args()
-    lines = ["| mechanism | configuration | epsilon | lower | upper | epsilon / lower | PRV |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    head = ["mechanism", "configuration", "epsilon", "lower", "upper", "epsilon / lower", "PRV"]
+    lines = []
     wrong, prv_missing = 0, False
     for case in CASES:
         ours, lower, upper = check(case)
@@ -305,14 +306,14 @@ def main() -> None:
         cells = [case.mechanism, case.setting, shown_epsilon(ours, 6)]
         cells += [shown_measured(lower, 6), shown_epsilon(upper, 6), f"{ours / lower:.5f}"]
         cells.append("" if other is None else shown_epsilon(other, 6))
-        lines.append("| " + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
+        lines.append(cells)
+        print(" | ".join(cells), flush=True)
     if prv_missing:
         print("opacus: not installed; the column PRV is empty")
     print(f"{len(CASES)} configurations, {wrong} below the lower bound")
     if not arguments.check:
         found = f"\n{len(CASES)} configurations, {wrong} below the lower bound.\n"
-        PAGE.write_text(HEAD + "\n".join(lines) + "\n" + found)
+        PAGE.write_text(HEAD + compact(head, lines) + "\n" + found)
     sys.exit(1 if wrong else 0)
 
 

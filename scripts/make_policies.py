@@ -3,7 +3,7 @@
     python scripts/make_policies.py mountain_car
     python scripts/make_policies.py hiv --out my_hiv.json
 
-Nobody's data: simulated episodes with epsilon-greedy actions. Two ways to learn from them:
+No real data: simulated episodes with epsilon-greedy actions. Two ways to learn from them:
 
 - online (mountain car): every step is an update
   w_a <- w_a + alpha / ||c|| (r + gamma max_b w_b . phi' - w_a . phi) phi, without bootstrap after a terminal

@@ -1,10 +1,10 @@
-"""Write docs/claims.md: every epsilon the four papers print beside the exact one, and the fate of 35 holes.
+"""Write docs/claims.md: the epsilons that four papers print, the exact ones, and the handling of 35 holes.
 
     python scripts/write_claims.py [--check]
 
-The facts are in claims_data.yaml beside this file; every other number is computed here. --check writes
-nothing and exits with 1 if the page differs. A test, module, caveat or note that does not exist, or a fate that
-is none of `FATES`: exit 2.
+claims_data.yaml has the facts, claims_page.md the text; all other numbers are computed. --check writes nothing
+and exits with 1 if the page differs. The exit code is 2 if a test, module, caveat or note does not exist, or a
+fate is not one of `FATES`.
 """
 
 from __future__ import annotations
@@ -16,99 +16,51 @@ import math
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from claims_epsilons import (
+    classical_z,
+    delta_at,
+    gaussian,
+    poisson,
+    poisson_count,
+    poisson_rdp,
+    rdp_floor,
+    rounds_for,
+)
+
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import epsilon_paper
 from privrl_bench.reporting.table_writer import compact
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "claims.md"
-DATA = Path(__file__).resolve().with_name("claims_data.yaml")
+DATA = ROOT / "scripts" / "claims_data.yaml"
+TEMPLATE = ROOT / "scripts" / "claims_page.md"
 COVERED, NOT_COVERED, UNDETERMINED = "covered", "not covered", "cannot be determined"
 FATES = ("closed", "caveat", "note", "limit")
-
-
-# -- mechanisms ---------------------------------------------------------------------------------
-
-
-def gaussian(z: float, delta: float, adjacency: str, releases: int = 1) -> float:
-    """Exact epsilon of Gaussian releases about one user."""
-    return ledger_epsilon([ReleaseEvent("gaussian", z, adjacency)] * releases, delta)
-
-
-def classical_z(value: float, delta: float) -> float:
-    """The z that the classical formula gives for an epsilon."""
-    return math.sqrt(2 * math.log(1.25 / delta)) / value
-
-
-@cache
-def poisson_rdp(z: float, q: float, rounds: int, delta: float) -> float:
-    """What a moments accountant prints: dp-accounting's RDP with default orders."""
-    return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
-
-
-@cache
-def poisson(z: float, q: float, rounds: int, delta: float, replace: bool = False) -> float:
-    """The tight value: privacy loss distributions. For Poisson sampling, zero-out is add-or-remove."""
-    if not replace:
-        return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta)
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
-
-    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    ledger = PLDAccountant(relation, value_discretization_interval=1e-3)
-    ledger.compose(dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z)), rounds)
-    return float(ledger.get_epsilon(delta))
-
-
-def poisson_count(z: float, q: float, rounds: int, delta: float, adjacency: str) -> float:
-    """Upper bound where PLD cannot go: half of delta for taking part more often than k times."""
-    from scipy import stats
-
-    k = int(stats.binom.isf(delta / 2, rounds, q))
-    return gaussian(z / math.sqrt(k), delta / 2, adjacency)
-
-
-def rounds_for(cost: Callable[[int], float], target: float, start: int, tolerance: float) -> int:
-    """The T at which a rising `cost` reaches `target`: secant steps, until within `tolerance` of T."""
-    low, high = start, round(1.4 * start)
-    at_low, at_high = cost(low), cost(high)
-    while True:
-        step = (target - at_high) * (high - low) / (at_high - at_low)
-        low, at_low, high = high, at_high, max(1, round(high + step))
-        if abs(high - low) <= max(1.0, tolerance * high):
-            return high
-        at_high = cost(high)
-
-
-def rdp_floor(delta: float) -> float:
-    """What dp-accounting's conversion costs at its largest default order, before any loss."""
-    from dp_accounting.rdp import rdp_privacy_accountant
-
-    order = max(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-    return math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-
-
-def delta_at(z: float, value: float) -> float:
-    """Delta of one Gaussian release at an epsilon (Balle and Wang 2018)."""
-    from scipy import stats
-
-    mu = 1 / z
-    below = stats.norm.logcdf(-mu / 2 - value / mu) + value
-    return float(stats.norm.cdf(mu / 2 - value / mu) - math.exp(below))
+RELATIONS = ("zero-out", "replace-one")
+PRINTED_HEAD = (
+    *("where", "printed", "delta", "mechanism", "exact, zero-out", "exact, replace-one"),
+    *("number", "claim", "why"),
+)
+UNSAID_HEAD = (
+    *("paper", "noise", "delta", "one release, zero-out", "replace-one"),
+    *("unit, zero-out", "replace-one", "unit"),
+)
 
 
 # -- words --------------------------------------------------------------------------------------
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """An epsilon, rounded up, to the digits that matter: no more than the computation is good for."""
+    """An epsilon, rounded up, with as many digits as the computation supports."""
     if value is None:
         return "–"
     if math.isinf(value):
@@ -120,7 +72,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def thousands(value: int) -> str:
-    """Three significant digits: T is no sharper than the printed epsilon."""
+    """Three significant digits, as many as the printed epsilon supports."""
     return f"{round(value, 3 - len(str(value))):,}"
 
 
@@ -128,16 +80,16 @@ def thousands(value: int) -> str:
 
 
 def pendulum(target: float, delta: float, multipliers: tuple[float, ...]) -> str:
-    """The T that each z would need."""
+    """The number of rounds T for each z."""
     found = [
-        rounds_for(lambda t, z=z: poisson_rdp(z, 1e-3, t, delta), target, 3000, 1e-3)  # type: ignore[misc]
+        rounds_for(lambda t, z=z: poisson_rdp(z, 1e-3, t, delta), target, 3000, 1e-3)
         for z in multipliers
     ]
     return ", ".join(thousands(t) for t in found[:-1]) + f" and {thousands(found[-1])}"
 
 
 def judge(row: dict[str, Any]) -> dict[str, Any]:
-    """Everything computed about one printed epsilon: words for its row, exact values, verdicts."""
+    """The computed content of one row: text, exact epsilons and verdicts."""
     if row.get("infinite"):
         words = {"mechanism": "no noise", "number": "holds", "claim": COVERED, "why": row["why"]}
         return {**row, **words, "zero_out": math.inf, "replace_one": math.inf}
@@ -267,10 +219,11 @@ def test_names(path: str) -> frozenset[str]:
 
 
 def missing(data: dict[str, Any]) -> list[str]:
-    """What the page would refer to and is not there, unknown fates, and fates without what they need."""
+    """References of the page that do not exist, unknown fates, and incomplete fates."""
     problems = []
     if [hole["number"] for hole in data["holes"]] != list(range(1, 36)):
         problems.append("the holes are not numbered 1 to 35")
+    problems += [f"no file {path}" for path in data["audits"] if not (ROOT / path).is_file()]
     for hole in data["holes"]:
         if not hole["fates"]:
             problems.append(f"hole {hole['number']}: no fate")
@@ -313,66 +266,6 @@ def hole_rows(holes: list[dict[str, Any]]) -> list[list[str]]:
 
 # -- the page -----------------------------------------------------------------------------------
 
-INTRO = """\
-# What the papers claim, and what holds
-
-<!-- Generated by scripts/write_claims.py from scripts/claims_data.yaml. Do not edit. -->
-
-Four papers stand behind the algorithms here: DPPG (Rio, Barlier, Colin: "Differentially Private Policy
-Gradient"), PriMORL (Rio, Barlier, Colin, Thomas: "Differentially Private Deep Model-Based RL"), D&O (Doulazmi,
-Odonnat: "Differential Privacy in Reinforcement Learning") and GPOPE (Xie, Thomas, Miklau: "Privacy Preserving
-Off-Policy Evaluation"). This page puts every epsilon they print beside what an exact accountant gives for the
-same mechanism, and states how this project handles each privacy hole found in them and in their public code.
-`python scripts/write_claims.py` regenerates it.
-
-Words: z is the noise's standard deviation over the bound of one user's contribution. *Zero-out* compares a
-user with one who contributes nothing, *replace-one* with another user, at twice the distance. Exact values
-are those of Balle and Wang (2018) for Gaussian releases and of privacy loss distributions for Poisson sampling
-(dp-accounting), where zero-out is the same as adding or removing a user. An epsilon says nothing without
-its delta.
-"""
-
-PRINTED = """\
-## Every printed epsilon
-
-*Number* asks only whether the printed epsilon is at least the exact one of the mechanism as printed, to the
-printed digits: under both relations, under zero-out only, or under neither ("too small"). *Claim* asks whether
-it bounds what the paper's algorithm lets out about its unit of privacy, for a null user at the least: a
-path without noise means "not covered", a missing parameter "cannot be determined". A delta marked "(ours)" is
-not stated where the epsilon is; for DPPG, 1e-3 is the default of the authors' code and reproduces 38 and 8.
-"""
-
-NOT_PRINTED = """\
-D&O prints no epsilon at all, only noise levels (below). The copy of GPOPE's text that we could read has lost
-its formulas and legends, so no epsilon of its figures can be given; its accounting seems to take one clip for
-the distance of two clipped vectors, which may be two. Not counted: ranges quoted as customary (DPPG, 1 to
-about 10) or as goals (PriMORL, below 1).
-"""
-
-CURVE = """\
-## DPPG: epsilon along figures 2, 3 and 6
-
-These values are drawn, not printed, but their formula is (appendix B.1). At every z here it is a true upper
-bound for one release and a null user. DPPG defines neighbours by another user's data (definitions 4.1 and
-4.2), which is replace-one; its sensitivity is that of zero-out. The last two columns are for a whole episode of
-500 steps, which enters up to 9 updates of 64 steps. None of them counts the un-noised critic.
-"""
-
-UNSAID = """\
-## Noise without an epsilon
-
-What the printed noise would be worth, for one release and for the unit of privacy. Paths without noise are
-not counted.
-"""
-
-HOLES = """\
-## Thirty-five holes and their fate here
-
-*closed*: the module prevents it, and the tests check that. *caveat*: a setting allows it, and then the
-guarantee of that run is `heuristic` (`none` if nothing is noised) and lists the caveat by this name. *note*: a
-condition that the guarantee states under this name. *limit*: not solved.
-"""
-
 
 def kinds(hole: dict[str, Any]) -> set[str]:
     """The kinds of fate of a hole."""
@@ -380,14 +273,14 @@ def kinds(hole: dict[str, Any]) -> set[str]:
 
 
 def summaries(data: dict[str, Any], judged: list[dict[str, Any]]) -> tuple[str, str]:
-    """What both tables add up to."""
+    """Totals of the printed epsilons and of the holes."""
     finite = [row for row in judged if not row.get("infinite")]
     claims = Counter(row["claim"] for row in finite)
     papers = Counter(row["paper"] for row in finite)
     first = (
         f"**{len(finite)} finite epsilons are printed** (DPPG {papers['DPPG']}, PriMORL "
         f"{papers['PriMORL']}, D&O none, GPOPE none that can be read): {claims[COVERED]} are covered, "
-        f"{claims[NOT_COVERED]} are not, and {claims[UNDETERMINED]} cannot be determined.\n"
+        f"{claims[NOT_COVERED]} are not, and {claims[UNDETERMINED]} cannot be determined."
     )
     sets = [kinds(hole) for hole in data["holes"]]
     closed = [found for found in sets if "closed" in found]
@@ -396,42 +289,26 @@ def summaries(data: dict[str, Any], judged: list[dict[str, Any]]) -> tuple[str, 
     second = (
         f"Of the {len(sets)}, {len(closed)} are closed ({whole} of them without a condition; for the others "
         f"the table names the setting that allows them, or what remains) and {limits} are limits. "
-        f"{sum('caveat' in found for found in sets)} can be allowed by a setting, as a caveat.\n"
+        f"{sum('caveat' in found for found in sets)} can be allowed by a setting, as a caveat."
     )
     return first, second
 
 
 def render(data: dict[str, Any]) -> str:
-    """The whole page."""
+    """The whole page: claims_page.md with tables and totals."""
     judged = [judge(row) for row in data["printed"]]
-    first, second = summaries(data, judged)
-    lines = [INTRO, PRINTED, first]
-    head = [
-        *("where", "printed", "delta", "mechanism", "exact, zero-out", "exact, replace-one"),
-        *("number", "claim", "why"),
-    ]
-    lines += [compact(head, printed_rows(judged)), ""]
-    lines += [NOT_PRINTED, CURVE]
-    head = ["z"]
-    for delta in ("1e-3", "1e-5"):
-        head += [f"{word}, delta {delta}" for word in ("formula", "zero-out", "replace-one")]
-    head += [f"episode, {word}, delta 1e-3" for word in ("zero-out", "replace-one")]
-    lines += [compact(head, curve_rows(data["curve"])), ""]
-    lines.append(UNSAID)
-    head = [
-        *("paper", "noise", "delta", "one release, zero-out", "replace-one"),
-        *("unit, zero-out", "replace-one", "unit"),
-    ]
-    lines += [compact(head, unsaid_rows(data["unsaid"])), ""]
-    lines += [HOLES, second]
-    lines += [compact(["", "hole", "fate", "where"], hole_rows(data["holes"])), ""]
-    audits = ", ".join(f"`{path}`" for path in data["audits"])
-    lines.append(
-        "`privrl-audit leaks` replays releases in two worlds that differ in one user and finds paths around "
-        "the gate; `privrl-audit epsilon` measures a lower bound on epsilon. Their tests plant such holes "
-        f"and see whether they are found: {audits}."
+    finite, handled = summaries(data, judged)
+    columns = [f"{word}, delta {d}" for d in ("1e-3", "1e-5") for word in ("formula", *RELATIONS)]
+    columns += [f"episode, {word}, delta 1e-3" for word in RELATIONS]
+    return TEMPLATE.read_text().format(
+        finite=finite,
+        printed_table=compact(PRINTED_HEAD, printed_rows(judged)),
+        curve_table=compact(["z", *columns], curve_rows(data["curve"])),
+        unsaid_table=compact(UNSAID_HEAD, unsaid_rows(data["unsaid"])),
+        handled=handled,
+        holes_table=compact(["", "hole", "handling", "where"], hole_rows(data["holes"])),
+        audits=", ".join(f"`{path}`" for path in data["audits"]),
     )
-    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 
 
 def main() -> int:
@@ -440,15 +317,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page differs")
     arguments = parser.parse_args()
     data = yaml.safe_load(DATA.read_text())
-    for path in data["audits"]:
-        if not (ROOT / path).is_file():
-            print(f"warning: {path} is not there yet", file=sys.stderr)
     problems = missing(data)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     if problems:
         return 2
-    logging.disable(logging.WARNING)  # orders that dp-accounting drops only loosen a bound
+    logging.disable(logging.WARNING)  # orders that dp-accounting drops cannot lower a bound
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         page = render(data)

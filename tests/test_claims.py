@@ -14,7 +14,7 @@ DATA = yaml.safe_load(claims.DATA.read_text())
 
 @pytest.fixture(scope="module")
 def page():
-    """The page as it should be now; computed once, some ten seconds."""
+    """The page as computed now, once; about ten seconds."""
     logging.disable(logging.WARNING)
     try:
         return claims.render(DATA)
@@ -69,7 +69,7 @@ def test_every_epsilon_has_a_delta_and_every_claim_a_verdict(page):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_page_is_for_everybody(page):
+def test_the_page_has_no_local_names(page):
     for private in ("/work", "/tmp", "/home", "/root", "shared/", "facts"):
         assert private not in page
 

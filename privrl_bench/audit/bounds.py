@@ -1,12 +1,13 @@
-"""Lower bounds on epsilon from what an attack got right. Pure functions; no privacy code is used.
+"""Lower bounds on epsilon from the correct guesses of an attack. Pure functions without privacy code.
 
 Every bound holds with probability at least `confidence` over the attack's scores, if the threshold was
-fixed without looking at them. Two forms read the same counts:
+fixed independently of them. Two forms use the same counts:
 
-- direct: any (epsilon, delta)-DP mechanism has TPR <= e^epsilon FPR + delta, with roles swapped too.
+- direct: any (epsilon, delta)-DP mechanism has TPR <= e^epsilon FPR + delta, and the same with the two
+  hypotheses exchanged.
 - gdp: any mu-Gaussian-DP mechanism has Phi^-1(1 - FPR) - Phi^-1(FNR) <= mu (Dong, Roth and Su 2022).
-  Releases that are Gaussian with multiplier z are exactly mu = 1/z, so a larger mu contradicts the claim.
-  This form reads the whole trade-off from one point and is much tighter.
+  Gaussian releases with multiplier z have exactly mu = 1/z, so a larger mu contradicts the claim.
+  This form determines the whole trade-off curve from one point and is much tighter.
 
 Sources: Nasr et al. 2023, "Tight auditing of differentially private machine learning"; Steinke, Nasr and
 Jagielski 2023, "Privacy auditing with one (1) training run"; Clopper and Pearson 1934.
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from scipy import optimize
-from scipy.stats import beta, binom, nct, norm
+from scipy.stats import beta, binom, chi2, nct, norm
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Bound:
         form: direct | gdp | normal | one-run.
         epsilon: the lower bound, at the delta it was computed for.
         mu: lower bound on the Gaussian-DP parameter (gdp and normal only).
-        assumes: what must be true for it beside the mechanism's own claim; empty: nothing.
+        assumes: assumptions beyond the mechanism's own claim; empty if there are none.
         details: threshold and counts.
     """
 
@@ -50,7 +51,7 @@ class Bound:
 
 
 def upper_limit(hits: int, trials: int, alpha: float) -> float:
-    """Clopper-Pearson upper limit of a probability: exceeded by the truth with chance <= `alpha`.
+    """Clopper-Pearson upper limit of a probability, exceeded by the true one with chance <= `alpha`.
 
     >>> round(upper_limit(0, 100, 0.05), 5)
     0.02951
@@ -65,7 +66,7 @@ def _check_counts(hits: int, trials: int) -> None:
 
 
 def epsilon_direct(fpr: float, fnr: float, delta: float) -> float:
-    """Smallest epsilon that these error rates allow at `delta`; 0 if they tell nothing.
+    """Smallest epsilon that these error rates allow at `delta`; 0 if they imply no bound.
 
     >>> round(epsilon_direct(0.01, 0.1, 1e-5), 4)
     4.4998
@@ -79,7 +80,7 @@ def epsilon_direct(fpr: float, fnr: float, delta: float) -> float:
 
 
 def mu_from_rates(fpr: float, fnr: float) -> float:
-    """Smallest mu whose Gaussian trade-off curve allows these error rates; 0 if they tell nothing.
+    """Smallest mu whose Gaussian trade-off curve allows these error rates; 0 if they imply no bound.
 
     >>> round(mu_from_rates(0.3085375387, 0.3085375387), 6)
     1.0
@@ -125,8 +126,9 @@ def direct_bound(
     """Lower bound on the epsilon of any (epsilon, delta)-DP mechanism.
 
     Args:
-        inside, outside: scores with and without the user, larger means "in".
-        threshold: fixed without these scores.
+        inside: scores with the user; a larger score means "in".
+        outside: scores without the user.
+        threshold: fixed independently of these scores.
         delta: the claim's delta.
         confidence: that epsilon is not below the bound.
     """
@@ -139,7 +141,7 @@ def gdp_bound(
 ) -> Bound:
     """Lower bound on mu of a mechanism that claims Gaussian DP, and the epsilon of that mu.
 
-    Arguments as `direct_bound`. Against a claim that is not Gaussian DP it proves nothing.
+    Arguments as `direct_bound`. It implies nothing for a claim that is not Gaussian DP.
     """
     fpr, fnr, counts = _limits(inside, outside, threshold, 1.0 - confidence)
     mu = mu_from_rates(fpr, fnr)
@@ -174,21 +176,22 @@ def normal_bound(inside: np.ndarray, outside: np.ndarray, delta: float, confiden
     return Bound("normal", epsilon_of_mu(mu, delta), mu, assumes, counts)
 
 
-# --- thresholds that are chosen without the scores
+# --- thresholds that do not depend on the scores
 
 
 def middle(mu: float) -> float:
-    """Where N(0, 1) and N(mu, 1) are best told apart: best for the gdp form too."""
+    """The best threshold between N(0, 1) and N(mu, 1), also for the gdp form."""
     return mu / 2.0
 
 
 def tail(mu: float, count: int, delta: float, confidence: float) -> float:
-    """Threshold with the best direct bound to be expected of `count` N(0,1) and `count` N(mu,1).
+    """The threshold with the best expected direct bound for `count` N(0,1) and `count` N(mu,1).
 
     Args:
         mu: distance under the claim.
         count: scores of each kind.
-        delta, confidence: as `direct_bound`.
+        delta: of the claim.
+        confidence: of the bound.
     """
     alpha = (1.0 - confidence) / 2
     grid = np.linspace(mu / 2.0, mu + 4.0, 200)
@@ -201,18 +204,48 @@ def tail(mu: float, count: int, delta: float, confidence: float) -> float:
     return float(grid[int(np.nanargmax(gain))])
 
 
+def threshold_bounds(
+    inside: np.ndarray,
+    outside: np.ndarray,
+    mu: float,
+    start: float,
+    delta: float,
+    confidence: float,
+    count: int,
+) -> list[Bound]:
+    """The gdp, direct and normal bound, with thresholds for N(start, 1) against N(start + mu, 1).
+
+    The thresholds depend on the claim only, so all scores count.
+
+    Args:
+        inside: scores with the user.
+        outside: scores without the user.
+        mu: distance under the claim.
+        start: mean of `outside` under the claim.
+        delta: of the claim.
+        confidence: of each bound.
+        count: expected number of scores of each kind, for `tail`.
+    """
+    far = start + tail(mu, count, delta, confidence)
+    return [
+        gdp_bound(inside, outside, start + middle(mu), delta, confidence),
+        direct_bound(inside, outside, far, delta, confidence),
+        normal_bound(inside, outside, delta, confidence),
+    ]
+
+
 # --- one run
 
 
 def one_run_epsilon(
     canaries: int, guesses: int, right: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """Largest epsilon under which so many right guesses in one run would have been too unlikely.
+    """Largest epsilon under which so many correct guesses in one run are too unlikely.
 
     Args:
         canaries: m, each included by its own fair coin.
-        guesses: r of them were guessed, the others left out.
-        right: v guesses were right.
+        guesses: r of them were guessed; there is no guess for the others.
+        right: v guesses were correct.
         delta: of the claim.
         confidence: that epsilon is not below the result.
 
@@ -247,10 +280,16 @@ def one_run_epsilon(
 
 
 def one_run_plan(mu: float, most: int, delta: float, confidence: float) -> tuple[int, int]:
-    """(canaries, guesses) with the best one-run bound to be expected under the claim mu.
+    """(canaries, guesses) with the best expected one-run bound under the claim mu.
 
-    More canaries tell more, until 2 m delta eats the gain; fewer guesses are surer ones. `most` limits
-    the canaries. Nothing of the run's scores is used.
+    More canaries give a better bound until the term 2 m delta dominates; fewer guesses are more often
+    correct. The scores of the run are not used.
+
+    Args:
+        mu: distance under the claim.
+        most: maximum number of canaries.
+        delta: of the claim.
+        confidence: of the bound.
     """
     best, chosen = -1.0, (min(most, 100), min(most, 100))
     sizes = {most} | {m for m in (100, 200, 500, 1000, 2000, 5000, 10_000) if m < most}
@@ -274,3 +313,29 @@ def _mixture_tail(mu: float, share: float) -> float:
         return float(norm.sf(x) + norm.sf(x - mu)) / 2.0 - share
 
     return float(optimize.brentq(excess, -10.0, mu + 10.0))
+
+
+# --- cohort sizes
+
+
+def cohort_chance(sizes: list[int], population: int, users: int, cap: int) -> float:
+    """P-value of a chi-square test that `sizes` are min(Binomial(population, users/population), cap)."""
+    law = binom(population, users / population)
+    weights = law.pmf(np.arange(cap + 1))
+    weights[cap] = law.sf(cap - 1)
+    counts = np.bincount(np.asarray(sizes), minlength=cap + 1).astype(float)
+    expected = weights * len(sizes)
+    merged: list[list[float]] = [[0.0, 0.0]]
+    for seen, hoped in zip(counts, expected, strict=True):  # bins with at least 5 expected
+        if merged[-1][1] >= 5.0:
+            merged.append([0.0, 0.0])
+        merged[-1][0] += seen
+        merged[-1][1] += hoped
+    if len(merged) > 1 and merged[-1][1] < 5.0:
+        seen, hoped = merged.pop()
+        merged[-1][0] += seen
+        merged[-1][1] += hoped
+    if len(merged) < 2:
+        return 1.0
+    statistic = sum((seen - hoped) ** 2 / hoped for seen, hoped in merged)
+    return float(chi2.sf(statistic, len(merged) - 1))

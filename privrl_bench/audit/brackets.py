@@ -1,7 +1,7 @@
-"""Lower and upper bounds of epsilon of sampled Gaussians, from the densities of the outputs alone.
+"""Lower and upper bounds of the epsilon of sampled Gaussians, from the output densities alone.
 
 Independent of dp-accounting, to check the accountant (`scripts/check_epsilon.py`). One release is a pair of
-mixtures of unit Gaussians; its loss is put on multiples of h and composed by FFT.
+mixtures of unit Gaussians; its loss is discretised to multiples of h and composed by FFT.
 
 Lower bound: outputs are grouped into intervals whose log ratio is exactly c + i h for an integer i. Grouping is
 post-processing, so the composition of the groups is no less private than that of the outputs. Upper bound: the
@@ -20,8 +20,8 @@ from scipy import fft, stats
 
 from privrl_bench.kernels.jit import exact_jit, exact_part
 
-FAR = 9.0  # deviations; beyond: 1e-19
-TAIL = 1e-15  # of a composition, that may be left out
+FAR = 9.0  # deviations; the mass beyond is 1e-19
+TAIL = 1e-15  # mass of a composition that may be omitted
 LOOSE = 1e-6  # of a cell: tolerance of the grouping
 
 
@@ -58,7 +58,7 @@ def _loss(p: np.ndarray, q: np.ndarray, means: np.ndarray, x: float) -> float:
 
 @exact_jit
 def _outputs(p: np.ndarray, q: np.ndarray, means: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """Outputs at which the loss, which increases, is `losses`; infinite where it never is."""
+    """Outputs at which the increasing loss is `losses`; infinite where no output has that loss."""
     found = np.empty(len(losses))
     for i in range(len(losses)):
         low, high = means[0] - 2 * FAR, means[-1] + 2 * FAR
@@ -114,7 +114,7 @@ class Law:
     h: float
 
     def losses(self) -> np.ndarray:
-        """[k] where the masses are."""
+        """[k] losses of the masses."""
         return self.offset + (self.first + np.arange(len(self.masses))) * self.h
 
 
@@ -139,14 +139,14 @@ class Pair:
         return math.sqrt(float(weights @ (losses - weights @ losses) ** 2))
 
     def masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the intervals between edges, under p and q."""
+        """Masses of the intervals between edges, under p and q."""
         spans = list(pairwise(edges))
         return tuple(  # type: ignore[return-value]
             np.array([_mass(w, self.means, a, b) for a, b in spans]) for w in (self.p, self.q)
         )
 
     def range(self, h: float) -> np.ndarray:
-        """Multiples of h that hold all losses but a tail."""
+        """Multiples of h that cover all losses except a tail."""
         ends = (self.means[0] - FAR, self.means[-1] + FAR)
         low, high = (_loss(self.p, self.q, self.means, x) for x in ends)
         return np.arange(0 if self.both else math.floor(low / h), math.ceil(high / h) + 1)
@@ -183,7 +183,7 @@ class Pair:
         return [_symmetric(*found)] if self.both else found
 
     def _first(self, h: float) -> tuple[float, float]:
-        """Where the first group ends, less than h / 2 above its log ratio, and that log ratio."""
+        """(end of the first group, at a loss less than h / 2 above its log ratio; that log ratio)."""
         low, high = self.means[0] - FAR, self.means[-1] + FAR
 
         def ratio(x: float) -> float:
@@ -216,7 +216,7 @@ def _down(p: np.ndarray, q: np.ndarray, h: float, offset: float) -> Law:
 
 
 def _mixed(one: Law, other: Law, share: float) -> Law:
-    """Of `other` with chance `share`, else of `one`; both on the same places."""
+    """Law of `other` with probability `share`, otherwise of `one`; both have the same grid."""
     first = min(one.first, other.first)
     size = max(law.first + len(law.masses) for law in (one, other)) - first
     masses = np.zeros(size)
@@ -240,15 +240,15 @@ def _symmetric(above: Law, below: Law) -> Law:
 
 
 def poisson(z: float, q: float) -> Pair:
-    """A person who joins with chance q against one who does not exist."""
+    """A user who joins with probability q, against a user who does not exist."""
     mu = np.array([0.0, 1.0 / z])
     return Pair(np.array([1.0 - q, q]), np.array([1.0, 0.0]), mu)
 
 
 def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, float]:
-    """A release whose cohort was cut at `cap`, and the chance of that (dp-accounting's note on truncation).
+    """A release whose cohort was cut at `cap`, and its probability (dp-accounting's note on truncation).
 
-    Another user has the user's place where they do not exist: two rows, two clips apart.
+    Without the user, another user takes the place: two rows with a distance of two clips.
     """
     share = float(stats.binom.sf(cap - 1, population - 1, q))
     joins = 0.0
@@ -259,7 +259,7 @@ def cut_poisson(z: float, q: float, population: int, cap: int) -> tuple[Pair, fl
 
 
 def uniform_single_user(z: float, n: int) -> Pair:
-    """The pair that dominates one of n people, drawn uniformly (`privacy/accounting/single_user.py`)."""
+    """The pair that dominates one user drawn uniformly from n (`privacy/accounting/single_user.py`)."""
     mu = np.array([0.0, 2.0 / z])
     return Pair(np.array([1.0 - 1.0 / n, 1.0 / n]), np.array([1.0, 0.0]), mu, both=True)
 
@@ -278,7 +278,7 @@ def composed(law: Law, count: int) -> Law:
 
 
 def _chernoff(masses: np.ndarray, count: int) -> tuple[int, int]:
-    """Places between which the sum of `count` indices is, but for `TAIL` on either side."""
+    """Bounds of the sum of `count` indices, except for mass `TAIL` on either side."""
     places, logs = np.flatnonzero(masses), np.log(masses[masses > 0])
     low, high = 0.0, float((len(masses) - 1) * count)
     for order in np.geomspace(1e-3 / len(masses), 2.0, 40):
@@ -326,8 +326,8 @@ def bracket(
         pair: outputs of one release.
         count: releases.
         delta: of the guarantee.
-        cut: outputs of a release whose cohort was cut, which happens with chance `share`.
-        share: that chance.
+        cut: outputs of a release whose cohort was cut, which has probability `share`.
+        share: that probability.
         fine: h in deviations of one release's loss.
     """
     h = min(fine * pair.spread(), 1e-3)

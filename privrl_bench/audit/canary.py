@@ -1,17 +1,18 @@
-"""The canary attack: worst-case rows through the real gate of a real training run.
+"""The canary attack: worst-case rows through the gate of a real training run.
 
-In every round some slots of the cohort hold canaries instead of their users' rows. A coin decides what a
-canary sends: a row of ten times the clip, or nothing (zero-out); the row or its opposite (replace-one).
-The gate of the run clips, sums, writes its ledger, noises and divides; the attack reads what comes out.
+In every round, canaries replace the rows of some slots of the cohort. A fair coin decides what a canary
+sends: a row of ten times the clip, or nothing (zero-out); the row or its opposite (replace-one). The gate
+of the run clips, sums, writes its ledger, adds noise and divides; the attack reads the result.
 
-The adversary is the one that the definition fears: everybody else's rows are known to her and subtracted
-(`others="unknown"` leaves them in). A joint release of blocks b with clip c_b and multiplier z_b adds
-c_b u_b to the sum of block b under noise N(0, (z_b c_b)^2 I). The log likelihood ratio is linear in
+The adversary knows the rows of all other users, as the definition of differential privacy assumes, and
+subtracts them (`others="unknown"` leaves them in). A joint release of blocks b with clip c_b and
+multiplier z_b adds c_b u_b to the sum of block b under noise N(0, (z_b c_b)^2 I). The log likelihood ratio
+is linear in
 
     score = z * sum over b of <U released_b - known_b, u_b> / (z_b^2 c_b),    |u_b| = 1,
 
 which is N(0, 1) without the canary and N(1/z, 1) with it, because 1/z^2 = sum of 1/z_b^2: no attack on one
-release does better. Canaries of one round have disjoint supports, so their noises are independent.
+release is more powerful. Canaries of one round have disjoint supports, so their noises are independent.
 A unit that takes part in m rounds has one coin for m rounds, and the sum of its scores over sqrt(m).
 """
 
@@ -19,17 +20,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
-from scipy.stats import binom, chi2
 from torch import Tensor
 
 from privrl_bench.audit import bounds
-from privrl_bench.audit.bounds import Bound
+from privrl_bench.audit.finding import Finding, Progress, Say
+from privrl_bench.audit.watch import Wrapped
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
@@ -38,61 +38,9 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilo
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
-ABSURD = 10.0  # length of a canary's row / clip
+_LENGTH = 10.0  # of a canary's row, in clips
 _COIN_TAG, _DIRECTION_TAG = 61, 62
-_COHORT_LEVEL = 1e-4  # a fair sampler fails the test of cohort sizes with this chance
-
-Say = Callable[[str], None]
-
-
-@dataclass
-class Finding:
-    """What one attack found.
-
-    Attributes:
-        attack: its name.
-        claim: epsilon that no bound may exceed; None if nothing is claimed.
-        claim_of: what the claim is about, in words.
-        bounds: the first is the one to report; `normal` ones never decide.
-        inside, outside: scores in standard deviations of the claimed noise, unless said otherwise.
-        mu: distance between the two under the claim; None if the claim does not say.
-        problems: contradictions that are not bounds.
-        notes: what the reader should know.
-        start: mean of `outside` under the claim.
-    """
-
-    attack: str
-    claim: float | None
-    claim_of: str
-    bounds: list[Bound]
-    inside: np.ndarray
-    outside: np.ndarray
-    mu: float | None
-    seconds: float
-    problems: list[str]
-    notes: list[str]
-    start: float = 0.0
-
-    @property
-    def best(self) -> Bound:
-        """The bound to report."""
-        return self.bounds[0]
-
-    def exceeded(self) -> list[Bound]:
-        """Bounds above the claim."""
-        if self.claim is None:
-            return []
-        return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
-
-
-class Wrapped:
-    """An algorithm with something of an audit in it; what is not overridden goes to the real one."""
-
-    def __init__(self, algo: Any):
-        self._algo = algo
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._algo, name)
+_COHORT_LEVEL = 1e-4  # a correct sampler fails the test of cohort sizes with this probability
 
 
 class Canaries(Wrapped):
@@ -100,9 +48,13 @@ class Canaries(Wrapped):
 
     Args:
         parts: of one replica.
-        coins: [groups, per_round] bool; the coin of a group holds for `repeat` rounds.
+        coins: [groups, per_round] bool; the coins of a group hold for `repeat` rounds.
         repeat: rounds that one unit takes part in.
         known: subtract the other users' rows.
+
+    Attributes:
+        scores: [groups, per_round] float64.
+        cohorts: users of each round so far.
     """
 
     def __init__(self, parts: RunComponents, coins: np.ndarray, repeat: int, known: bool):
@@ -133,7 +85,7 @@ class Canaries(Wrapped):
         return found
 
     def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
-        """The real rows, with canaries in the first slots."""
+        """Compute the real rows, and replace those of the first slots by canaries."""
         contribution = self._algo.local(state, users, streams)
         diagnostics = contribution.diagnostics
         rows, valid, bypass = contribution.take()
@@ -145,8 +97,8 @@ class Canaries(Wrapped):
         sent = torch.where(torch.from_numpy(coins), 1.0, self._others)[:, None]
         rows = {name: x.clone() for name, x in rows.items()}
         for block in self._parts.gate.blocks:
-            absurd = ABSURD * block.clip * sent * self._units[block.name]
-            rows[block.name][0, :count] = absurd.float()
+            canaries = _LENGTH * block.clip * sent * self._units[block.name]
+            rows[block.name][0, :count] = canaries.float()
         valid = valid.clone()
         valid[0, :count] = True
         return Contribution(rows, valid, bypass, diagnostics)
@@ -154,7 +106,7 @@ class Canaries(Wrapped):
     def _clipped_sums(
         self, rows: dict[str, Tensor], valid: Tensor, start: int
     ) -> dict[str, Tensor]:
-        """What the adversary knows of the users behind the canaries: the sum of their clipped rows."""
+        """Sum of the clipped rows of the users in slots from `start` on, which the adversary knows."""
         usable = valid[0, start:].clone()
         for x in rows.values():
             usable &= torch.isfinite(x[0, start:]).all(-1)
@@ -162,12 +114,11 @@ class Canaries(Wrapped):
         for block in self._parts.gate.blocks:
             mine = rows[block.name][0, start:].double()
             mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
-            norms = torch.linalg.vector_norm(mine, dim=-1, keepdim=True).clamp_min(1e-300)
-            sums[block.name] = (mine * (block.clip / norms).clamp(max=1.0)).sum(0)
+            sums[block.name] = clipped(mine, block.clip).sum(0)
         return sums
 
     def server(self, state: State, released: Any) -> State:
-        """Read the release, then let training go on with it."""
+        """Score the release, then continue training with it."""
         users = self._parts.config.privacy.users_per_round
         score = torch.zeros(self.coins.shape[1], dtype=torch.float64)
         for block in self._parts.gate.blocks:
@@ -180,10 +131,16 @@ class Canaries(Wrapped):
         return self._algo.server(state, released)
 
 
-def rounds_of_one_unit(parts: RunComponents) -> int:
-    """In how many rounds one unit can take part, counted and not taken from the plan.
+def clipped(rows: Tensor, clip: float) -> Tensor:
+    """Rows [..., P] with norm at most `clip`; independent of the gate's own clipping."""
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
+    return rows * (clip / norms).clamp(max=1.0)
 
-    Where people are drawn 1: the audit looks at one round that she is in.
+
+def rounds_of_one_unit(parts: RunComponents) -> int:
+    """Number of rounds that one unit can enter, counted instead of taken from the plan.
+
+    1 for sampled cohorts, where the audit considers one round that the user is in.
     """
     if parts.config.env.user != "segment":
         return 1
@@ -195,7 +152,18 @@ def rounds_of_one_unit(parts: RunComponents) -> int:
 
 @dataclass
 class CanaryRun:
-    """Scores of one training run with canaries in it. `coins`, `scores`: [groups, per_round]."""
+    """Scores of one training run with canaries.
+
+    Attributes:
+        parts: of the run.
+        coins: [groups, per_round] bool, whether the canary was included.
+        scores: [groups, per_round].
+        mu: distance between the means of the scores with and without the canary under the claim.
+        repeat: rounds that one unit takes part in.
+        rounds: rounds of the run.
+        seconds: its run time.
+        cohorts: users of each round.
+    """
 
     parts: RunComponents
     coins: np.ndarray
@@ -207,19 +175,19 @@ class CanaryRun:
     cohorts: list[int]
 
     def split(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores with and without."""
+        """Scores with and without the canary."""
         return self.scores[self.coins], self.scores[~self.coins]
 
 
 def long_run(config: RunConfig) -> RunComponents:
-    """Parts of a run that is long enough for a round, whatever its sizes; of texts, which end, of one."""
+    """Components of a run with room for a round of any size; one round where texts are used up."""
     if config.env.kind == "text":
         return build([replace(config, rounds=1)], [None])
     return build([replace(config, total_steps=2**62)], [None])
 
 
 def refuse_unauditable(config: RunConfig) -> None:
-    """Raise `ConfigError` when epsilon is infinite: every lower bound is below it."""
+    """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
     if config.privacy.rules.mechanism.not_auditable:
         raise ConfigError("privacy", config.privacy.rules.mechanism.not_auditable)
     if config.privacy.z == 0:
@@ -229,15 +197,18 @@ def refuse_unauditable(config: RunConfig) -> None:
 def run_canaries(
     config: RunConfig, scores: int, per_round: int, known: bool, say: Say, name: str = "canary"
 ) -> CanaryRun:
-    """Train one run with canaries in it.
+    """Train one run with canaries.
 
     Args:
-        config: of the run; `total_steps` is replaced by what `scores` need.
-        scores: number of canary units at least.
-        per_round: canary units in a round; fewer where a block or a cohort has not enough room.
+        config: of the run; `total_steps` is replaced by the number that `scores` requires.
+        scores: minimum number of canary units.
+        per_round: canary units of a round; fewer where a block or a cohort is too small.
         known: subtract the other users' rows.
-        say: takes lines of progress.
+        say: receives lines of progress.
         name: of the attack, for these lines.
+
+    Raises:
+        ConfigError: epsilon is infinite.
     """
     refuse_unauditable(config)
     probe = long_run(config)
@@ -253,22 +224,15 @@ def run_canaries(
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
     planted = Canaries(parts, coins, repeat, known)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
-    started = time.perf_counter()
-    reported = started
+    started, progress = time.perf_counter(), Progress(say, name, rounds)
     try:
         for index in range(rounds):
             session.step()
-            if (
-                config.collector == "returning_users"
-            ):  # the draw also contains users who have not arrived yet
+            if config.collector == "returning_users":  # the draw has users who arrive later, too
                 collector = session.collector
                 drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
-            now = time.perf_counter()
-            if now - reported > 10.0:
-                reported = now
-                left = (now - started) / (index + 1) * (rounds - index - 1)
-                say(f"{name}: round {index + 1} of {rounds}, about {left:.0f} s left")
+            progress.after(index + 1)
     finally:
         session.close()
     distance = 2.0 if config.privacy.adjacency == "replace_one" else 1.0
@@ -285,18 +249,18 @@ def run_canaries(
 
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:
-    """(epsilon, of what) that this run's own ledger claims for one canary."""
+    """(epsilon, what it covers) that the run's own ledger claims for one canary."""
     plan, config = run.parts.gate, run.parts.config.privacy
     sampler = config.rules.sampler
     if sampler.random:
         once = ReleaseEvent("gaussian", config.z, sampler.inside)
         return ledger_epsilon([once], config.delta), f"one release that {sampler.audited}"
-    # The number itself: what the guarantee would refuse, `contradictions` names.
+    # Computed from the ledger as it is; `contradictions` reports what the guarantee would refuse.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"
 
 
 def contradictions(run: CanaryRun) -> list[str]:
-    """What the run's ledger or sampler says against the claim, without any statistics of scores."""
+    """Contradictions between the claim and the run's ledger or sampler; scores are not used."""
     plan, config = run.parts.gate, run.parts.config.privacy
     found = []
     lost = plan.ledgers[0].missing(run.rounds)
@@ -306,7 +270,7 @@ def contradictions(run: CanaryRun) -> list[str]:
     if claimed is not None and claimed < run.repeat:
         found.append(f"one unit can enter {run.repeat} rounds, the plan counts {claimed}")
     if config.rules.sampler.independent:
-        chance = cohort_chance(
+        chance = bounds.cohort_chance(
             run.cohorts, int(config.population or 0), config.users_per_round, plan.slots
         )
         if chance < _COHORT_LEVEL:
@@ -314,49 +278,31 @@ def contradictions(run: CanaryRun) -> list[str]:
     return found
 
 
-def cohort_chance(sizes: list[int], population: int, users: int, cap: int) -> float:
-    """p-value of a chi-square test that `sizes` are min(Binomial(population, users/population), cap)."""
-    law = binom(population, users / population)
-    weights = law.pmf(np.arange(cap + 1))
-    weights[cap] = law.sf(cap - 1)
-    counts = np.bincount(np.asarray(sizes), minlength=cap + 1).astype(float)
-    expected = weights * len(sizes)
-    merged: list[list[float]] = [[0.0, 0.0]]
-    for seen, hoped in zip(counts, expected, strict=True):  # bins of at least five
-        if merged[-1][1] >= 5.0:
-            merged.append([0.0, 0.0])
-        merged[-1][0] += seen
-        merged[-1][1] += hoped
-    if len(merged) > 1 and merged[-1][1] < 5.0:
-        seen, hoped = merged.pop()
-        merged[-1][0] += seen
-        merged[-1][1] += hoped
-    if len(merged) < 2:
-        return 1.0
-    statistic = sum((seen - hoped) ** 2 / hoped for seen, hoped in merged)
-    return float(chi2.sf(statistic, len(merged) - 1))
-
-
 def attack(
     config: RunConfig, scores: int, per_round: int, known: bool, confidence: float, say: Say
 ) -> Finding:
-    """Run canaries and bound epsilon. Arguments as `run_canaries`; `confidence` of each bound."""
+    """Train with canaries and bound epsilon from below.
+
+    Args:
+        config: see `run_canaries`.
+        scores: see `run_canaries`.
+        per_round: see `run_canaries`.
+        known: see `run_canaries`.
+        confidence: of each bound.
+        say: see `run_canaries`.
+    """
     run = run_canaries(config, scores, per_round, known, say)
     inside, outside = run.split()
     delta = config.privacy.delta
     claim, what = claim_of(run)
-    # Thresholds come from the claim, so all scores count and the limits hold as they are.
-    at = -run.mu / 2.0 if config.privacy.adjacency == "replace_one" else 0.0
-    far = at + bounds.tail(run.mu, run.coins.size // 2, delta, confidence)
-    found = [
-        bounds.gdp_bound(inside, outside, at + bounds.middle(run.mu), delta, confidence),
-        bounds.direct_bound(inside, outside, far, delta, confidence),
-        bounds.normal_bound(inside, outside, delta, confidence),
-    ]
+    start = -run.mu / 2.0 if config.privacy.adjacency == "replace_one" else 0.0
+    found = bounds.threshold_bounds(
+        inside, outside, run.mu, start, delta, confidence, run.coins.size // 2
+    )
     per = run.coins.shape[1]
     notes = [
         f"{run.rounds} rounds, {per} canary unit{'s' if per > 1 else ''} in each, rows of "
-        f"{ABSURD:g} x clip in every block"
+        f"{_LENGTH:g} x clip in every block"
         + (f", one coin for {run.repeat} rounds" if run.repeat > 1 else ""),
         "the adversary knows the other users' rows"
         if known
@@ -364,8 +310,8 @@ def attack(
     ]
     if run.parts.gate.caveats:
         notes.append(
-            "canaries look at the gate only; what passes beside it "
-            f"({', '.join(run.parts.gate.caveats)}) is for the end-to-end attack"
+            "canaries test the gate only; paths around it "
+            f"({', '.join(run.parts.gate.caveats)}) are tested by the end-to-end attack"
         )
     return Finding(
         attack="canary",
@@ -378,5 +324,5 @@ def attack(
         seconds=run.seconds,
         problems=contradictions(run),
         notes=notes,
-        start=at,
+        start=start,
     )

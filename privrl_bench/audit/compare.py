@@ -1,4 +1,4 @@
-"""Bit-for-bit comparison of two runs of the leak test, and what of a run may leave it."""
+"""Bit-for-bit comparison of two runs of the leak test, and the outputs that may leave a run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Difference:
 
 
 def distance(a: Tensor | None, b: Tensor | None) -> float | None:
-    """Largest absolute difference; None if equal, where NaN equals NaN, and other shapes never do."""
+    """Largest absolute difference; None if equal. NaN equals NaN; other shapes are never equal."""
     if a is None or b is None or a.shape != b.shape:
         return float("inf")
     if a.dtype == b.dtype and torch.equal(a, b):
@@ -73,7 +73,8 @@ def pairs(
     """Distances of two tensors: (whether it is of replicas 1 and later, distance or None).
 
     Args:
-        a, b: [R, ...] with `by_replica`.
+        a: [R, ...] with `by_replica`.
+        b: as `a`, of the other run.
         own: the user's slot in replica 0, which is left out; [R, U, ...] then.
         by_replica: replica 0, which has the user, and the others are compared separately.
     """
@@ -93,7 +94,7 @@ class Stages:
 
     Args:
         model: to compare with; None: nothing is compared.
-        substitute: null | crafted, who is in the user's place.
+        substitute: null | crafted, the user's replacement.
     """
 
     def __init__(self, model: Stages | None, substitute: str):

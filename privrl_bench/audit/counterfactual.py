@@ -1,8 +1,8 @@
 """Runs of one configuration that differ in one user, stepped side by side.
 
 A counterfactual run executes the real training code and records the output of every stage of a
-round: users, rows, what passes the gate un-noised, state, what is carried over, metrics, and files
-that may leave. It compares each output with that of its model run, bit for bit, and continues from
+round: users, rows, un-noised outputs of the gate, state, what is carried over, metrics, and files
+that may leave the run. It compares each output with that of its model run, bit for bit, and continues from
 the model's values (it is resynchronised). So a difference is reported where it arises, once, and
 not again in all that follows from it. The released values are always the model's.
 
@@ -59,8 +59,8 @@ class CounterfactualRun:
 
     Args:
         config: of one run.
-        visit: which rounds, and in which of them the user is replaced.
-        substitute: who replaces the user, null | crafted; None: nobody, the run is a model.
+        visit: the rounds, and those in which the user is replaced.
+        substitute: the user's replacement, null | crafted; None: the run is a model.
         model: the run to compare with.
         resynchronise: continue from the model's values after every comparison, so that only causes
             are found.
@@ -85,9 +85,7 @@ class CounterfactualRun:
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)
         self.session = Trainer(self.parts)
-        if (
-            visit.planned is not None
-        ):  # after the collector, which has room for the users of a short run
+        if visit.planned is not None:  # after the collector was built for the users of a short run
             iterations = visit.planned + parts.iterations - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, iterations=iterations)
             self.session.parts = self.parts
@@ -216,7 +214,7 @@ class CounterfactualRun:
         return resynchronised, valid
 
     def on_release(self, released: Released) -> Released:
-        """What leaves the gate; the values are the model's, and the bypass if resynchronised."""
+        """Output of the gate; the values are the model's, and so is the bypass if resynchronised."""
         beside = {} if self._model is None else self._model._released.bypass
         for name in {**beside, **released.bypass}:
             self._record(name, released.bypass.get(name, {}), path=name)
@@ -232,7 +230,7 @@ class CounterfactualRun:
         return cast(Released, Forced(values, bypass))
 
     def step(self) -> None:
-        """One round, and what it leaves for later ones."""
+        """Run one round, and record the state that later rounds depend on."""
         self._index = self.session.round
         self._shown = []
         self._substitution.switch(self._index)
@@ -247,7 +245,7 @@ class CounterfactualRun:
             self._record_what_leaves()
 
     def _record_state(self) -> None:
-        """Schedule, policy and everything that a checkpoint would hold."""
+        """Record the schedule, the policy and everything that a checkpoint would hold."""
         parts = self.parts
         lines = [
             (x["round"], x["attempt"], x["z"]) for one in parts.gate.ledgers for x in one.lines
@@ -277,7 +275,7 @@ class CounterfactualRun:
                 self._record(stage, {name: x for name, x in held.items() if name not in kept})
 
     def _record_what_leaves(self) -> None:
-        """Metrics that are not private, `policy.pt` and exported files: a run may end after any round."""
+        """Record non-private metrics, `policy.pt` and exported files: a run may end after any round."""
         self._record("metrics", metrics_that_leave(self.session.diagnostics))
         for r in range(len(self.parts.configs)):
             whose = f"{OTHER_REPLICA} " if r else ""
@@ -295,7 +293,7 @@ class CounterfactualRun:
             )
 
     def evaluate(self) -> None:
-        """The final evaluation, which the learning curve shows."""
+        """Record the final evaluation, which the learning curve shows."""
         self._record("evaluation", evaluation_content(self.session))
 
     def close(self) -> None:

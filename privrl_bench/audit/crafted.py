@@ -1,11 +1,10 @@
-"""Training with and without one crafted user, many replicas at once, and all that they release.
+"""Training of many replicas with and without a crafted user, and the record of their releases.
 
-See `end_to_end`, which scores it.
+`end_to_end` computes scores from the record.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
@@ -14,27 +13,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.audit.canary import Say, Wrapped
+from privrl_bench.audit.canary import long_run
+from privrl_bench.audit.finding import Progress, Say
+from privrl_bench.audit.watch import Wrapped
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
-ROUNDING = 1e-5  # of a tensor's size
-_CANDIDATES = 8  # crafted users tried in the laboratory
+ROUNDING = 1e-5  # relative to a tensor's size
+_CANDIDATES = 8  # crafted users that are tried on shadow runs
 _CANDIDATE_SHADOWS = 128
 _SIGNS_TAG = 63
-_PLANNED_ROUNDS = 1000  # the learning rate is that of the start of a long run
+_PLANNED_ROUNDS = 1000  # learning rates are those of the start of a long run
 
 
 @dataclass
 class Record:
-    """What training many replicas left behind. The first `shadows` replicas are shadows.
+    """The record of training R replicas.
 
     Attributes:
         parts: of all replicas.
-        present: [R] bool, she is in; every second replica.
+        shadows: number of shadow replicas, which come first.
+        present: [R] bool, whether the crafted user takes part; true for every second replica.
         seen: whitened release [R, P] of each round.
         states: tensors [R, ...] of all replicas before each round, by name.
     """
@@ -46,23 +48,24 @@ class Record:
     states: list[dict[str, Tensor]]
 
     def guess(self, index: int, names: set[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """(with her, without her): tensors [1, ...] before round `index`, averaged over shadows."""
+        """(with, without): tensors [1, ...] before round `index`, averaged over shadows."""
         here = torch.from_numpy(self.present[: self.shadows])
         held = {n: x[: self.shadows] for n, x in self.states[index].items() if n in names}
-        with_her, without = (
-            {name: x[who].mean(0, keepdim=True) for name, x in held.items()}
-            for who in (here, ~here)
+        inside, outside = (
+            {name: x[chosen].mean(0, keepdim=True) for name, x in held.items()}
+            for chosen in (here, ~here)
         )
-        return with_her, without
+        return inside, outside
 
 
 class Crafted(Wrapped):
-    """Puts a crafted user into slot 0 of the first round and keeps what the adversary may use.
+    """Puts a crafted user into slot 0 of the first round and records what the adversary may use.
 
     Args:
-        record: is filled; its `present` says which replicas have her, elsewhere slot 0 holds nobody.
-        signs: [D] of her two states, see `craft`.
-        through_gate: False voids her row at the gate; all that is left of her goes past it.
+        record: to be filled. In replicas where `present` is false, slot 0 is empty.
+        signs: [D] of the user's two states, see `craft`.
+        through_gate: False makes the user's row invalid at the gate, so that the user affects only
+            paths around the gate.
         scale: block name -> factor that makes the noise of a release N(0, I).
     """
 
@@ -75,7 +78,7 @@ class Crafted(Wrapped):
         self._scale = scale
 
     def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
-        """The real rows, of a cohort with or without her."""
+        """Compute the real rows of a cohort with or without the crafted user."""
         self._record.states.append({n: x.clone() for n, x in state.tensors.items()})
         if state.round > 0:
             return self._algo.local(state, users, streams)
@@ -90,26 +93,26 @@ class Crafted(Wrapped):
         return Contribution(rows, valid, bypass, diagnostics)
 
     def server(self, state: State, released: Any) -> State:
-        """Keep the release, then let training go on with it."""
+        """Record the release, then continue training with it."""
         self._record.seen.append(whitened(released.values, self._scale))
         return self._algo.server(state, released)
 
 
 def whitened(values: dict[str, Tensor], scale: dict[str, float]) -> np.ndarray:
-    """[R, P] of all blocks, scaled."""
+    """[R, P] values of all blocks, scaled."""
     return torch.cat([values[name].double() * x for name, x in scale.items()], dim=-1).numpy()
 
 
 def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents) -> UserBatch:
-    """The batch with slot 0 replaced: one action in two opposite states, extreme rewards of either sign.
+    """Replace slot 0 by one action in two opposite states, with extreme rewards of either sign.
 
-    Every step ends its episode, so a step's reward is all that is learned of its state. Rewards and
-    observations stay within the public bounds of the environment's configuration.
+    Every step ends its episode, so the return of a state is its reward. Rewards and observations stay
+    within the public bounds of the environment's configuration.
 
     Args:
-        users: the real ones.
-        present: [R] bool; elsewhere slot 0 holds nobody.
-        signs: [D] numbers of +-1; her states are `signs` and their opposite.
+        users: the real batch.
+        present: [R] bool; where false, slot 0 is empty.
+        signs: [D] of +-1; the user's states are `signs` and `-signs`.
         parts: for the public bounds.
     """
     copies = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
@@ -130,10 +133,9 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents
 
 
 def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
-    """Replicas of a long run whose seeds are `places` after the configuration's."""
+    """Replicas of a long run; their seeds are the configuration's plus `places`."""
     configs = [replace(config, seed=(config.seed + place) % 2**32) for place in places]
-    probe = build([replace(config, total_steps=2**62)], [None])
-    steps = _PLANNED_ROUNDS * probe.round_steps
+    steps = _PLANNED_ROUNDS * long_run(config).round_steps
     return build([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
 
 
@@ -153,39 +155,39 @@ def train(
     through_gate: bool,
     say: Say,
 ) -> Record:
-    """Train all replicas through the first round and `later` more.
+    """Train all replicas for the first round and `later` more.
 
     Args:
         config: of the runs.
-        shadows, replicas: how many of each, both even; every second one has the crafted user.
-        later: rounds after hers.
-        signs, through_gate: see `Crafted`.
-        say: takes lines of progress.
+        shadows: number of shadow replicas, even; every second one has the crafted user.
+        replicas: number of real replicas, even; every second one has the crafted user.
+        later: rounds after the user's.
+        signs: see `Crafted`.
+        through_gate: see `Crafted`.
+        say: receives lines of progress.
     """
-    # Shadows come in pairs of one seed: all else equal, a difference is hers.
+    # Shadows come in pairs of one seed, so that their difference is due to the crafted user only.
     places = [r // 2 if r < shadows else r for r in range(shadows + replicas)]
     parts = parts_of(config, places)
     record = Record(parts, shadows, np.arange(len(places)) % 2 == 0, [], [])
     planted = Crafted(record, signs, through_gate, scale_of(config, parts))
     session = Trainer(replace(parts, algo=cast(Any, planted)))
-    # The first parameters are public: the same for all, so that shadows resemble the others.
+    # Initial parameters are public. They are the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
     session.state = State(0, same)
-    reported = time.perf_counter()
+    progress = Progress(say, f"end-to-end, {len(places)} replicas", later + 1)
     try:
         for index in range(later + 1):
             session.step()
-            if time.perf_counter() - reported > 10.0:
-                reported = time.perf_counter()
-                say(f"end-to-end: round {index + 1} of {later + 1}, {len(places)} runs at once")
+            progress.after(index + 1)
     finally:
         session.close()
     return record
 
 
 def choose_signs(config: RunConfig, say: Say) -> Tensor:
-    """[D] signs of the crafted user who moves the round after hers the most, past the gate."""
-    width = build([replace(config, total_steps=2**62)], [None]).spec.obs_dim
+    """[D] signs of the crafted user with the largest effect on the next round around the gate."""
+    width = long_run(config).spec.obs_dim
     source = generator(config.seed, _SIGNS_TAG)
     best, chosen = -1.0, torch.ones(width)
     for _ in range(_CANDIDATES):
@@ -196,9 +198,9 @@ def choose_signs(config: RunConfig, say: Say) -> Tensor:
         if moved > best:
             best, chosen = moved, signs
         if best < ROUNDING:
-            say("end-to-end: a user moves nothing past the gate")
+            say("end-to-end: a user has no effect around the gate")
             return chosen
     say(
-        f"end-to-end: the best of {_CANDIDATES} crafted users moves the next round by {best**0.5:.3g}"
+        f"end-to-end: the best of {_CANDIDATES} crafted users changes the next round by {best**0.5:.3g}"
     )
     return chosen

@@ -1,4 +1,4 @@
-"""What the leak test found in one configuration, and its verdict."""
+"""The findings of the leak test in one configuration, and its verdict."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from privrl_bench.audit.visits import UP_TO, Visit
 
 @dataclass(frozen=True)
 class LeakReport:
-    """What the test found in one configuration.
+    """The findings of the test in one configuration.
 
     Attributes:
         label: algorithm and environment.
         status: formal | unreviewed | heuristic | none, as the configuration declares it.
-        round, user: where the runs differ in the first visit, from 0.
+        round: in which the user is replaced in the first visit, from 0.
+        user: slot of the replaced user, from 0.
         last: the last round that it compared.
-        visits: the further ones, at other rounds.
+        visits: further visits, at other rounds.
         replicas: runs that were trained together; the user is in the first.
         compared: number of comparisons of two tensors.
         declared: names of the caveats.
@@ -26,7 +27,7 @@ class LeakReport:
         found: name of a path -> the first difference on it.
         reached: tensors of later rounds that differ when the paths are left as they are.
         no_test_power: reasons why the test could not have found anything; empty if it could.
-        not_covered: what the test does not see.
+        not_covered: what the test does not check.
     """
 
     label: str
@@ -51,19 +52,19 @@ class LeakReport:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Caveats that no difference stands for."""
+        """Caveats without a difference."""
         return tuple(name for name in self.declared if name not in self.found)
 
     @property
     def ok(self) -> bool:
-        """Whether what was found is exactly what is declared."""
+        """Whether exactly the declared paths were found."""
         return not (self.undeclared or self.missing or self.no_test_power)
 
     def verdict(self) -> str:
         """One line."""
         if self.no_test_power:
             hint = " (--round or --user chooses another; round 0 has the policy before any noise)"
-            return f"no power: {'; '.join(self.no_test_power)}{hint}"
+            return f"no test power: {'; '.join(self.no_test_power)}{hint}"
         wrong = []
         if self.undeclared:
             wrong.append(f"undeclared paths around the gate: {', '.join(self.undeclared)}")
@@ -102,7 +103,7 @@ class LeakReport:
         return [*lines, f"verdict  {self.verdict()}"]
 
     def _elsewhere(self) -> list[str]:
-        """What was compared beside the first rounds, in words."""
+        """Descriptions of the comparisons other than that of the first rounds."""
         found = []
         if self.replicas > 1:
             found.append(f"{self.replicas} runs trained together, the user in the first")

@@ -1,9 +1,9 @@
-"""`privrl-audit leaks`: what one user changes although the released values are the same.
+"""`privrl audit leaks`: the effects of one user other than on the released values.
 
-Two runs execute the real training code with the same seed. In some rounds of the second run a
-substitute takes the place of one user. From then on both get the same released values. So
-everything that later rounds compute, and everything that may leave the run, must be the same, bit
-for bit. A difference is a path around the gate, and must be a declared caveat.
+Two runs execute the real training code with the same seed. In some rounds of the counterfactual run a
+substitute user replaces one user. From then on both get the same released values. Therefore everything
+that later rounds compute, and everything that may leave the run, must be equal bit for bit. A difference
+is a path around the gate, and must be a declared caveat.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def find_leaks(
         seen = [_compare(stack, config, first, model)]
         compiled = model.compiles
     visits = []
-    late = late and NOT_PRIVATE not in parts.gate.caveats  # without a gate, early rounds show all
+    late = late and NOT_PRIVATE not in parts.gate.caveats  # without a gate, early rounds suffice
     if late and compiled and parts.gate.local is None:
         visits.append(replace(first, compiled=True))
     if late:
@@ -130,7 +130,7 @@ def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: Counterfa
             raise ConfigError(
                 "env",
                 f"two equal runs differ in {crafted.stages.differences[0].tensor}: something is not "
-                "determined by the seed, or outlives a run, so nothing can be compared",
+                "determined by the seed, or persists after a run, so nothing can be compared",
             )
     if usual:
         for one in runs:
@@ -162,7 +162,7 @@ def _no_test_power(
 
 
 def _status(parts: RunComponents) -> str:
-    """The status of the guarantee, without the time that its epsilon takes."""
+    """Status of the guarantee, without computing its epsilon."""
     plan = parts.gate
     if not (plan.event(0).z > 0 or plan.mechanism.one_release):
         return "none"
@@ -174,12 +174,12 @@ def _status(parts: RunComponents) -> str:
 def _not_covered(
     parts: RunComponents, session: Trainer, compiled: bool, late: bool
 ) -> tuple[str, ...]:
-    """What this test does not check, in words."""
+    """Descriptions of what this test does not check."""
     config = parts.config
     lines = [
         "time, memory and the private files of the run folder (checkpoint, ledger, local log)",
         "the accounting, the noise and the secrecy of sampling (privrl audit epsilon)",
-        "what shows only after more than two rounds, or in a state that many rounds have changed",
+        "effects that arise only after more than two rounds, or in a state that many rounds have changed",
     ]
     if not late:
         lines.append("late rounds and the last planned ones")
@@ -194,7 +194,7 @@ def _not_covered(
             "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
         )
     if parts.spec.users is not None:
-        lines.append("what the environment does for a declared user (simulations are played)")
+        lines.append("what the environment does for a declared user (users are simulated here)")
     if config.hardware.env_workers or config.hardware.eval_process:
         lines.append("environments and evaluation in other processes")
     if config.hardware.device != "cpu":

@@ -1,7 +1,7 @@
-"""Measured lower bounds on epsilon, from attacks on the real code, beside the claimed epsilon.
+"""Lower bounds on epsilon, measured by attacks on the real code, compared with the claimed epsilon.
 
-A lower bound above the claim is a defect of the code, of the accounting or of a caveat. A bound below it
-proves nothing; how close it comes shows how large a defect must be to be detected.
+A lower bound above the claim is a defect of the code, of the accounting or of a caveat. A bound below the
+claim is no proof; the distance between the two shows how large a defect must be to be detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.audit import canary, end_to_end, one_run
-from privrl_bench.audit.canary import Finding, Say, refuse_unauditable
+from privrl_bench.audit.canary import refuse_unauditable
+from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import env_spec
@@ -72,14 +73,14 @@ SMALL = {
 
 
 def check_auditable(config: RunConfig) -> None:
-    """Raise `ConfigError` when there is nothing to measure, or users would be real."""
+    """Raise `ConfigError` if epsilon is infinite, or if users would be real."""
     refuse_unauditable(config)
     users = env_spec(config.env).users
     if users is not None:
         raise ConfigError(
             "env",
-            f"{config.env.label} declares {users} users, whom an attack would play; attack a simulator, or "
-            "use the leak test",
+            f"{config.env.label} declares {users} users, and an attack would play them; attack a simulator, "
+            "or use the leak test",
         )
 
 
@@ -103,7 +104,7 @@ def attacked_runs(
 
 
 def run_attack(attack: str, config: RunConfig, options: Options, say: Say) -> list[Finding]:
-    """Run one attack of `ATTACKS` and return what it found. `say` gets lines on its progress."""
+    """Run one attack of `ATTACKS` and return its findings; `say` receives lines of progress."""
     confidence = options.confidence
     if attack == "canary":
         known = options.others == "known"
@@ -163,8 +164,8 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         env = change(env, "user_steps", small.user_steps, "env")
         if env.user == "segment" and "env.user_steps" not in given:
             # One unit has as many segments as before, of the new length.
-            meets = canary.rounds_of_one_unit(before)
-            limit = max(1, (meets - 1) * small.user_steps + 1)
+            entered = canary.rounds_of_one_unit(before)
+            limit = max(1, (entered - 1) * small.user_steps + 1)
             env = change(env, "max_episode_steps", limit, "env")
     if small.local_passes is not None:
         algo = change(algo, "epochs", small.local_passes, "algo")
@@ -203,7 +204,7 @@ def write(
     wrong: list[str],
 ) -> None:
     """Write audit.json and audit.png into `folder`."""
-    from privrl_bench.audit.plot import audit_picture
+    from privrl_bench.audit.plot import audit_figure
 
     content = {
         "overrides": words,
@@ -226,7 +227,7 @@ def write(
         f"({guarantee.status})\n"
         f"lower bounds at {100 * confidence:g} % confidence"
     )
-    audit_picture(findings, title, folder / "audit.png")
+    audit_figure(findings, title, folder / "audit.png")
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Many canaries, one run, one number: the bound of Steinke, Nasr and Jagielski 2023.
+"""The one-run attack: the bound of Steinke, Nasr and Jagielski (2023) from many canaries in one run.
 
-Every slot of every round holds a canary of its own, in or out by its own fair coin. After the run the
-adversary guesses the coins she is surest of: "in" for the highest scores, "out" for the lowest, nothing for
-the rest. The bound needs no assumption about the mechanism beside (epsilon, delta)-DP, and is loose for
-it: delta enters multiplied with the number of canaries.
+Every slot of every round holds its own canary, included by its own fair coin. After the run the adversary
+guesses the coins of the most extreme scores: "in" for the highest, "out" for the lowest, and makes no guess
+for the others. The bound assumes nothing about the mechanism beyond (epsilon, delta)-DP and is therefore
+loose: delta is multiplied by the number of canaries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
-from privrl_bench.audit.canary import Finding, Say, claim_of, contradictions, run_canaries
+from privrl_bench.audit.canary import claim_of, contradictions, run_canaries
+from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 
@@ -20,10 +21,11 @@ _MOST_PER_ROUND = 64
 
 
 def right_guesses(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
-    """How many of `guesses` are right: half "in" for the highest scores, half "out" for the lowest.
+    """Number of correct guesses: half are "in" for the highest scores, half "out" for the lowest.
 
     Args:
-        scores, coins: [m], coins true for "in".
+        scores: [m].
+        coins: [m] bool, true for "in".
         guesses: an even number, at most m.
     """
     order = np.argsort(scores, kind="stable")
@@ -35,15 +37,15 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
     """Train once with canaries in every slot and bound epsilon.
 
     Args:
-        config: of the run; `total_steps` is replaced by what `canaries` need.
-        canaries: how many at most. How many of them are used, and guessed, is settled by the claim
-            before the run, so that the bound holds.
+        config: of the run; `total_steps` is replaced by the number that `canaries` requires.
+        canaries: maximum number. The numbers of used and guessed canaries depend on the claim only and
+            not on the run, so that the bound holds.
         confidence: of the bound.
-        say: takes lines of progress.
+        say: receives lines of progress.
 
     Raises:
-        ConfigError: Poisson sampling, where a person's coin is not the only thing that decides whether
-            she is in; and whatever `run_canaries` refuses.
+        ConfigError: Poisson sampling, where inclusion does not depend on the coin only; or as
+            `run_canaries`.
     """
     if config.privacy.rules.sampler.independent:
         raise ConfigError("--attack", "one-run is for cohorts of fixed size; use canary")
@@ -66,8 +68,8 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
         seconds=run.seconds,
         problems=contradictions(run),
         notes=[
-            f"{used} canaries in {run.rounds} rounds, {guesses} guessed, {right} right; loose by "
-            "construction, see the canary attack for the tight number"
+            f"{used} canaries in {run.rounds} rounds, {guesses} guessed, {right} correct; loose by "
+            "construction, see the canary attack for a tight bound"
         ],
         start=-run.mu / 2.0 if config.privacy.adjacency == "replace_one" else 0.0,
     )

@@ -1,4 +1,4 @@
-"""The picture of an audit: scores with and without the user, and bounds beside the claims."""
+"""The figure of an audit: scores with and without the user, and bounds compared with the claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from privrl_bench.audit.canary import Finding
+from privrl_bench.audit.finding import Finding
 from privrl_bench.metrics import shown_measured
 from privrl_bench.reporting.plots import STYLE
 
@@ -17,12 +17,12 @@ _FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Stei
 _COLOURS = ("C0", "C1", "C2", "C4", "C5")  # red is for bounds above their claim
 
 
-def audit_picture(findings: Sequence[Finding], title: str, path: Path) -> None:
-    """Write the picture: one histogram for each finding with scores, then all bounds and claims.
+def audit_figure(findings: Sequence[Finding], title: str, path: Path) -> None:
+    """Write the figure: a histogram of each finding with scores, then all bounds and claims.
 
     Args:
         findings: of one audit, at least one.
-        title: one or two lines above everything.
+        title: one or two lines.
         path: of the PNG.
     """
     import matplotlib
@@ -54,8 +54,8 @@ def _histogram(axes: Any, finding: Finding) -> None:
     low, high = np.quantile(both, [0.001, 0.999])
     edges = np.linspace(low, high, int(np.clip(len(both) ** 0.5 / 2, 10, 60)))
     for scores, label, colour in (
-        (finding.outside, "without her", "C0"),
-        (finding.inside, "with her", "C1"),
+        (finding.outside, "without the user", "C0"),
+        (finding.inside, "with the user", "C1"),
     ):
         axes.hist(
             scores,
@@ -113,7 +113,7 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
     axes.set_xlim(left=0.0)
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
-    axes.set_title("measured lower bounds (pale: for information)")
+    axes.set_title("measured lower bounds (pale: they do not decide)")
     axes.set_xlabel("epsilon")
     if marked:
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16))

@@ -1,4 +1,4 @@
-"""Substitutes for one user's data: where the two runs of the leak test differ."""
+"""Substitute users: the data in which the two runs of the leak test differ."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SubstituteUser:
         kind: null | crafted.
         steps: T, the user's steps in the round.
         max_episode_steps: public upper bound on the steps of an episode; the substitute keeps it.
-        resets: an episode's first observation is the user's, too, and not the next user's.
-        shares: what the substitute has in common with the user: rewards, ends.
+        resets: an episode's first observation belongs to this user and not to the next one.
+        shares: data that the substitute has in common with the user: rewards, ends.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SubstituteUser:
         return obs * np.nan if self._kind == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
-        """See `Slots.reset`. The test simulates all users, also those that an environment declares."""
+        """See `Slots.reset`. All users are simulated, including those that an environment declares."""
         self._simulated = users is not None
         obs = self._slots.reset(indices, seeds, self._simulated_users(len(indices)))
         own = indices == self._slot

@@ -1,4 +1,4 @@
-"""Sizes at which the leak test takes seconds."""
+"""Reduced sizes, with which the leak test takes seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,46 @@ from privrl_bench.experiment.builder import env_spec, user_steps
 
 LATER = 2  # rounds after the user's
 USERS = 4  # of a round
-_PEOPLE = 6  # who played a known policy
+_TRAJECTORIES = 6  # of users under a known policy
 _STEPS, _EPOCHS, _MINIBATCHES, _EPISODES = 64, 2, 4, 1
-# Every round trains the policy in the model, a little.
+# So that every round trains the policy in the model.
 _MODEL_BASED = {
     **{"check_every": 1, "improve_every": 1, "policy_steps": 10, "policy_turns": 1},
     **{"rollouts": 16, "rollout_length": 3},
 }
+
+
+class _Cuts:
+    """Reduces sizes of a configuration and records the changes.
+
+    Args:
+        config: with the original sizes.
+        given: keys that are not changed.
+
+    Attributes:
+        config: the reduced configuration.
+        lines: one for each change.
+    """
+
+    def __init__(self, config: RunConfig, given: frozenset[str]):
+        self.config, self.given = config, given
+        self.lines: list[str] = []
+
+    def cut(self, group: str, **limits: Any) -> None:
+        """Reduce settings of `group` to at most `limits`."""
+        section = getattr(self.config, group)
+        changes = {
+            key: limit
+            for key, limit in limits.items()
+            if f"{group}.{key}" not in self.given and (getattr(section, key, None) or 0) > limit
+        }
+        self.lines.extend(f"{group}.{k} {getattr(section, k)} -> {v}" for k, v in changes.items())
+        self.config = replace(self.config, **{group: replace(section, **changes)})
+
+    def steps(self, steps: int) -> None:
+        """Set `total_steps`."""
+        self.lines.append(f"total_steps {self.config.total_steps} -> {steps}")
+        self.config = replace(self.config, total_steps=steps)
 
 
 def shrink(
@@ -27,66 +60,62 @@ def shrink(
     users: int = USERS,
     user: int = 0,
 ) -> tuple[RunConfig, list[str]]:
-    """The configuration with sizes at which the test takes seconds.
+    """Reduce the sizes of a configuration.
 
     Args:
-        config: one run.
-        given: keys that were asked for and stay as they are.
+        config: of one run.
+        given: keys whose values are kept.
         rounds: rounds that have to fit.
         users: users of a round.
-        user: who is to be another, where users come one after the other.
+        user: the user to be replaced, where users arrive one after the other.
 
-    Returns: the configuration, and what was cut: `env.user_steps 2048 -> 64`.
+    Returns:
+        The configuration, and the changes: `env.user_steps 2048 -> 64`.
     """
-    cuts: list[str] = []
-    if config.collector in ("returning_users", "prompts"):  # whose users are used up
+    if config.collector in ("returning_users", "prompts"):  # their users are used up
         rounds = max(rounds, WINDOW)
-
-    def cut(config: RunConfig, group: str, **limits: Any) -> RunConfig:
-        section = getattr(config, group)
-        changes = {
-            key: limit
-            for key, limit in limits.items()
-            if f"{group}.{key}" not in given and (getattr(section, key, None) or 0) > limit
-        }
-        cuts.extend(f"{group}.{k} {getattr(section, k)} -> {v}" for k, v in changes.items())
-        return replace(config, **{group: replace(section, **changes)})
-
-    config = cut(config, "algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
-    config = cut(config, "privacy", users_per_round=users)
-    config = cut(config, "eval", episodes=_EPISODES)
-    config = cut(config, "hardware", env_workers=0)
+    cuts = _Cuts(config, given)
+    cuts.cut("algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
+    cuts.cut("privacy", users_per_round=users)
+    cuts.cut("eval", episodes=_EPISODES)
+    cuts.cut("hardware", env_workers=0)
     if config.algo.evaluator == "mspbe":
-        config = cut(config, "privacy", population=_PEOPLE)
-        config = cut(config, "algo", reference=_PEOPLE)
+        cuts.cut("privacy", population=_TRAJECTORIES)
+        cuts.cut("algo", reference=_TRAJECTORIES)
     takes = config.collector in ("dataset", "returning_users", "behavior")
     if takes and not config.algo.full_batch and "rounds" not in given:
-        config, cuts = replace(config, rounds=rounds), [*cuts, f"rounds -> {rounds}"]
-    if config.collector == "dataset":
-        return config, cuts
-    if config.env.kind == "text":
-        config = cut(config, "algo", baseline_prompts=users)
-        need = rounds * config.privacy.users_per_round * config.env.text.new_tokens
-        if config.total_steps > need and not {"total_steps", "rounds"} & given:
-            cuts.append(f"total_steps {config.total_steps} -> {need}")
-            config = replace(config, total_steps=need)
-        return config, cuts
-    if config.collector == "returning_users":  # few users, so that the user joins soon
-        config = cut(config, "algo", act_every=1, new_users=user + 1)
-        coming = config.algo.people(config.rounds or rounds)
-        config = cut(config, "privacy", users_per_round=coming - 1, population=coming)
-    # T, in the key that it comes from; a minibatch needs a step.
+        cuts.config = replace(cuts.config, rounds=rounds)
+        cuts.lines.append(f"rounds -> {rounds}")
+    if config.collector != "dataset":
+        (_cut_texts if config.env.kind == "text" else _cut_simulated)(cuts, rounds, users, user)
+    return cuts.config, cuts.lines
+
+
+def _cut_texts(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
+    """Reduce the sizes of a run on prompts; arguments as `shrink`."""
+    cuts.cut("algo", baseline_prompts=users)
+    config = cuts.config
+    need = rounds * config.privacy.users_per_round * config.env.text.new_tokens
+    if config.total_steps > need and not {"total_steps", "rounds"} & cuts.given:
+        cuts.steps(need)
+
+
+def _cut_simulated(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
+    """Reduce the sizes of a run on simulators; arguments as `shrink`."""
+    if cuts.config.collector == "returning_users":  # few users, so that the user joins soon
+        cuts.cut("algo", act_every=1, new_users=user + 1)
+        coming = cuts.config.algo.people(cuts.config.rounds or rounds)
+        cuts.cut("privacy", users_per_round=coming - 1, population=coming)
+    config = cuts.config
+    # T, in the key that determines it. A minibatch has at least one step.
     spec = env_spec(config.env)
-    steps = user_steps(config.env, spec)
     key = "max_episode_steps" if config.env.user == "episode" else "user_steps"
-    explicit: Any = {key: steps}
-    config = replace(config, env=replace(config.env, **explicit))
-    config = cut(config, "env", **{key: max(_STEPS, getattr(config.algo, "minibatches", 1))})
-    need = rounds * config.privacy.users_per_round * getattr(config.env, key)
+    explicit: Any = {key: user_steps(config.env, spec)}
+    cuts.config = replace(config, env=replace(config.env, **explicit))
+    cuts.cut("env", **{key: max(_STEPS, getattr(config.algo, "minibatches", 1))})
+    need = rounds * config.privacy.users_per_round * getattr(cuts.config.env, key)
     once = not config.privacy.rules.sampler.every_round
     bounded = (spec.users or config.privacy.population) and once
     wrong = config.total_steps < need or (bounded and config.total_steps > need)
-    if wrong and "total_steps" not in given:
-        cuts.append(f"total_steps {config.total_steps} -> {need}")
-        config = replace(config, total_steps=need)
-    return config, cuts
+    if wrong and "total_steps" not in cuts.given:
+        cuts.steps(need)

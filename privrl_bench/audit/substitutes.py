@@ -1,4 +1,4 @@
-"""Where the leak test puts a substitute in the user's place, by the run's collector.
+"""Where the leak test replaces the user by a substitute, by the run's collector.
 
 By default the user's data are replaced in the batches that a collector's `shards` yields, which
 needs nothing of the collector. A collector whose users act allows an earlier replacement, so that
@@ -33,8 +33,8 @@ class Substitution:
 
     Args:
         trainer: not stepped yet; its collector is changed.
-        visit: whose place, and whether the round number is moved.
-        kind: null | crafted; empty: the user stays the same.
+        visit: the replaced user, and whether the round number is moved.
+        kind: null | crafted; empty: the user is not replaced.
 
     Attributes:
         in_order: users come in a public order, each in one round. A moved run begins with the first
@@ -59,12 +59,12 @@ class Substitution:
         """Put `devices` in the place of the users' devices, where the collector has them."""
 
     def switch(self, index: int | None) -> None:
-        """The substitute is present from here on if it acts in round `index`; None: it is absent."""
+        """Make the substitute present if it acts in round `index`; None: absent."""
         for one in self._switches:
             one.present = self._active and index is not None and self._acts(index)
 
     def _acts(self, index: int) -> bool:
-        """Whether the substitute comes in this round."""
+        """Whether the substitute acts in this round."""
         return self._visit.first <= index <= self._visit.last
 
     @property
@@ -99,8 +99,8 @@ class SimulatedSubstitution(Substitution):
         if visit.compiled:
             return [SubstituteStart(live.slots, visit.user, kind)]
         exact = ("ends",) if parts.config.privacy.rewards == "noised" else ("ends", "rewards")
-        # In the model, too, where it never replaces anyone: all runs are then stepped alike, and
-        # none is played in compiled code, which rounds differently.
+        # Also in the model, where it never replaces a user: then all runs are stepped in the same way,
+        # and none in compiled code, which rounds differently.
         live.slots = SubstituteUser(
             live.slots,
             visit.user,
@@ -151,7 +151,7 @@ class ReturningSubstitution(SimulatedSubstitution):
         return int(places[0]) if index >= self._visit.first and len(places) else None
 
     def check(self, index: int, cohort: Cohort) -> None:
-        """Any cohort will do."""
+        """Every cohort is valid."""
 
 
 class PromptSubstitution(Substitution):

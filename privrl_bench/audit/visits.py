@@ -31,7 +31,8 @@ class Visit:
     """Rounds that are compared. All are counted from 0.
 
     Attributes:
-        first, last: the rounds in which the user is replaced.
+        first: the first round in which the user is replaced.
+        last: the last one.
         user: the slot in these rounds.
         start: the first round that is run.
         end: the round after the last one that is run.
@@ -104,7 +105,7 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
 
     Args:
         config: of one run.
-        user: who is replaced.
+        user: slot of the replaced user.
         room: rounds that have users, where each user comes in one round.
     """
     if config.algo.full_batch:

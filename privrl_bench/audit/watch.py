@@ -56,7 +56,7 @@ class WatchedGate(Gate):
     Args:
         plan: the real one.
         watcher: see `Watcher`.
-        start: the round that the run was moved to; users who take part once come as from round 0.
+        start: the round that the run was moved to; users who take part once are drawn as from round 0.
     """
 
     def __init__(self, plan: Gate, watcher: Watcher, start: int):
@@ -132,15 +132,22 @@ class WatchedDevices:
         return batch if self._devices.ranges.reward is None else self._watcher.on_shown(batch)
 
 
-class WatchedAlgorithm:
-    """The real algorithm; the watcher gets the users before `local` does."""
+class Wrapped:
+    """An algorithm of which an audit replaces some methods; all other attributes are the real ones."""
 
-    def __init__(self, algo: Any, watcher: Watcher):
+    def __init__(self, algo: Any):
         self._algo = algo
-        self._watcher = watcher
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algo, name)
+
+
+class WatchedAlgorithm(Wrapped):
+    """The real algorithm; the watcher gets the users before `local` does."""
+
+    def __init__(self, algo: Any, watcher: Watcher):
+        super().__init__(algo)
+        self._watcher = watcher
 
     def local(self, state: Any, users: Batch, streams: Any) -> Contribution:
         """See `Algorithm.local`."""

@@ -28,7 +28,7 @@ from privrl_bench.kernels.machine import check_hardware, use_threads
 from privrl_bench.metrics import shown_epsilon, shown_measured
 
 if TYPE_CHECKING:
-    from privrl_bench.audit.canary import Finding
+    from privrl_bench.audit.finding import Finding
     from privrl_bench.audit.lower_bound import Options
     from privrl_bench.privacy.guarantee import Guarantee
 

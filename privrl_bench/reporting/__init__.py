@@ -1,1 +1,1 @@
-"""Run folders in, statistics, tables and pictures out."""
+"""Statistics, tables and figures from run folders."""

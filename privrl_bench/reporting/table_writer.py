@@ -97,8 +97,10 @@ def short(value: float, digits: int = 4) -> str:
 
 
 def _escaped(text: str) -> str:
-    """>>> _escaped("95 % of a_b ± 1")
-    '95 \\\\% of a\\\\_b $\\\\pm$ 1'
+    r"""Text with LaTeX's special characters escaped.
+
+    >>> print(_escaped("95 % of a_b ± 1"))
+    95 \% of a\_b $\pm$ 1
     """
     for sign in "&%#_$":
         text = text.replace(sign, f"\\{sign}")

@@ -194,9 +194,13 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def legend(rows: Sequence[Row]) -> str:
     """The note of a table: definition of the return, and the numbered guarantees."""
-    kinds = list(dict.fromkeys(row.terms for row in rows))
-    text = [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
-    return ". ".join([_NOTE.rstrip("."), *text])
+    return ". ".join([_NOTE.rstrip("."), *_numbered(rows)])
+
+
+def _numbered(rows: Sequence[Row]) -> list[str]:
+    """The numbered guarantees of the rows."""
+    kinds = dict.fromkeys(row.terms for row in rows)
+    return [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
 
 
 _NOTE = (
@@ -207,9 +211,8 @@ _NOTE = (
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table in Markdown with the definitions of its numbers."""
-    kinds = list(dict.fromkeys(row.terms for row in rows))
-    said = [f"- [{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
-    return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *said, ""])
+    terms = [f"- {line}" for line in _numbered(rows)]
+    return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *terms, ""])
 
 
 def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:

@@ -111,7 +111,7 @@ BLOCKS |= {
 }
 
 
-# --- DQN of a person, texts, audit, speed
+# --- DQN, texts, audit, speed
 
 START = 0.14  # mean score of the start model; it is in no file of the store
 

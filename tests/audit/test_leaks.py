@@ -30,7 +30,7 @@ SMALL = (
     *("algo.hidden=[8]", "privacy.users_per_round=3", "eval.episodes=1"),
     "env.max_episode_steps=40",
 )
-STEPS = "env.user_steps=16"  # of users who are no whole episodes
+STEPS = "env.user_steps=16"  # of users who are not whole episodes
 # Without values of their own; and balance is swingup from another start.
 GENERIC = {"gym", "dmc", "cartpole_balance"}
 POISSON = ("privacy=poisson", "privacy.population=40")
@@ -283,7 +283,7 @@ def test_pooled_training_is_outside_the_gate(algo):
 
 
 @pytest.mark.parametrize("algo", ["sac", "ddpg"])
-def test_a_memory_of_everybodys_steps_is_outside_the_gate(algo):
+def test_a_memory_of_all_users_steps_is_outside_the_gate(algo):
     words = (f"algo={algo}", "env=pendulum", "algo.batch=8", "algo.updates=0.1")
     report = find_leaks(changed(*words, env={"user": "fresh"}), late=False)
     assert set(report.found) == {"pooled training"}
@@ -320,7 +320,7 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     ids=str,
 )
 def test_people_who_keep_what_they_did_open_no_path(words, place):
-    """She is somebody else from the round she comes in, in all rounds that she joins."""
+    """The user is replaced from the round of arrival on, in all rounds that the user joins."""
     more = ("algo.new_users=2", "privacy.z=0.5", "privacy.users_per_round=9")
     run = compose(small("algo=dqn", *words, *more))
     config = shrink(run, frozenset({"algo.new_users"}), rounds=6, users=9)[0]
@@ -345,10 +345,10 @@ def test_noise_on_transitions_is_outside_the_gate(words):
 
 
 class Mixing(Dqn):
-    """Wrong: what everybody did meets in every row."""
+    """Wrong: every row depends on the steps of all users."""
 
     def local(self, state, users, streams):
-        """With a touch of all rewards in her own."""
+        """Adds a fraction of all rewards to the user's own."""
         rewards = users.rewards + 1e-3 * users.rewards.sum((1, 2), keepdim=True)
         return super().local(state, replace(users, rewards=rewards), streams)
 
@@ -369,7 +369,7 @@ class Remembering(Dqn):
 
 
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
-def test_rows_that_mix_people_are_found(wrong, monkeypatch):
+def test_rows_that_mix_users_are_found(wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algorithms.value.dqn.ALGORITHM", wrong)
     config = shrink(compose(later_wins([*SMALL, "algo=dqn", "algo.new_users=2"])))[0]
     report = find_leaks(config, late=False)
@@ -432,7 +432,7 @@ def test_bad_users_of_others_do_not_disturb_it():
 
 
 def test_a_test_that_could_not_find_anything_says_so():
-    """The simulator of this user breaks in both worlds, so that her row is zero in both."""
+    """The simulator of this user fails in both runs, so that the row is zero in both."""
     words = (
         "env=gym",
         "env.id=my_pkg:Clock-v0",
@@ -443,7 +443,7 @@ def test_a_test_that_could_not_find_anything_says_so():
     reports = [find_leaks(base(*words), user=user, late=False) for user in range(3)]
     report = next(report for report in reports if report.no_test_power)
     assert not report.ok
-    assert "no power" in report.verdict()
+    assert "no test power" in report.verdict()
     # Found is nothing, declared is nothing, and yet it must not pass.
     nothing = replace(report, found={}, declared=(), no_test_power=("no reason",))
     assert not nothing.ok
@@ -464,7 +464,7 @@ def test_simulators_that_the_seed_does_not_determine_are_refused():
             find_leaks(changed(*words, env={"user": user}), late=False)
 
 
-# --- the other person
+# --- the substitute user
 
 
 class Counting:
@@ -489,9 +489,9 @@ class Counting:
         pass
 
 
-def play(person, present=True, steps=12, max_episode_steps=20):
+def play(kind, present=True, steps=12, max_episode_steps=20):
     both = np.arange(2)
-    slots = SubstituteUser(Counting(), 1, person, steps, max_episode_steps, resets=True)
+    slots = SubstituteUser(Counting(), 1, kind, steps, max_episode_steps, resets=True)
     slots.present = present
     seen = [slots.reset(both, [0, 0])]
     ends = []
@@ -505,11 +505,11 @@ def play(person, present=True, steps=12, max_episode_steps=20):
     return np.stack(seen)[..., 0], np.array(ends)
 
 
-@pytest.mark.parametrize("person", [NULL, CRAFTED])
-def test_only_her_slot_changes_and_only_in_her_round(person):
-    plain, ends = play(person, present=False)
+@pytest.mark.parametrize("kind", [NULL, CRAFTED])
+def test_only_the_users_slot_changes_and_only_in_the_users_round(kind):
+    plain, ends = play(kind, present=False)
     assert np.array_equal(plain[:, 0], plain[:, 1])
-    obs, changed_ends = play(person)
+    obs, changed_ends = play(kind)
     assert np.array_equal(obs[:, 0], plain[:, 0])
     assert np.array_equal(changed_ends[:, 0], ends[:, 0])
     assert not (obs[:, 1] == plain[:, 1]).any()
@@ -517,7 +517,10 @@ def test_only_her_slot_changes_and_only_in_her_round(person):
 
 def test_a_crafted_person_has_other_episodes_within_the_public_limit():
     _, ends = play(CRAFTED, steps=12)
-    assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5]  # then she goes on to the end of the round
+    assert np.flatnonzero(ends[:, 1]).tolist() == [
+        2,
+        5,
+    ]  # then the episode continues to the end of the round
     _, ends = play(CRAFTED, steps=12, max_episode_steps=4)
     assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5, 9]
 

@@ -1,4 +1,4 @@
-"""`privrl-audit epsilon` end to end: what it prints, writes and refuses, and that attacks have power."""
+"""`privrl audit epsilon` end to end: what it prints, writes and refuses, and that attacks have power."""
 
 import json
 import math
@@ -54,7 +54,7 @@ def test_all_attacks_leave_their_files_and_say_what_was_measured(tmp_path, capsy
     assert names == [
         "canary",
         "one-run",
-        "end-to-end, her round",
+        "end-to-end, user's round",
         "end-to-end, all rounds",
         "end-to-end, later rounds",
     ]
@@ -154,7 +154,7 @@ def test_canaries_of_one_round_do_not_share_noise():
 
 def test_a_canary_that_others_hide_is_measured_less(capsys):
     known, unknown = (
-        # Little noise, so that what hides her is the others: 0.95 against 1.37 over three seeds.
+        # Little noise, so that the other users hide the canary: 0.95 against 1.37 over three seeds.
         canary.attack(compose(later_wins([*FORMAL, "privacy.z=0.05"])), 600, 2, k, 0.95, silent)
         for k in (True, False)
     )
@@ -162,7 +162,7 @@ def test_a_canary_that_others_hide_is_measured_less(capsys):
     assert any("independent only roughly" in note for note in unknown.notes)
 
 
-def test_the_shared_critic_is_named_as_out_of_the_canarys_sight():
+def test_the_canary_attack_names_the_shared_critic_as_not_tested():
     finding = canary.attack(
         compose(later_wins([*SMALL, "algo.critic=shared", "env.user=fresh"])),
         100,
@@ -177,10 +177,10 @@ def test_the_shared_critic_is_named_as_out_of_the_canarys_sight():
 def test_cohort_sizes_are_tested_with_the_cap():
     rng = np.random.default_rng(0)
     honest = np.minimum(rng.binomial(300, 6 / 300, size=2000), 10).tolist()
-    assert canary.cohort_chance(honest, 300, 6, 10) > 1e-3
-    assert canary.cohort_chance([6] * 2000, 300, 6, 10) < 1e-10
+    assert bounds.cohort_chance(honest, 300, 6, 10) > 1e-3
+    assert bounds.cohort_chance([6] * 2000, 300, 6, 10) < 1e-10
     uncapped = rng.binomial(300, 6 / 300, size=2000)
-    assert canary.cohort_chance(uncapped[uncapped < 10].tolist(), 300, 6, 10) < 1e-4
+    assert bounds.cohort_chance(uncapped[uncapped < 10].tolist(), 300, 6, 10) < 1e-4
 
 
 # -- one run
@@ -196,28 +196,30 @@ def test_one_run_is_below_the_claim_and_not_nothing():
 # -- end to end
 
 
-def test_a_formal_run_holds_nothing_of_her_and_her_round_is_seen(few_shadows):
+def test_a_formal_run_depends_on_the_user_through_the_gate_only(few_shadows):
     config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
-    hers, both, later = end_to_end.attack(config, 200, 1, 0.95, silent)
-    assert 0 < hers.best.epsilon < hers.claim
-    assert np.array_equal(hers.inside, both.inside)
+    own, both, later = end_to_end.attack(config, 200, 1, 0.95, silent)
+    assert 0 < own.best.epsilon < own.claim
+    assert np.array_equal(own.inside, both.inside)
     assert not later.inside.any()
     assert not later.outside.any()
     assert not later.problems
     assert later.best.epsilon == later.claim == 0.0
 
 
-def test_a_shared_critic_holds_something_of_her(few_shadows):
+def test_a_shared_critic_depends_on_the_user(few_shadows):
     config = compose(later_wins([*SMALL, "algo.critic=shared", "env.user=fresh"]))
     *_, later = end_to_end.attack(config, 20, 1, 0.95, silent)
-    assert any("holds something of her in: critic" in note for note in later.notes)
+    assert any(
+        "depends on the user besides its releases in: critic" in note for note in later.notes
+    )
     assert later.inside.any()
     assert later.claim is None
     assert not later.exceeded()
 
 
 def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatch):
-    """A critic that says formal and learns from everybody without noise."""
+    """A critic that claims to be formal and learns from all users without noise."""
     real = PrivateCritic.local
 
     def leaky(self, state, users, lesson):
@@ -229,11 +231,11 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
     monkeypatch.setattr(PrivateCritic, "local", leaky)
     config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
     *_, later = end_to_end.attack(config, 200, 2, 0.95, silent)
-    assert any("yet training holds something of her" in line for line in later.problems)
+    assert any("but training depends on the user besides" in line for line in later.problems)
     assert later.exceeded()
 
 
-def test_the_crafted_user_stays_within_public_bounds_and_nobody_else_changes():
+def test_the_crafted_user_stays_within_public_bounds_and_no_other_user_changes():
     parts = build([compose(FORMAL)] * 2, [None, None])
     from privrl_bench.experiment.trainer import Trainer
 
@@ -257,10 +259,10 @@ def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
     assert bounds.epsilon_of_mu(finding.best.mu, 1e-5) == finding.best.epsilon
 
 
-def test_people_who_have_not_come_are_drawn_too() -> None:
-    """DQN's people come one after the other; the size of a draw does not depend on who is here."""
+def test_users_who_have_not_arrived_are_drawn_too() -> None:
+    """DQN's users arrive one after the other; the size of a draw does not depend on arrivals."""
     words = ["algo=dqn", "env=cartpole", "env.max_episode_steps=8", "algo.hidden=[4]"]
     run = canary.run_canaries(compose(later_wins([*words, "privacy.z=1"])), 240, 4, True, silent)
     assert canary.contradictions(run) == []
-    people = run.parts.config.privacy
-    assert abs(np.mean(run.cohorts) - people.users_per_round) < 4.0
+    privacy = run.parts.config.privacy
+    assert abs(np.mean(run.cohorts) - privacy.users_per_round) < 4.0

@@ -1,6 +1,6 @@
 """Eight ways to get privacy wrong, planted in the real code one at a time. Each must be found.
 
-The audited code is that of `privrl-audit epsilon`; the tests without a defect are its false alarms.
+The audited code is that of `privrl audit epsilon`; the tests without a defect are its false alarms.
 """
 
 import numpy as np
@@ -122,7 +122,7 @@ def send(plan, scales, valid=None):
 
 
 def presence_is_visible():
-    """Whether a user without data can be told from a user who is not there."""
+    """Whether a user without data is distinguishable from an absent user."""
     scales = [0.0, 1.0, 1.0, 1.0]
     here = send(small_plan(), scales)
     return not torch.equal(here, send(small_plan(), scales, [False, True, True, True]))
@@ -195,9 +195,9 @@ def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
 
 
 def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
-    """Cohorts filled by arrival: her chance to be in is 1, the claim's is U / population."""
+    """Cohorts filled by arrival: the user is in with probability 1, the claim assumes U / population."""
     config = compose(later_wins([*SMALL, *POISSON]))
-    finding = audit(*POISSON)  # scores of rounds that she is in
+    finding = audit(*POISSON)  # scores of rounds that the user is in
     parts = assembling.build([config], [None])
     subsampled = ledger_epsilon([parts.gate.event(0)], config.privacy.delta)
     direct = next(b for b in finding.bounds if b.form == "direct")
@@ -208,7 +208,7 @@ def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
 
 
 def resumed_pairs(count):
-    """(scores with her in the second attempt, without; claimed epsilon of a repeated round).
+    """(scores with the user in the second attempt, without; claimed epsilon of a repeated round).
 
     Every round is released, the process dies, and the round is released again from other data: the
     last user does not come back, and half of the time the first does not either. The adversary

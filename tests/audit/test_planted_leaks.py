@@ -1,4 +1,4 @@
-"""Planted defects: mistakes that people made or could make, each found by the leak test."""
+"""Planted defects: mistakes of earlier code or plausible ones, each found by the leak test."""
 
 from dataclasses import replace
 
@@ -132,7 +132,7 @@ def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
 
 
 def test_advantages_scaled_by_a_spread_that_was_seen_before(monkeypatch):
-    """Normalisation over everybody of the rounds so far."""
+    """Normalisation over all users of the rounds so far."""
     from privrl_bench.algorithms.policy_gradient import dppg
 
     real = dppg.Dppg.local
@@ -148,7 +148,7 @@ def test_advantages_scaled_by_a_spread_that_was_seen_before(monkeypatch):
     assert_caught(config, "rows actor", seen=ROUND + 1)
 
 
-def test_advantages_normalised_over_everybody_of_the_round(monkeypatch):
+def test_advantages_normalised_over_all_users_of_the_round(monkeypatch):
     """Nothing is remembered, but one user moves the others' rows: the clip bounds nothing."""
     real = Dppg.local
 
@@ -227,7 +227,7 @@ def test_a_number_of_rounds_that_counts_steps(monkeypatch):
 
 
 def test_environment_seeds_that_count_episodes(monkeypatch):
-    """A slot's next user meets other simulators when the one before had more episodes."""
+    """A slot's next user gets other simulators if the previous one had more episodes."""
     real = SimulatedCollector._reset
 
     def reset(self, where, index, t):
@@ -258,7 +258,7 @@ def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
     monkeypatch.setattr(
         Gate,
         "draw",
-        lambda self, index, users, once: Cohort(
+        lambda self, *_: Cohort(
             [self.config.users_per_round - getattr(self, "fewer", 0)] * len(self.configs)
         ),
     )
@@ -338,7 +338,7 @@ def test_a_batch_with_the_raw_observation(monkeypatch):
 
 
 def test_noise_that_depends_on_the_observation(monkeypatch):
-    """Not its own value, which the test puts in place, but that of whoever sits next to her."""
+    """Not the slot's own value, which the test replaces, but that of the next slot."""
     real = LocalNoise.after_step
 
     def after_step(self, raw, t):
@@ -378,7 +378,7 @@ def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
     assert not report.found
     assert report.no_test_power == ("the crafted user's row is the same as the one it replaces",)
     assert not report.ok
-    assert report.verdict().startswith("no power: the crafted user's row is the same")
+    assert report.verdict().startswith("no test power: the crafted user's row is the same")
 
 
 def test_the_crafted_row_differs_from_the_one_it_replaces():

@@ -62,7 +62,7 @@ def remembering(monkeypatch, kind, value):
 
 
 def mean_reward(users):
-    """[R] of everybody."""
+    """[R] of all users."""
     return users.rewards.nan_to_num().mean((1, 2))
 
 
@@ -220,7 +220,7 @@ def test_a_baseline_that_is_carried_between_rounds(monkeypatch):
 
 
 def test_private_losses_that_end_training(monkeypatch, sets):
-    """One user who does too well ends it, in every 37th round only."""
+    """One user with too high a return ends it, in every 37th round only."""
 
     def stop(self, state, tensors):
         return {"stopped": self.left[:, None]} if state.round % 37 == 36 else {}

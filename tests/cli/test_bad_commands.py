@@ -148,7 +148,8 @@ BAD = {
     "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs discrete actions",
     "algo=sac env=riverswim": "env: algo=sac needs actions in a bounded box",
     "algo=dqn privacy=fixed": "privacy.sampling: algo=dqn takes poisson, got",
-    "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: nothing is bounded",
+    "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: "
+    "nothing is bounded",
     EVALUATE: "privacy.population: give the number of users",
     f"{EVALUATE} privacy.population=-3": "privacy.population: must be",
     "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",
@@ -178,8 +179,8 @@ BAD = {
     "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
     "privrl-collect env=chain policy=uniform together=nan": "together: must be an integer >= 1",
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
-    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form name-v0 or group/name-v0, of "
-    "letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
+    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form "
+    "name-v0 or group/name-v0, of letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
     "privrl-text seed=1.5": "seed: must be an integer >= 0",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",

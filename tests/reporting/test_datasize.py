@@ -1,4 +1,4 @@
-"""Errors against the number of people: numbers by hand, and both files of the picture."""
+"""Errors against the number of users: numbers by hand, and both files of the figure."""
 
 from __future__ import annotations
 

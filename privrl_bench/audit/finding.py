@@ -1,0 +1,79 @@
+"""The result of one attack, and reports of its progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from privrl_bench.audit.bounds import Bound
+
+Say = Callable[[str], None]
+_REPORT_EVERY = 10.0  # seconds
+
+
+@dataclass
+class Finding:
+    """The result of one attack.
+
+    Attributes:
+        attack: its name.
+        claim: epsilon that no bound may exceed; None if nothing is claimed.
+        claim_of: description of what the claim covers.
+        bounds: the first is the reported one; `normal` bounds never decide.
+        inside: scores with the user, in standard deviations of the claimed noise unless a note
+            says otherwise.
+        outside: scores without the user, in the same unit.
+        mu: distance between the means of the two under the claim; None if it implies none.
+        seconds: run time of the attack.
+        problems: contradictions of the claim that are not bounds.
+        notes: remarks for the reader.
+        start: mean of `outside` under the claim.
+    """
+
+    attack: str
+    claim: float | None
+    claim_of: str
+    bounds: list[Bound]
+    inside: np.ndarray
+    outside: np.ndarray
+    mu: float | None
+    seconds: float
+    problems: list[str]
+    notes: list[str]
+    start: float = 0.0
+
+    @property
+    def best(self) -> Bound:
+        """The reported bound."""
+        return self.bounds[0]
+
+    def exceeded(self) -> list[Bound]:
+        """Bounds above the claim."""
+        if self.claim is None:
+            return []
+        return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
+
+
+class Progress:
+    """Reports progress every ten seconds.
+
+    Args:
+        say: receives the lines.
+        name: of the attack.
+        rounds: total number of rounds.
+    """
+
+    def __init__(self, say: Say, name: str, rounds: int):
+        self._say, self._name, self._rounds = say, name, rounds
+        self._started = self._reported = time.perf_counter()
+
+    def after(self, done: int) -> None:
+        """Report that `done` rounds are finished, unless the last report is recent."""
+        now = time.perf_counter()
+        if now - self._reported > _REPORT_EVERY:
+            self._reported = now
+            left = (now - self._started) / done * (self._rounds - done)
+            self._say(f"{self._name}: round {done} of {self._rounds}, about {left:.0f} s left")
