@@ -77,6 +77,11 @@ def collect(roots: list[Path], folder: Path, seeds: int | None) -> int:
         if scores:
             folder.mkdir(parents=True, exist_ok=True)
             write_trivial(scores, folder)
+    if not runs:
+        raise SystemExit(
+            f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}; give the folder `runs` "
+            "of a reproduction, and name the item <item>-<scale> unless the scale is paper"
+        )
     write_results(runs, folder)
     return len(runs)
 

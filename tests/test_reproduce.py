@@ -1,6 +1,8 @@
 """Reproductions: the shipped items are sound, missing runs are made, finished ones are not made again."""
 
+import math
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,8 @@ def test_verdicts() -> None:
         return Run(Path("x"), {"status": "done"}, summary={"return": {"mean": value}})
 
     cell = Cell("cartpole", "PPO", (10.0, 2.0), "want", None)
+    for nothing in (None, (math.nan, 1.0)):
+        assert judged(replace(cell, paper=nothing), [run(7.0)]) == "-"
     found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
     assert found == ["no run", "below", "inside", "above"]
     assert verdict(Table("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")

@@ -41,7 +41,7 @@ class Cell:
 
     env: str
     label: str
-    paper: tuple[float, float]
+    paper: tuple[float, float] | None  # None: the paper has no value
     paper_like: Any
     formal: Any
 
@@ -107,7 +107,7 @@ def comparison(
             [
                 cell.env,
                 cell.label,
-                f"{cell.paper[0]:.1f} ± {cell.paper[1]:.1f}",
+                f"{cell.paper[0]:.1f} ± {cell.paper[1]:.1f}" if cell.paper else "-",
                 mean_of(ours),
                 mean_of(formal) if cell.formal else "",
                 "" if lines and lines[-1][0] == cell.env else trivial.get(cell.env, ""),
@@ -124,10 +124,12 @@ def comparison(
 
 
 def judged(cell: Cell, runs: Sequence[Run]) -> str:
-    """Inside | above | below the paper's interval, or `no run`."""
+    """Inside | above | below the paper's interval, `no run`, or `-` where there is nothing to compare."""
     if not runs:
         return "no run"
     mean = float(np.mean([run.final_value for run in runs]))
+    if cell.paper is None or not np.isfinite([mean, *cell.paper]).all():
+        return "-"
     low, high = cell.paper[0] - cell.paper[1], cell.paper[0] + cell.paper[1]
     return "below" if mean < low else "above" if mean > high else "inside"
 
@@ -135,6 +137,7 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
 def verdict(table: Table, runs: Runs) -> str:
     """How many cells are inside or above the paper's interval, as a sentence."""
     found = [judged(cell, runs.get(cell.judged_by, [])) for cell in table.cells]
+    found = [one for one in found if one != "-"]
     good = sum(one in ("inside", "above") for one in found)
     return (
         f"{good} of {len(found)} cells inside or above the paper's interval "

@@ -145,7 +145,8 @@ class Paper:
             like, formal = (
                 None if given is None else Setting(env, (*given, *more), count) for given in words
             )
-            rows.append(Cell(env, label, (mean, half), like, formal))
+            paper = None if mean is None else (mean, half)
+            rows.append(Cell(env, label, paper, like, formal))
         return Table(item["title"], rows)
 
     def _picture(self, name: str, scale: str, seeds: int | None) -> Picture:
