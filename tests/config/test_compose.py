@@ -330,7 +330,7 @@ ERRORS = [
     ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
     ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
     ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
-    ("privacy.z=-1", "privacy.z: must be >= 0 (noise std / clip), got -1.0"),
+    ("privacy.z=-1", "privacy.z: must be 0 or in [1e-6, 1e6], got -1.0"),
     (
         "env.user=fersh",
         "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
