@@ -1,7 +1,7 @@
 """Reproductions: the shipped items are sound, missing runs are made, finished ones are not made again."""
 
-import math
 import importlib.util
+import math
 from dataclasses import replace
 from pathlib import Path
 

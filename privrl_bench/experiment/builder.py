@@ -150,14 +150,17 @@ def build(
 _TASKS: dict[str, TextTask] = {}  # the last one opened, shared by the runs of a process
 
 
+def _rlhf(module: str) -> Any:
+    """A module that needs the extra `rlhf`."""
+    return importlib.import_module(f"privrl_bench.{module}")
+
+
 def _task_of(config: RunConfig) -> TextTask:
     """Models and prompts of a text environment. Raises ConfigError."""
     key = repr((config.env, config.env.text))
     if key not in _TASKS:
         _TASKS.clear()
-        _TASKS[key] = importlib.import_module("privrl_bench.models.language.task").open_task(
-            config.env
-        )
+        _TASKS[key] = _rlhf("models.language.task").open_task(config.env)
     task = _TASKS[key].to(config.hardware.device)
     ok = config.eval.episodes <= len(task.prompts_eval)
     rule = f"at most the {len(task.prompts_eval)} prompts for evaluation of {config.env.label}"
@@ -242,7 +245,7 @@ def _build(
         simulate=lambda policy, episodes: _simulated(config, spec, policy, episodes, streams),
         transitions=None if data is None else DatasetCollector(data, config.env, shape).public(),
         task=task,
-        ask=None if task is None else _public_answers(task, streams),
+        ask=None if task is None else _rlhf("collectors.prompts").public_answers(task, streams),
     )
     context = AlgorithmContext(
         spec=spec,
@@ -313,9 +316,3 @@ def _simulated(
     )
     all_users = Cohort([episodes] * len(aside), None)
     return lambda actor, index: rollout.collect(actor, index, all_users)
-
-
-def _public_answers(task: TextTask, streams: list[Streams]) -> Any:
-    """Return what answers public prompts. Its module needs the extra `rlhf`."""
-    module = importlib.import_module("privrl_bench.collectors.prompts")
-    return module.public_answers(task, streams)

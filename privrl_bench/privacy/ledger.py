@@ -4,8 +4,8 @@ A line says what was about to be released, not what the data were. A crash betwe
 noise counts a release that did not happen; the opposite cannot happen. (The line is written while users act,
 so that training does not wait for the disk.) A second line follows with a digest of what came out (a released
 value, so post-processing), on the disk before anything can leave the process. That is how a resumed run with
-seeded noise knows that it repeats the same release, which costs nothing, and not a second one under the same noise,
-which would give the data away. Secure noise does not need it: each of its attempts has noise of its own and
+seeded noise knows that it repeats the same release, which costs nothing, and not a second one under the same
+noise, which would reveal the data. Secure noise does not need it: each of its attempts has noise of its own and
 is counted. (A second attempt at a seeded round shows that its rows could not be computed again alike; the
 guarantee then says so.)
 

@@ -71,8 +71,8 @@ class SeededNoise:
     note = (  # what the guarantee assumes of it: (name, why)
         "seeded noise",
         "reproducible research on simulators: epsilon holds against an adversary who does not know the "
-        "seed, and for one run of these settings and seed; run again on other data, with other code or beside "
-        f"other runs, the noise is the same (privacy.noise=secure for real data); {_FLOATS}",
+        "seed, and for one run of these settings and seed; run again on other data, with other code or "
+        f"beside other runs, the noise is the same (privacy.noise=secure for real data); {_FLOATS}",
     )
 
     def __init__(self, seed: int, settings: int):

@@ -33,13 +33,6 @@ def rules(privacy: PrivacyConfig) -> Rules:
     )
 
 
-def validate(privacy: PrivacyConfig) -> None:
-    """Reject combinations without meaning or analysis. Raises ConfigError."""
-    found = rules(privacy)
-    found.sampler.validate(privacy)
-    found.mechanism.validate(privacy)
-
-
 def kinds(names: Iterable[str]) -> list[type[Mechanism]]:
     """The classes of these mechanisms."""
     return [mechanisms.mechanism_class(name) for name in names]

@@ -194,10 +194,10 @@ def test_all_rounds_are_accounted_whoever_has_come():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["privacy.population=9"], "privacy.population: must be at least the 10 people who come"),
+        (["privacy.population=9"], "privacy.population: must be at least the 10 users who come"),
         (
             ["privacy.users_per_round=10"],
-            "privacy.users_per_round: must be less than the 10 people",
+            "privacy.users_per_round: must be less than the 10 users",
         ),
         (
             ["privacy.sampling=fixed", "privacy.adjacency=zero_out"],

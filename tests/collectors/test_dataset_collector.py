@@ -336,7 +336,7 @@ def test_cohorts_of_fixed_size_and_too_many_people_are_refused() -> None:
     fixed = plan_of(sampling="fixed", adjacency="zero_out", population=None)
     with pytest.raises(PrivacyError, match="fixed size"):
         fixed.draw(0, 40, False).numbers()
-    with pytest.raises(PrivacyError, match="41 people in a population of 40"):
+    with pytest.raises(PrivacyError, match="41 users in a population of 40"):
         plan_of().draw(0, 41, False).numbers()
 
 

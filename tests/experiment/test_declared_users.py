@@ -253,9 +253,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
         "algo.minibatches=1",
     ]
     order = parse([*words, *more, "privacy.users_per_round=1", "name=clinic/ppo-v0"])
-    with pytest.raises(
-        ConfigError, match=r"^env: my_pkg:Clinic-v0 declares 12 users, whom training"
-    ):
+    with pytest.raises(ConfigError, match=r"^env: my_pkg:Clinic-v0 declares 12 users, who would"):
         collect(order, tmp_path)
 
 

@@ -294,7 +294,7 @@ def killed_at(round_index, monkeypatch, folder, saved=3):
 
     def after(self, progress):
         after_round(self, progress)
-        if self.session.round == saved:
+        if self.trainer.round == saved:
             self._checkpoint()
 
     with monkeypatch.context() as patch:

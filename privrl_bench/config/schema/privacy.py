@@ -51,7 +51,9 @@ class PrivacyConfig(Section):
             ConfigError: a value or a combination is refused.
         """
         super().__post_init__()
-        privacy_rules().validate(self)
+        mechanism, sampler = self.rules
+        sampler.validate(self)
+        mechanism.validate(self)
 
     @property
     def rules(self) -> Any:

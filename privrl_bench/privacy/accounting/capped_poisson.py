@@ -48,12 +48,6 @@ def cell_of(rounds: tuple[tuple[Cohorts, int], ...], tail: int = _LEAST_TAIL) ->
     return max([cell, *(_reach(one, tail) / _MOST_CELLS for one, _ in rounds)])
 
 
-def _tail(count: int, delta: float) -> int:
-    """Ln of the mass to leave out of one release: a thousandth of delta over all of them, in few steps."""
-    enough = math.log(1e-3 * delta / count)
-    return max(_LEAST_TAIL, _TAIL_STEP * math.floor(enough / _TAIL_STEP))
-
-
 def _variance(one: Cohorts) -> float:
     """About that of the loss of one release: q^2 (exp(1 / z^2) - 1), and never more than q / z^2."""
     mu2 = one.z**-2
@@ -95,7 +89,9 @@ def loss_distribution(one: Cohorts, cell: float, tail: int) -> Any:
 @lru_cache(maxsize=256)
 def epsilon_of(rounds: tuple[tuple[Cohorts, int], ...], delta: float) -> float:
     """Epsilon at `delta` under add-or-remove of (release, count) pairs, at least one."""
-    tail = _tail(sum(k for _, k in rounds), delta)
+    # Ln of the mass to leave out of one release: a thousandth of delta over all of them, in few steps.
+    enough = math.log(1e-3 * delta / sum(k for _, k in rounds))
+    tail = max(_LEAST_TAIL, _TAIL_STEP * math.floor(enough / _TAIL_STEP))
     cell = cell_of(rounds, tail)
     return composed_epsilon(((loss_distribution(one, cell, tail), k) for one, k in rounds), delta)
 

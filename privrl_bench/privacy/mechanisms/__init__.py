@@ -6,8 +6,6 @@ is loaded.
 
 from __future__ import annotations
 
-import sys
-from functools import cache
 from typing import TYPE_CHECKING
 
 from privrl_bench.privacy.discovery import classes
@@ -16,21 +14,17 @@ if TYPE_CHECKING:
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
-@cache
-def _registry() -> dict[str, type[Mechanism]]:
-    return classes(sys.modules[__name__], "MECHANISM")
-
-
 def names() -> tuple[str, ...]:
     """Values of `privacy.mechanism`."""
-    return tuple(_registry())
+    return tuple(classes(__name__, "MECHANISM"))
 
 
 def mechanism_class(name: str) -> type[Mechanism]:
     """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
-    return _registry()[name]
+    found: type[Mechanism] = classes(__name__, "MECHANISM")[name]
+    return found
 
 
 def ledger_class(record: str) -> type[Mechanism]:
     """The mechanism that defines the accounting of ledger lines with `"mechanism": record`."""
-    return next(kind for kind in _registry().values() if record in kind.records)
+    return next(kind for kind in map(mechanism_class, names()) if record in kind.records)
