@@ -48,6 +48,21 @@ def require_choice(key: str, value: str, allowed: Iterable[str]) -> None:
         )
 
 
+def require_among(key: str, value: str, allowed: Iterable[str], who: str, reason: str = "") -> None:
+    """Raise `ConfigError` with what `who` takes unless `value` is one of `allowed`.
+
+    Args:
+        key: of the setting.
+        value: what was given.
+        allowed: what `who` takes.
+        who: subject and verb of the message, e.g. "algo=ppo takes".
+        reason: added after the allowed values.
+    """
+    options = list(allowed)
+    if value not in options:
+        raise ConfigError(key, f"{who} {', '.join(options)}{reason}, got {value!r}")
+
+
 def require(key: str, ok: bool, rule: str, value: object) -> None:
     """Raise `ConfigError` with the rule and the value unless `ok`."""
     if not ok:

@@ -128,7 +128,7 @@ def _shown(value: float, digits: int, whole: Callable[[float], int], tolerance: 
     """Round to `digits`; a value within `tolerance` of a number with as many digits is that number."""
     if math.isnan(value):
         return "-"
-    if not 0.0 < value < math.inf:
+    if not 1e-290 < value < math.inf:  # below, the unit of the last digit underflows
         return f"{value:g}"
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return f"{whole(value / unit * tolerance) * unit:.{digits}g}"

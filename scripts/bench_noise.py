@@ -61,7 +61,7 @@ class Timed:
         self.seconds = 0.0
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[torch.Tensor]:
-        """See `NoiseSource.normal`."""
+        """See `SeededNoise.normal`."""
         start = time.perf_counter()
         try:
             return self._source.normal(sizes, round_index, attempt)
@@ -69,11 +69,11 @@ class Timed:
             self.seconds += time.perf_counter() - start
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
-        """See `NoiseSource.binomial`."""
+        """See `SeededNoise.binomial`."""
         return self._source.binomial(n, q, round_index)
 
     def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
-        """See `NoiseSource.choose`."""
+        """See `SeededNoise.choose`."""
         return self._source.choose(n, count, round_index)
 
 
@@ -89,7 +89,7 @@ def bench(env: str, repeats: int, rounds: int, more: list[str]) -> dict[str, Any
         session.step()  # warm up
         (source,) = parts.gate._noises
         timed = Timed(source)
-        parts.gate._noises = [timed]
+        parts.gate._noises = [timed]  # type: ignore[list-item]
         seconds, shares = [], []
         for _ in range(rounds):
             before, start = timed.seconds, time.perf_counter()

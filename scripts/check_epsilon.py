@@ -35,7 +35,7 @@ Bracket = tuple[float, float]
 
 
 class Case(NamedTuple):
-    """One configuration: what the package says, and bounds that it has nothing to do with."""
+    """One configuration: the epsilon of the package, and independent bounds."""
 
     mechanism: str
     setting: str
@@ -162,14 +162,14 @@ def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
 
 
 def poisson(
-    z: float, q: float, count: int, delta: float, people: tuple[int, int] | None = None
+    z: float, q: float, count: int, delta: float, cohorts: tuple[int, int] | None = None
 ) -> Case:
-    """`people`: population and cap; None: cohorts are not cut."""
-    population, cap = people or (None, None)
+    """`cohorts`: population and cap; None: no cap."""
+    population, cap = cohorts or (None, None)
     event = ReleaseEvent("gaussian", z, "add_or_remove", q, population, cap)
     words = f"z = {z:g}, q = {q:.4g}, T = {count}, delta {delta:g}"
-    words += f", at most {cap} of {population}" if people else ""
-    cut = brackets.cut_poisson(z, q, *people) if people else (None, 0.0)
+    words += f", at most {cap} of {population}" if cohorts else ""
+    cut = brackets.cut_poisson(z, q, *cohorts) if cohorts else (None, 0.0)
 
     def ours() -> float:
         return ledger_epsilon(Counter({event: count}), delta)
@@ -179,7 +179,7 @@ def poisson(
         words,
         ours,
         lambda: brackets.bracket(brackets.poisson(z, q), count, delta, *cut),
-        lambda: None if people else prv(z, q, count, delta, ours()),
+        lambda: None if cohorts else prv(z, q, count, delta, ours()),
     )
 
 
@@ -187,7 +187,7 @@ def uniform_single_user(z: float, n: int, count: int, delta: float) -> Case:
     """Against the pair that is proven to dominate."""
     event = ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
     return Case(
-        "one of n",
+        "uniform_single_user",
         f"z = {z:g}, n = {n}, T = {count}, delta {delta:g}",
         lambda: ledger_epsilon(Counter({event: count}), delta),
         lambda: brackets.bracket(brackets.uniform_single_user(z, n), count, delta),
@@ -263,13 +263,17 @@ CASES = [
 
 HEAD = """# Epsilon against independent computations
 
-`python scripts/check_epsilon.py` computes this page. *epsilon* is the package's; *lower* and *upper* are bounds
-that share no code with it. Gaussian compositions: the formula of Balle and Wang in 50 digits (both are equal).
-Sampled cohorts: discretised output densities, composed by FFT (`privrl_bench/audit/brackets.py`). Smooth
-sensitivity: the exact epsilon of the worst neighbours, and the theorem, which is loose. Cohorts with a cap and
-one of n: bounds of the pair of distributions that is proven to dominate. *PRV* is the upper bound of Opacus'
-accountant, which has no cap. An epsilon below its lower bound would be an error; the script then exits with 1.
-Epsilons are rounded up, lower bounds down.
+`python scripts/check_epsilon.py` computes this page. *epsilon* is the value of the package. *lower* and *upper* are
+bounds that share no code with it:
+
+- Gaussian compositions: the formula of Balle and Wang in 50 digits (both bounds are equal).
+- Sampled cohorts: discretised output densities, composed by FFT (`privrl_bench/audit/brackets.py`).
+- Smooth sensitivity: the exact epsilon of the worst neighbours, and the theorem, which is loose.
+- Cohorts with a cap, and `uniform_single_user` (one of n users in each round): bounds of the pair of distributions
+  that is proven to dominate.
+
+*PRV* is the upper bound of Opacus' accountant, which has no cap. An epsilon below its lower bound is an error; the
+script then exits with 1. Epsilons are rounded up, lower bounds down.
 
 """
 

@@ -17,6 +17,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, State, UserBatch
 
@@ -46,9 +47,12 @@ def members_of(*members) -> Cohort:
     return Cohort([len(who) for who in members], [np.array(who, np.int64) for who in members])
 
 
-def context(spec: EnvSpec, clip: float, rounds: int, users: int, **privacy) -> AlgorithmContext:
+def context(
+    spec: EnvSpec, clip: float, rounds: int, users: int, mechanism: str = "gaussian", **privacy
+) -> AlgorithmContext:
     """What an algorithm is built from."""
-    facts = PrivacyFacts(clip=clip, users=users, **privacy)
+    kind = mechanism_class(mechanism)
+    facts = PrivacyFacts(clip=clip, users=users, mechanism=kind, **privacy)
     return AlgorithmContext(spec=spec, rounds=rounds, privacy=facts)
 
 

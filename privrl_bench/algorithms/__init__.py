@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS
+from privrl_bench.errors import ConfigError
 
 if TYPE_CHECKING:
     from privrl_bench.algorithms.base import Algorithm
@@ -17,5 +18,10 @@ if TYPE_CHECKING:
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class behind `algo=<name>`; it is called with the settings and a `base.AlgorithmContext`."""
-    found: type[Algorithm] = importlib.import_module(ALGORITHMS[name].module).ALGORITHM
+    module = importlib.import_module(ALGORITHMS[name].module)
+    if not hasattr(module, "ALGORITHM"):
+        raise ConfigError(
+            "algo", f"{ALGORITHMS[name].module} has no ALGORITHM, the class of algo={name}"
+        )
+    found: type[Algorithm] = module.ALGORITHM
     return found

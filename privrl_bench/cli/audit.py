@@ -200,7 +200,7 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     if wrong:
         print(
             f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
-            "another seed or --confidence 0.999 to tell chance from a defect)"
+            "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
     else:
         print("nothing contradicts the claim")

@@ -88,17 +88,18 @@ def reproduce(
     """Run what is missing, then write the report of every item.
 
     Args:
-        paper, names: The paper and names of its items.
+        paper: the paper.
+        names: of its items.
         scale: smoke | short | paper.
-        seeds: Number of seeds; None for that of the scale.
-        out: Runs and reports are written to `out`/<paper>/<scale>.
-        only_report: Run nothing.
+        seeds: number of seeds; None for that of the scale.
+        out: runs and reports are written to `out`/<paper>/<scale>.
+        only_report: run nothing.
 
     Returns:
         The exit code.
 
     Raises:
-        ConfigError: There is no such item or scale.
+        ConfigError: there is no such item or scale.
     """
     chosen = [(name, paper.item(name, scale, seeds)) for name in names]
     items = {name: item.replaced(Setting.calibrated) for name, item in chosen}

@@ -277,7 +277,7 @@ def show(outcomes: list[Outcome]) -> None:
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, str):  # summaries may have "inf", which JSON has no number for
+    if isinstance(value, str):  # summaries may have "inf", which JSON cannot express
         return value
     return "-" if value is None or math.isnan(value) else f"{float(value):.4g}"
 

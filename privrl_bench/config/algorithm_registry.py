@@ -76,6 +76,11 @@ def register_algorithm(name: str, module: str, settings: str | None = None) -> N
     ALGORITHMS[name] = Location(module, settings or module)
 
 
+def registered() -> dict[str, Location]:
+    """The algorithms of other packages. A new process has to register them again."""
+    return {name: where for name, where in ALGORITHMS.items() if name not in OURS}
+
+
 def algo_schema(name: str) -> type[AlgoConfig]:
     """The class of an algorithm's settings.
 
@@ -91,4 +96,9 @@ def algo_schema(name: str) -> type[AlgoConfig]:
     except (ImportError, AttributeError, SyntaxError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError("algo", f"{where.settings} has no {where.config}: {why}") from error
+    if found().name != name:
+        raise ConfigError(
+            "algo",
+            f"{where.settings}: the default of `name` must be {name!r}, got {found().name!r}",
+        )
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import privacy_rules
-from privrl_bench.errors import ConfigError, require, require_choice
+from privrl_bench.errors import ConfigError, require, require_among, require_choice
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema.run import RunConfig
@@ -50,8 +50,7 @@ def _refuse(when: bool, key: str, problem: str) -> None:
 
 
 def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> None:
-    takes = f"algo={run.algo.name} takes {', '.join(allowed)}, got {value!r}"
-    _refuse(value not in allowed, key, takes)
+    require_among(key, value, allowed, f"algo={run.algo.name} takes")
 
 
 # --- rules of every run
@@ -115,8 +114,7 @@ def _mechanism(run: RunConfig) -> None:
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
         "for a non-private baseline algo=ppo or algo=a2c",
     )
-    if mechanism.like not in algo.mechanisms:
-        _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
+    _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
 
 
 def _noise(run: RunConfig) -> None:

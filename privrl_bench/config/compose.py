@@ -264,6 +264,12 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         error = broken
     if "'paper/" in str(error):  # its keys are those of one algorithm
         return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
+    if "'schema/algo/" in str(error):
+        return ConfigError(
+            "algo",
+            "is an algorithm of another package, which this program has not registered; run it from the "
+            "program that calls register_algorithm (CONTRIBUTING.md)",
+        )
     named = [o.key_or_group for o in parsed if o.key_or_group in str(error)]
     return ConfigError(named[0] if named else "", first_line(error))
 

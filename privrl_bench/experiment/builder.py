@@ -21,8 +21,8 @@ from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
-from privrl_bench.experiment import declared_users as real_users
 from privrl_bench.experiment.dataset_setup import with_data
+from privrl_bench.experiment.declared_users import check_enough, with_population
 from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
 from privrl_bench.experiment.plugin_review import note
 from privrl_bench.functional.rng import Streams
@@ -30,6 +30,7 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.accounting.calibrate import affordable, needed_z
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -92,27 +93,26 @@ def build(
     Args:
         configs: equal but for `seed` and `privacy.z`.
         ledger_paths: where each replica's ledger is; None keeps it in memory.
-        horizon: rounds that the algorithm and the plan are built for, if not those of the run: the leak test
+        horizon: rounds that the algorithm and the gate are built for, if not those of the run: the leak test
             moves a short run to late rounds of a long one.
 
     Raises:
         ConfigError: the environment cannot be made, sizes do not fit, or the budget is too small.
     """
-    config = configs[0]
-    _check_equal(configs)
+    if len({group_key(config) for config in configs}) > 1:
+        raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
-    unreviewed = note(config)  # of the configuration as it was composed
-    if config.algo.full_batch:
+    unreviewed = note(configs[0])  # of the configuration as it was composed
+    if configs[0].algo.full_batch:
         configs = [replace(c, rounds=1) for c in configs]
-        config = configs[0]
-    task = _task_of(config) if config.env.kind == "text" else None
-    if config.data.id is None:
-        spec, data = env_spec(config.env), None
-        configs = real_users.with_population(configs, spec)
-        config = configs[0]
+    task = _task_of(configs[0]) if configs[0].env.kind == "text" else None
+    data = None
+    if configs[0].data.id is None:
+        spec = env_spec(configs[0].env)
+        configs = with_population(configs, spec)
     else:
         spec, data, configs = with_data(configs)
-        config = configs[0]
+    config = configs[0]
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = config.rounds or config.total_steps // round_steps
@@ -123,25 +123,23 @@ def build(
             f"{round_steps}, got {config.total_steps}",
         )
     if config.collector == "returning_users":
-        configs = _with_people(configs, config.algo.people(rounds))
+        configs = _with_coming(configs, config.algo.people(rounds))
         config = configs[0]
     _check_minibatches(config, round_steps, steps)
     streams = [Streams(c.seed) for c in configs]
-    ledgers = [Ledger(path) for path in ledger_paths]
-    made = (configs, spec, steps, streams, ledgers, data, task, noises)
+    made = (configs, spec, steps, streams, [Ledger(p) for p in ledger_paths], data, task, noises)
     algo, gate = _build(horizon or rounds, *made)
     allowed = rounds if horizon else min(_allowed(gate, r) for r in range(len(configs)))
     if allowed < rounds:
         rounds = allowed
         algo, gate = _build(rounds, *made)
     if data is None:
-        real_users.check_enough(config, spec, rounds, round_steps)
+        check_enough(config, spec, rounds, round_steps)
     if task is not None:
         _check_prompts(config, task, rounds)
-    for name in (RUNNING_OBS, RUNNING_REWARD):
-        mode = config.env.obs_scaling if name == RUNNING_OBS else config.env.reward_scaling
-        if mode == "running":
-            gate.permit(name)
+    scalings = {RUNNING_OBS: config.env.obs_scaling, RUNNING_REWARD: config.env.reward_scaling}
+    for name in (name for name, scaling in scalings.items() if scaling == "running"):
+        gate.permit(name)
     gate.notes |= unreviewed
     iterations = rounds + algo.iterations_after
     return RunComponents(
@@ -183,7 +181,9 @@ def _check_minibatches(config: RunConfig, round_steps: int, steps: int) -> None:
     """Raise ConfigError for more minibatches than there are users (texts) or steps to divide."""
     texts = config.env.kind == "text"
     minibatches = getattr(config.algo, "minibatches", 1)
-    pool = round_steps if _pooled(config) else steps
+    mechanism = config.privacy.rules.mechanism
+    pooled = mechanism.pooled or (mechanism.on_devices and config.algo.pools_users)
+    pool = round_steps if pooled else steps
     pool = config.privacy.users_per_round if texts else pool
     if minibatches > pool:
         raise ConfigError(
@@ -192,30 +192,24 @@ def _check_minibatches(config: RunConfig, round_steps: int, steps: int) -> None:
         )
 
 
-def _pooled(config: RunConfig) -> bool:
-    """Whether everybody's data make one row."""
-    mechanism = config.privacy.rules.mechanism
-    return mechanism.pooled or (mechanism.on_devices and config.algo.pools_users)
+def _with_coming(configs: list[RunConfig], coming: int) -> list[RunConfig]:
+    """With `returning_users`: `population` bounds the users who come; unset, it is their number.
 
-
-def _with_people(configs: list[RunConfig], coming: int) -> list[RunConfig]:
-    """Where users keep what they did: `population` bounds those who come; unset, it is their number.
-
-    Raises ConfigError: it is no bound, or nobody would be drawn but everybody.
+    Raises ConfigError: it is no bound, or every cohort would have all users.
     """
     privacy = configs[0].privacy
-    people = privacy.population or coming
-    if people < coming:
+    population = privacy.population or coming
+    if population < coming:
         raise ConfigError(
-            "privacy.population", f"must be at least the {coming} people who come, got {people}"
+            "privacy.population", f"must be at least the {coming} users who come, got {population}"
         )
-    if privacy.users_per_round >= people:
+    if privacy.users_per_round >= population:
         raise ConfigError(
             "privacy.users_per_round",
-            f"must be less than the {people} people it is drawn from (privacy.population; unset: all who "
+            f"must be less than the {population} users it is drawn from (privacy.population; unset: all who "
             f"come), got {privacy.users_per_round}",
         )
-    return [replace(c, privacy=replace(c.privacy, population=people)) for c in configs]
+    return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
 
 
 def _build(
@@ -229,15 +223,15 @@ def _build(
     task: TextTask | None,
     noises: list[NoiseSource],
 ) -> tuple[Algorithm, Gate]:
-    """Algorithm and plan of a run of so many rounds."""
+    """Algorithm and gate of a run of so many rounds."""
     config = configs[0]
-    mechanism, sampler = config.privacy.rules
+    mechanism = config.privacy.rules.mechanism
     facts = PrivacyFacts(
         clip=config.privacy.clip,
         users=config.privacy.users_per_round,
         population=config.privacy.population or 0,
         mechanism=mechanism,
-        z=tuple(mechanism.row_noise(c.privacy) for c in configs),
+        z=tuple(0.0 if mechanism.on_devices else c.privacy.z for c in configs),
         epsilon=config.privacy.epsilon,
         delta=config.privacy.delta,
         learns_obs=config.env.obs_scaling == "private",
@@ -261,26 +255,34 @@ def _build(
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, context)
-    many = data is not None and data.most > 1  # then a user is more than one trajectory
-    who = spec.one_user
-    given = unit_of(config.env, spec.max_episode_steps, steps, sampler.independent, data, who)
-    unit = (None if many else algo.unit()) or given
     privacy = [c.privacy for c in configs]
-    unit = mechanism.unit(config.env, config.privacy, spec, steps) or unit
-    devices = mechanism.devices(config.env, privacy, spec, steps)
     gate = Gate(
         configs=privacy,
         blocks=algo.blocks(),
-        unit=unit,
+        unit=_unit(config, spec, steps, data, algo),
         rounds=rounds,
         noises=noises,
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
         notes={**notes_of(config, spec, data), **algo.notes()},
-        local=devices,
-        pooled=_pooled(config),
+        local=mechanism.devices(config.env, privacy, spec, steps),
+        pooled=config.algo.pools_users,
     )
     return algo, gate
+
+
+def _unit(
+    config: RunConfig, spec: EnvSpec, steps: int, data: Dataset | None, algo: Algorithm
+) -> Unit:
+    """The privacy unit: the mechanism's, the algorithm's, or that of environment and data."""
+    mechanism, sampler = config.privacy.rules
+    one_trajectory = data is None or data.most == 1
+    limit, poisson, who = spec.max_episode_steps, sampler.independent, spec.one_user
+    return (
+        mechanism.unit(config.env, config.privacy, spec, steps)
+        or (algo.unit() if one_trajectory else None)
+        or unit_of(config.env, limit, steps, poisson, data, who)
+    )
 
 
 def _allowed(gate: Gate, r: int) -> int:
@@ -309,16 +311,11 @@ def _simulated(
     rollout = SimulatedCollector(
         env, spec, policy, aside, episodes, spec.max_episode_steps, config.algo.gamma
     )
-    everyone = Cohort([episodes] * len(aside), None)
-    return lambda actor, index: rollout.collect(actor, index, everyone)
+    all_users = Cohort([episodes] * len(aside), None)
+    return lambda actor, index: rollout.collect(actor, index, all_users)
 
 
 def _public_answers(task: TextTask, streams: list[Streams]) -> Any:
     """Return what answers public prompts. Its module needs the extra `rlhf`."""
     module = importlib.import_module("privrl_bench.collectors.prompts")
     return module.public_answers(task, streams)
-
-
-def _check_equal(configs: list[RunConfig]) -> None:
-    if len({group_key(config) for config in configs}) > 1:
-        raise ConfigError("", "runs trained together may differ in seed and privacy.z only")

@@ -51,16 +51,16 @@ class Checkpoints:
         if started is not None:
             self._cost = self._saved_at - started
 
-    def keep_marks(self, session: Trainer, saved: Sequence[dict[str, Any] | None]) -> None:
+    def keep_marks(self, trainer: Trainer, saved: Sequence[dict[str, Any] | None]) -> None:
         """Store in checkpoints the ledger lines that rows depend on, before rows are removed.
 
         Args:
-            session: the trainer.
+            trainer: the trainer.
             saved: checkpoint of each replica; None: none yet.
         """
-        ledgers = session.parts.gate.ledgers
+        ledgers = trainer.parts.gate.ledgers
         for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
             mark = tuple(ledgers[r].mark)
             if mark != (Mark() if one is None else one["ledger"]):
-                kept = one_replica(session.snapshot(), r) if one is None else one
+                kept = one_replica(trainer.snapshot(), r) if one is None else one
                 rundir.save_checkpoint({**kept, "ledger": mark})

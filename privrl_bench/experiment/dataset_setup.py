@@ -22,19 +22,19 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
     )
     spec = env_spec(free)
     data = open_data(config.data, spec)
-    env, people = scaled_by(config.env, data), config.privacy.population
+    env, population = scaled_by(config.env, data), config.privacy.population
     sampler = config.privacy.rules.sampler
-    if sampler.independent and (people or data.users) < data.users:
+    if sampler.independent and (population or data.users) < data.users:
         raise ConfigError(
             "privacy.population",
-            f"must be at least the {data.users} private users of {data.name}, got {people}",
+            f"must be at least the {data.users} private users of {data.name}, got {population}",
         )
     found = []
     evaluates = config.algo.evaluator == "mspbe"
-    if evaluates and people not in (None, data.users):
+    if evaluates and population not in (None, data.users):
         raise ConfigError(
             "privacy.population",
-            f"is exact and public: the {data.users} private users of {data.name}, or unset; got {people}",
+            f"is exact and public: the {data.users} private users of {data.name}, or unset; got {population}",
         )
     if evaluates:
         target = getattr(config.algo, "target", None)
@@ -48,7 +48,7 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
     for c in configs:
         privacy = c.privacy
         if sampler.every_round:
-            privacy = replace(privacy, population=people or data.users)
+            privacy = replace(privacy, population=population or data.users)
         if sampler.independent:  # see `guarantee_terms.neighbours_of`
             privacy = replace(privacy, adjacency="zero_out")
         found.append(replace(c, env=env, privacy=privacy))

@@ -51,19 +51,19 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
         return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
     if not privacy.rules.sampler.independent or config.collector == "returning_users":
         return configs
-    people = privacy.population or declared
-    if people is None:
+    population = privacy.population or declared
+    if population is None:
         raise ConfigError(
             "privacy.population",
-            "Poisson sampling needs the number of people, at least "
+            "Poisson sampling needs the number of users, at least "
             f"privacy.users_per_round={privacy.users_per_round}, got null",
         )
-    if people < max(declared or 0, privacy.users_per_round):
+    if population < max(declared or 0, privacy.users_per_round):
         least = f"the {declared} users that {label} declares"
-        if people >= (declared or 0):
+        if population >= (declared or 0):
             least = f"privacy.users_per_round={privacy.users_per_round}"
-        raise ConfigError("privacy.population", f"must be at least {least}, got {people}")
-    return [replace(c, privacy=replace(c.privacy, population=people)) for c in configs]
+        raise ConfigError("privacy.population", f"must be at least {least}, got {population}")
+    return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
 
 
 def needed(config: RunConfig, rounds: int) -> int | None:

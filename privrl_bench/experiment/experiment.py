@@ -47,9 +47,9 @@ class Experiment:
     def __init__(self, parts: RunComponents, dirs: list[RunDir]):
         self.parts = parts
         self.dirs = dirs
-        self.session = Trainer(parts)
+        self.trainer = Trainer(parts)
         self.config = parts.config
-        self.measure = self.session.evaluator.objective
+        self.measure = self.trainer.evaluator.objective
         self.mirrors = [
             WandbLogger(
                 config.log,
@@ -62,7 +62,7 @@ class Experiment:
             for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
         ]
         self.alive = list(range(len(dirs)))  # replicas that are still training
-        self.rows = MetricWriter(self.session, dirs, self.mirrors)
+        self.rows = MetricWriter(self.trainer, dirs, self.mirrors)
         self._ended: dict[int, RunResult] = {}
         self._snapshot: dict[str, Any] | None = None  # before the current round
         self._clock = Clock([0.0] * len(dirs))
@@ -123,22 +123,22 @@ class Experiment:
         finally:
             tell_of_compiling(None)
             progress.close()
-            self.session.close()
+            self.trainer.close()
 
     def _train(self, progress: Progress, stop: Stop) -> bool:
         """Train until the end or a signal; returns whether the end was reached."""
-        session = self.session
-        if self.parts.task is not None and session.round == 0:
+        trainer = self.trainer
+        if self.parts.task is not None and trainer.round == 0:
             self._before()
-        while not session.over and self.alive and stop.signal is None:
-            self._snapshot = session.snapshot()
-            session.step()
+        while not trainer.over and self.alive and stop.signal is None:
+            self._snapshot = trainer.snapshot()
+            trainer.step()
             self._drop_diverged(self._snapshot)
             if self.alive:
                 self._after_round(progress)
         if stop.signal is not None and self.alive:
             return False
-        if self.alive and self.rows.evaluated < session.round:  # resumed after the last round
+        if self.alive and self.rows.evaluated < trainer.round:  # resumed after the last round
             self.rows.begin_evaluation()
         self.rows.write()
         self._clock.stop()
@@ -150,21 +150,21 @@ class Experiment:
         """Restore checkpoints if all replicas have one; returns the round."""
         found = [one for one in saved if one is not None]
         if len(found) == len(self.dirs):
-            exact = self.session.restore(found)
+            exact = self.trainer.restore(found)
             if not exact:
                 print(
                     "  note    this environment is not determined by its seed and actions: the "
                     "resumed run continues from other states than the interrupted run had",
                     flush=True,
                 )
-            print(f"  resume  at round {self.session.round} of {self.parts.iterations}", flush=True)
-        self._checkpoints.keep_marks(self.session, saved)
+            print(f"  resume  at round {self.trainer.round} of {self.parts.iterations}", flush=True)
+        self._checkpoints.keep_marks(self.trainer, saved)
         for r, rundir in enumerate(self.dirs):
-            rundir.cut_metrics(self.session.round or -1)
+            rundir.cut_metrics(self.trainer.round or -1)
             self._solved.restore(r, values_of(rundir, self.measure.metric))
-        steps = self.session.round * self.parts.round_steps
+        steps = self.trainer.round * self.parts.round_steps
         self._clock = Clock([rundir.seconds_so_far() for rundir in self.dirs], steps)
-        return self.session.round
+        return self.trainer.round
 
     def _before(self) -> None:
         """Evaluate the initial model, as round 0."""
@@ -177,10 +177,10 @@ class Experiment:
 
     def _drop_diverged(self, snapshot: dict[str, Any]) -> None:
         """End replicas with non-finite parameters as failed, with their last finite state."""
-        for r, diverged in enumerate(self.session.diverged()):
+        for r, diverged in enumerate(self.trainer.diverged()):
             if diverged:
                 self.rows.write()
-                self.session.freeze(r, snapshot)
+                self.trainer.freeze(r, snapshot)
                 self.dirs[r].save_checkpoint(one_replica(snapshot, r))
                 reason = (
                     f"FloatingPointError: round {snapshot['round']} gave non-finite parameters; "
@@ -190,14 +190,14 @@ class Experiment:
 
     def _after_round(self, progress: Progress) -> None:
         """Evaluate, log and checkpoint when it is time."""
-        parts, session = self.parts, self.session
-        steps = session.round * parts.round_steps
-        every, last = self.config.eval.every, session.over
+        parts, trainer = self.parts, self.trainer
+        steps = trainer.round * parts.round_steps
+        every, last = self.config.eval.every, trainer.over
         due = every > 0 and steps // every > (steps - parts.round_steps) // every
         evaluated = due or last
         if evaluated:
             self.rows.begin_evaluation()
-        if evaluated or session.round % max(1, parts.iterations // self.config.log.lines) == 0:
+        if evaluated or trainer.round % max(1, parts.iterations // self.config.log.lines) == 0:
             self.rows.add({r: self._row(r, steps, evaluated) for r in self.alive})
         seen = self.rows.evaluated
         self.rows.write(wait=last or self.config.eval.solved is not None)
@@ -224,10 +224,10 @@ class Experiment:
         for r in list(self.alive):
             evaluation = self.rows.evaluations[r]
             if not evaluation.problem and self._solved.add(r, evaluation.value):
-                now = self.session.snapshot()
+                now = self.trainer.snapshot()
                 self.dirs[r].save_checkpoint(one_replica(now, r))
-                self._finish(r, solved=self.session.round)
-                self.session.freeze(r, now)
+                self._finish(r, solved=self.trainer.round)
+                self.trainer.freeze(r, now)
 
     def _note_invalid_evaluation(self, progress: Progress) -> None:
         """Print once that an evaluation has no result; the run continues."""
@@ -241,18 +241,18 @@ class Experiment:
 
         Epsilon of Poisson cohorts takes seconds: it is in the rows with an evaluation only.
         """
-        lr = self.parts.algo.learning_rate(self.session.round - 1)
+        lr = self.parts.algo.learning_rate(self.trainer.round - 1)
         row: dict[str, float] = {
-            "round": self.session.round,
+            "round": self.trainer.round,
             "steps": steps,
-            **self.session.diagnostics[r],
+            **self.trainer.diagnostics[r],
             **self._clock.timing(r, steps),
         }
         if lr is not None:
             row["lr"] = lr
-        plan = self.parts.gate
-        if evaluated or not plan.sampler.every_round:
-            row["privacy/epsilon"] = plan.spent_epsilon(r, self.session.releases(r))
+        gate = self.parts.gate
+        if evaluated or not gate.sampler.every_round:
+            row["privacy/epsilon"] = gate.spent_epsilon(r, self.trainer.releases(r))
         return row
 
     # -- files ------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Experiment:
         """Save rows first, then the checkpoint: rows before a checkpoint are not computed again."""
         self.rows.write()
         started = time.perf_counter()
-        self._checkpoints.save(self.session.snapshot(), self.alive, started)
+        self._checkpoints.save(self.trainer.snapshot(), self.alive, started)
 
     def _save_if_written(self) -> None:
         """Keep the earlier checkpoint while rows wait for an evaluation, so that they are computed again."""
@@ -270,9 +270,9 @@ class Experiment:
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """Return the summary of replica r, which is at round `rounds` (default: the trainer's)."""
-        done = self.session.round if rounds is None else rounds
+        done = self.trainer.round if rounds is None else rounds
         timing = self._clock.timing(r, done * self.parts.round_steps)
-        return summary_of(self.session, self.rows, self.dirs[r], r, status, done, timing)
+        return summary_of(self.trainer, self.rows, self.dirs[r], r, status, done, timing)
 
     def _finish(self, r: int, solved: int | None = None) -> None:
         """Write the files of a finished run and print its result.
@@ -293,7 +293,7 @@ class Experiment:
             summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
         torch.save(self._policy(r), rundir / "policy.pt")
-        exported = self.parts.algo.export(self.session.state, r, rundir.path)
+        exported = self.parts.algo.export(self.trainer.state, r, rundir.path)
         if config.log.plot:
             from privrl_bench.reporting.plots import learning_curve
             from privrl_bench.reporting.run_loader import load_run
@@ -309,8 +309,8 @@ class Experiment:
 
     def _policy(self, r: int) -> dict[str, Any]:
         """Return the content of policy.pt: what may leave the run, with its guarantee."""
-        guarantee = self.parts.gate.guarantee(r, self.session.releases(r))
-        return policy_content(self.session, r) | {"guarantee": guarantee.to_dict()}
+        guarantee = self.parts.gate.guarantee(r, self.trainer.releases(r))
+        return policy_content(self.trainer, r) | {"guarantee": guarantee.to_dict()}
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
         """End all replicas that are still training."""

@@ -6,7 +6,7 @@ from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.collectors.dataset import Dataset
 from privrl_bench.config.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.experiment import declared_users as real_users
+from privrl_bench.experiment import declared_users
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import EnvSpec
 
@@ -84,8 +84,8 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         public.append("the scaling constants of env")
     bounded = config.privacy.population is not None and not sampler.every_round
     if data is None and (sampler.independent or bounded):
-        public.append("population, a bound on the number of people")
-    public += mechanism.public_facts()
+        public.append("population, a bound on the number of users")
+    public += mechanism.public
     notes |= mechanism.notes(config.privacy)
     if data is not None:
         split = data.split
@@ -103,19 +103,21 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
-            "their data give the scaling, early stopping and start states; nobody's data may depend on "
-            f"another's, though whoever collected them may have learned from one to the next; {who}"
+            "their data give the scaling, early stopping and start states; no user's data may depend on "
+            f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
     elif config.algo.evaluator == "mspbe":
-        public.append(f"population={config.privacy.population}, exactly the people who played")
-        notes["people"] = "a person's randomness is her own, whoever else played"
+        public.append(f"population={config.privacy.population}, exactly the users who played")
+        notes["people"] = "a user's randomness is their own, whoever else played"
     elif sampler.independent:
         notes["people"] = "a user's randomness is their own, whoever else joins the round"
     if data is None and spec.users is not None:
         public.append("the number of users that the environment declares")
-        notes |= real_users.notes_of(sampler.every_round and config.collector != "returning_users")
+        notes |= declared_users.notes_of(
+            sampler.every_round and config.collector != "returning_users"
+        )
     notes["scope"] = (
-        "not tuning on the same people, not timing, not a stop caused by a user's failing environment; "
+        "not tuning on the same users, not timing, not a stop caused by a user's failing environment; "
         "evaluation episodes are simulated; an environment's reset must forget the user before, and "
         "environments must share nothing; a user with non-finite data counts as absent (train/invalid_users, "
         "which is private, counts them)"

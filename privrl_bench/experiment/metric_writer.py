@@ -22,10 +22,10 @@ class MetricWriter:
         evaluated: after which round; -1: none yet.
     """
 
-    def __init__(self, session: Trainer, dirs: list[RunDir], mirrors: list[WandbLogger]):
+    def __init__(self, trainer: Trainer, dirs: list[RunDir], mirrors: list[WandbLogger]):
         self.evaluations: Sequence[Evaluation] = []
         self.evaluated = -1
-        self._session, self._dirs, self._mirrors = session, dirs, mirrors
+        self._trainer, self._dirs, self._mirrors = trainer, dirs, mirrors
         self._evaluating: int | None = None  # the round whose evaluation is unfinished
         self._waiting: list[tuple[dict[int, dict[str, float]], list[Mark]]] = []
 
@@ -37,12 +37,12 @@ class MetricWriter:
     def begin_evaluation(self) -> None:
         """Begin to evaluate the current policies. Raises EnvironmentFailure, also of the one before."""
         self.write()  # one at a time
-        self._session.begin_evaluation()
-        self._evaluating = self._session.round
+        self._trainer.begin_evaluation()
+        self._evaluating = self._trainer.round
 
     def add(self, rows: dict[int, dict[str, float]]) -> None:
         """One row for each replica that is training, by replica, with the clock's `TIMING`."""
-        marks = [ledger.mark for ledger in self._session.parts.gate.ledgers]
+        marks = [ledger.mark for ledger in self._trainer.parts.gate.ledgers]
         self._waiting.append((rows, marks))
 
     def write(self, wait: bool = True) -> None:
@@ -55,7 +55,7 @@ class MetricWriter:
             EnvironmentFailure: of an evaluation.
         """
         if self._evaluating is not None:
-            found = self._session.take_evaluation(wait)
+            found = self._trainer.take_evaluation(wait)
             if found is None:
                 return
             self.evaluations, self.evaluated = found, self._evaluating

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from privrl_bench.experiment import declared_users as real_users
 from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.declared_users import needed
 
 
 def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
@@ -17,14 +17,14 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "seed": config.seed,
         "z": config.privacy.z if gate.mechanism.private else None,
         "epsilon": gate.planned_epsilon(r),
-        "epsilon_paper": gate.paper_epsilon(r),
+        "epsilon_paper": gate.mechanism.paper_epsilon(r),
         "delta": config.privacy.delta,
         "guarantee": gate.guarantee(r).to_dict(),
         "rounds": parts.rounds,
         "releases": parts.rounds,
         "releases_per_user": gate.participation or parts.rounds,
         "users_per_round": config.privacy.users_per_round,
-        "users": real_users.needed(config, parts.rounds),
+        "users": needed(config, parts.rounds),
         "steps_per_user": parts.steps,
         "steps": parts.rounds * parts.round_steps,
         "parameters": {block.name: block.size for block in gate.blocks},

@@ -99,7 +99,7 @@ def note(config: RunConfig) -> dict[str, str]:
         return {}
     return {
         UNREVIEWED: f"algo={config.algo.name} is from outside {_OURS}, and no passed leak test of this "
-        f"configuration and version is in {FOLDER}: run `privrl-audit leaks` with the same words"
+        f"configuration and version is in {FOLDER}: run the leak test (`privrl audit leaks`) with the same words"
     }
 
 

@@ -117,50 +117,50 @@ class RunRecording:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         parts = build(self.configs, [None] * len(self.configs))
-        session = Trainer(parts)
+        trainer = Trainer(parts)
         try:
-            tape = self._resume(session)
+            tape = self._resume(trainer)
             each = len(self.configs) * parts.round_steps
             every = max(_SAVE_EVERY // each, 1)
-            while not session.over and stop.signal is None:
-                session.step()
-                returns = [d.get("train/return_mean", np.nan) for d in session.diagnostics]
-                if session.round % every == 0:
-                    self._save(session, tape)
+            while not trainer.over and stop.signal is None:
+                trainer.step()
+                returns = [d.get("train/return_mean", np.nan) for d in trainer.diagnostics]
+                if trainer.round % every == 0:
+                    self._save(trainer, tape)
                 with np.errstate(all="ignore"):
                     mean = float(np.nanmean(returns)) if not np.isnan(returns).all() else None
-                progress.update(before + session.round * each, return_mean=mean)
-            self._save(session, tape)
-            if session.over:
+                progress.update(before + trainer.round * each, return_mean=mean)
+            self._save(trainer, tape)
+            if trainer.over:
                 (self.folder / "done").touch()
                 (self.folder / "checkpoint.pt").unlink()
-            return session.over
+            return trainer.over
         finally:
-            session.close()
+            trainer.close()
 
-    def _resume(self, session: Trainer) -> RecordingSlots:
+    def _resume(self, trainer: Trainer) -> RecordingSlots:
         path, begun = self.folder / "checkpoint.pt", None
         if path.exists():
             saved = torch.load(path, weights_only=True)
             begun = saved.pop("tape")
-            session.restore([saved])
+            trainer.restore([saved])
         for shard in self.folder.glob("*.npz"):
-            if int(shard.stem) > session.round:
+            if int(shard.stem) > trainer.round:
                 shard.unlink()
-        tape = RecordingSlots(session.collector.slots, session.parts.spec)  # type: ignore[attr-defined]
+        tape = RecordingSlots(trainer.collector.slots, trainer.parts.spec)  # type: ignore[attr-defined]
         if begun is not None:
             tape.set_state({name: x.numpy() for name, x in begun.items()})
-        session.collector.slots = tape  # type: ignore[attr-defined]
+        trainer.collector.slots = tape  # type: ignore[attr-defined]
         return tape
 
-    def _save(self, session: Trainer, tape: RecordingSlots) -> None:
+    def _save(self, trainer: Trainer, tape: RecordingSlots) -> None:
         """Write episodes, then the checkpoint, which must not exist without the episodes before it."""
         episodes = tape.taken()
         if episodes:
-            write_shard(self.folder / f"{session.round:08d}.npz", episodes)
+            write_shard(self.folder / f"{trainer.round:08d}.npz", episodes)
         half = self.folder / "checkpoint.part"
         begun = {name: torch.from_numpy(x) for name, x in tape.get_state().items()}
-        torch.save(session.snapshot() | {"tape": begun}, half)
+        torch.save(trainer.snapshot() | {"tape": begun}, half)
         half.replace(self.folder / "checkpoint.pt")
 
     def episodes(self) -> Iterator[Episode]:
@@ -189,8 +189,8 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
     if spec.users is not None:
         raise ConfigError(
             "env",
-            f"{config.env.label} declares {spec.users} users, whom training runs would play and "
-            "record; policy=<name> plays its simulation",
+            f"{config.env.label} declares {spec.users} users, who would be played and recorded by "
+            "training runs; policy=<name> plays its simulation",
         )
     label = f"{config.algo.name} {config.env.label}"
     card: dict[str, Any] = {

@@ -16,12 +16,8 @@ from typing import Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment import declared_users as real_users
-from privrl_bench.experiment.builder import (
-    RunComponents,
-    build,
-    supports_replicas,
-)
+from privrl_bench.experiment.builder import RunComponents, build, supports_replicas
+from privrl_bench.experiment.declared_users import in_words
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import find, outside
@@ -237,7 +233,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
-    users = real_users.in_words(config, parts.spec, parts.rounds)
+    users = in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print(
         f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')} x "
@@ -257,7 +253,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         print(f"  noise   {noise}")
     elif config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
-    paper = parts.gate.paper_epsilon(r)
+    paper = parts.gate.mechanism.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.gate.participation else "the moments accountant"
     formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")

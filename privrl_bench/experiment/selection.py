@@ -60,10 +60,10 @@ def _simulated(components: RunComponents) -> Collector:
 def _returning_users(components: RunComponents) -> Collector:
     from privrl_bench.collectors.returning_users import ReturningUsers
 
-    algo, plan = components.config.algo, components.gate
+    algo, gate = components.config.algo, components.gate
     live = _live(components, len(algo.arrivals(0)))
     population = algo.people(components.rounds)
-    return ReturningUsers(live, components.spec, population, plan.slots, algo.arrivals)
+    return ReturningUsers(live, components.spec, population, gate.slots, algo.arrivals)
 
 
 def _dataset(components: RunComponents) -> Collector:

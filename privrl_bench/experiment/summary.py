@@ -68,7 +68,7 @@ class SolvedCheck:
 
 
 def summary_of(
-    session: Trainer,
+    trainer: Trainer,
     rows: MetricWriter,
     rundir: RunDir,
     r: int,
@@ -79,7 +79,7 @@ def summary_of(
     """Return the summary of one replica.
 
     Args:
-        session: the trainer.
+        trainer: the trainer.
         rows: with the last evaluation.
         rundir: its run folder.
         r: the replica.
@@ -87,9 +87,9 @@ def summary_of(
         rounds: rounds that it trained.
         timing: of the clock.
     """
-    parts, plan, config = session.parts, session.parts.gate, session.parts.configs[r]
-    measure = session.evaluator.objective
-    guarantee = plan.guarantee(r, min(rounds, session.releases(r)))
+    parts, gate, config = trainer.parts, trainer.parts.gate, trainer.parts.configs[r]
+    measure = trainer.evaluator.objective
+    guarantee = gate.guarantee(r, min(rounds, trainer.releases(r)))
     result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
     if rows.evaluations:
         row = rows.evaluations[r].metrics()
@@ -112,11 +112,11 @@ def summary_of(
         "measure": measure.name,
         measure.name: result,
         "epsilon": guarantee.epsilon,
-        "epsilon_planned": plan.planned_epsilon(r),
-        "epsilon_paper": plan.paper_epsilon(r),
+        "epsilon_planned": gate.planned_epsilon(r),
+        "epsilon_paper": gate.mechanism.paper_epsilon(r),
         "delta": guarantee.delta,
         "guarantee": guarantee.to_dict(),
-        "ledger": plan.ledgers[r].summary(),
+        "ledger": gate.ledgers[r].summary(),
         "steps": rounds * parts.round_steps,
         **timing,
     }

@@ -141,8 +141,7 @@ class Trainer:
         return parts.algo.local(self.state, users, parts.streams), users.stats
 
     def _exact_values(self, actor: Tensor) -> list[dict[str, float]]:
-        """Expected return of the policy of this round, and the regret so far, with U users in every
-        round.
+        """Expected return of the policy of this round, and the regret so far, with U users a round.
 
         Both are released: how many users a Poisson cohort really has is secret.
         """
@@ -165,7 +164,7 @@ class Trainer:
 
         It keeps its place along the replica axis: the others are then computed by the same
             operations
-        on the same shapes as before, so that nothing in their numbers tells that r is gone.
+        on the same shapes as before, so that their results do not depend on r.
         """
         self.parts.gate.end(r)
         self._frozen[r] = {name: x[r].clone() for name, x in snapshot["state"].items()}

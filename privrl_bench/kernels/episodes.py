@@ -97,7 +97,7 @@ def _largest(z, noise, added, count):  # type: ignore[no-untyped-def]
 
 @exact_part
 def _shown(raw, d, r, noise, shows):  # type: ignore[no-untyped-def]
-    """`privacy.local.LocalNoise.after_step` of one number."""
+    """`privacy.devices.LocalNoise.after_step` of one number."""
     low, high, step = shows.low[d], shows.high[d], shows.grid[r, d]
     x = min(max(raw, low), high)
     if raw != raw or not shows.there[r]:
@@ -113,7 +113,7 @@ def play_cartpole(inside, choices, shows, rewards, shown, played, kept, steps): 
     Args:
         inside: (state [4, N], elapsed [N], max_episode_steps, constants) of `CartPoleSlots.inside`.
         choices: `models.policy.Choices`.
-        shows: `privacy.local.DeviceArrays`, what devices add; `noise` has no steps without devices.
+        shows: `privacy.devices.DeviceArrays`, what devices add; `noise` has no steps without devices.
         rewards: [1 or T, R, U] reward of a step.
         shown: [R, U, D] double precision, the observations that the policies act on.
         played: state of the episodes.

@@ -119,7 +119,11 @@ class KernelCache(FunctionCache):
         if not found or found[:_DIGEST] != self._digest(content):
             _tell()
             return None
-        return self._impl.rebuild(target_context, pickle.loads(content))
+        # A file of an older version may name a type whose module has moved.
+        with suppress(ImportError, AttributeError):
+            return self._impl.rebuild(target_context, pickle.loads(content))
+        _tell()
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a compiled kernel for later processes; if writing fails, they compile it again.

@@ -60,27 +60,23 @@ class Account:
         mechanism, sampler = self.config.rules
         if local is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
-        sampler.check_population(self.config)
         self.sampler: Sampler = sampler(self.config)
         self.mechanism: Mechanism = mechanism(
             Terms(configs, blocks, unit, rounds, self.sampler, local)
         )
-        self.caveats: Mapping[str, str] = MappingProxyType(
-            {**(caveats or {}), **mechanism.caveats()}
-        )
+        self.caveats: Mapping[str, str] = MappingProxyType({**(caveats or {}), **mechanism.caveats})
         self.notes = dict(notes or {})
         if mechanism.private:
             self.notes["runs"] = (
-                "epsilon is for this run alone; others about the same people compose"
+                "epsilon is for this run alone; others about the same users compose"
             )
         if sampler.random and not {"dataset", "users"} & set(self.notes):
             self.notes["sampling"] = (
-                "simulated: a deployment must draw among all people, afresh and in secret"
+                "simulated: a deployment must draw from all users, afresh and in secret"
             )
         for noise in noises:
-            if noise.note and mechanism.private:
-                name, why = noise.note
-                self.notes[name] = why
+            if mechanism.private:
+                self.notes.update([noise.note])
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
@@ -120,10 +116,6 @@ class Account:
         """
         return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)
 
-    def paper_epsilon(self, r: int) -> float:
-        """The number that a paper prints for this configuration, whatever the run really released."""
-        return self.mechanism.paper_epsilon(r)
-
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
 
@@ -144,9 +136,8 @@ class Account:
             )
         if self._noises[r].name == "seeded" and repeated:
             notes["attempts"] = "which rounds were repeated is not covered: it depends on the data"
-        people = config.population
-        users = people or self.rounds * config.users_per_round
-        weak = weak_delta(config.delta, users, known=people is not None)
+        users = config.population or self.rounds * config.users_per_round
+        weak = weak_delta(config.delta, users, known=config.population is not None)
         if weak is not None and self.mechanism.private:
             (caveats if weak[0] else notes)[WEAK_DELTA] = weak[1]
         return Guarantee(
@@ -171,9 +162,11 @@ def _check(
         raise ValueError("one config, noise source and ledger for each replica")
     try:
         for config in configs:
-            config.check()
+            config.__post_init__()
     except ConfigError as error:
         raise PrivacyError(str(error)) from error
+    if configs[0].rules.sampler.every_round and configs[0].population is None:
+        raise PrivacyError("the sampling needs privacy.population")
     if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
         raise PrivacyError("replicas may differ in z only")
     if len({block.name for block in blocks}) != len(blocks):

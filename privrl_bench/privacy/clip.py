@@ -21,13 +21,12 @@ def clip_rows(rows: Tensor, bound: float) -> tuple[Tensor, Tensor]:
         that was not finite (or whose norm is beyond double precision).
 
     Guarantee: changing one user's row to zero moves the sum over users by at most `bound` in L2 norm,
-    whatever she sent (NaN, infinities and overflowing norms included).
+    whatever they sent (NaN, infinities and overflowing norms included).
     """
     wide = rows.to(torch.float64, copy=True)
     norms = torch.linalg.vector_norm(wide, dim=-1)
-    broken = ~torch.isfinite(
-        norms
-    )  # the norm of finite single-precision numbers is finite in double
+    # The norm of finite single-precision numbers is finite in double precision.
+    broken = ~torch.isfinite(norms)
     if broken.any():
         wide[broken] = 0.0
         norms[broken] = torch.nan

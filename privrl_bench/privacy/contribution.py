@@ -55,7 +55,7 @@ def on_grid(x: Tensor, std: float) -> Tensor:
 class Contribution:
     """What the users of one round send: rows per block, and declared bypasses. Used once.
 
-    A bypass is refused unless its name is among the plan's caveats, which algorithm and environment declare
+    A bypass is refused unless its name is among the gate's caveats, which algorithm and environment declare
     (`guarantee_terms.caveats_of`). What is neither in a row nor declared could reach later rounds through an
     algorithm's own tensors only: that is what `privrl-audit leaks` looks for.
 
@@ -64,7 +64,7 @@ class Contribution:
         valid: [R, U] bool; rows of other users are zeroed.
         bypass: caveat name -> tensors that skip clip and noise.
         diagnostics: metrics of each replica that are declared as private, for the local log only.
-        smooth: [R] smooth bound on the local sensitivity of everybody's one row (`mechanism=smooth` only);
+        smooth: [R] smooth bound on the local sensitivity of all users' one row (`mechanism=smooth` only);
             private, and never logged.
     """
 
@@ -109,13 +109,12 @@ _GATE = object()
 
 @dataclass(frozen=True)
 class Released:
-    """What everybody may see: the noised mean of every block, [R, P_b]. Only the gate makes one."""
+    """What is public after a round: the noised mean of every block, [R, P_b]. Only the gate makes one."""
 
     values: dict[str, Tensor]
     bypass: dict[str, dict[str, Tensor]]  # un-noised, outside epsilon, named in the caveats
-    key: InitVar[
-        object
-    ]  # the gate's; not kept. Against mistakes: no Python object stops an attacker
+    # The gate's; not kept. Against mistakes: no Python object stops an attacker.
+    key: InitVar[object]
 
     def __post_init__(self, key: object) -> None:
         if key is not _GATE:

@@ -38,7 +38,7 @@ _LARGEST_MU = 1e100  # beyond: no privacy, and squares leave double precision
 def perturbed(x: np.ndarray, low: np.ndarray, high: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Numbers clipped to [low, high] plus `noise`, all broadcast against x.
 
-    NaN becomes the middle, so that a device that sends no number is not told apart from one that does.
+    NaN becomes the middle, so that a device that sends NaN shows the same as one in the middle.
 
     >>> perturbed(np.array([-9.0, np.nan, 0.5]), np.zeros(3), np.ones(3), np.full(3, 0.25)).tolist()
     [0.25, 0.75, 0.75]
@@ -48,7 +48,7 @@ def perturbed(x: np.ndarray, low: np.ndarray, high: np.ndarray, noise: np.ndarra
 
 @dataclass(frozen=True)
 class Ranges:
-    """The public box of what a user tells, and the unit of its noise; in the environment's units.
+    """The public box of what a user sends, and the unit of its noise; in the environment's units.
 
     Attributes:
         low, high, scale: [D] of observations.
@@ -61,7 +61,7 @@ class Ranges:
     reward: tuple[float, float] | None = None
 
     def mu(self, z: float, observations: int, rewards: int = 0) -> float:
-        """Mu of so many observations (and rewards, if noised) told together; infinite without noise.
+        """Mu of so many observations (and rewards, if noised) together; infinite without noise.
 
         >>> Ranges(np.zeros(4), np.ones(4), np.ones(4)).mu(2.0, 9)
         3.0
@@ -110,8 +110,8 @@ def ranges_of(env: EnvConfig, dim: int, rewards: bool) -> Ranges:
     return Ranges(low, high, found.get("obs_noise_scale", high - low), reward)
 
 
-def most_told(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
-    """How many observations and rewards of one unit a round can tell, whatever happens in it.
+def most_shown(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
+    """The largest number of observations and rewards of one unit that a round can show.
 
     Args:
         user: `env.user`.
@@ -119,10 +119,10 @@ def most_told(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
         max_episode_steps: public bound on the steps of an episode.
 
     An episode of n steps has n + 1 observations. T steps from a reset have T + 1 and one more for every restart
-    but that after the last step, at most T - 1. Of an episode that runs through segments, a round tells those
-    of its steps there and where it began; what it is carried over in was told in the round before.
+    but that after the last step, at most T - 1. Of an episode that runs through segments, a round shows those
+    of its steps there and where it began; the state it is carried over in was shown in the round before.
 
-    >>> most_told("episode", 500, 500), most_told("fresh", 64, 500), most_told("segment", 128, 500)
+    >>> most_shown("episode", 500, 500), most_shown("fresh", 64, 500), most_shown("segment", 128, 500)
     ((501, 500), (128, 64), (129, 128))
     """
     if user == "fresh":
@@ -132,8 +132,13 @@ def most_told(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]:
 
 
 class DeviceArrays(NamedTuple):
-    """A round of `LocalNoise` for compiled code: box [D], grid [R, D] (0: none), which replicas tell anything
-    [R], and the noise of observations after every step [T, R, U, D].
+    """A round of `LocalNoise` for compiled code.
+
+    Attributes:
+        low, high: [D] box.
+        grid: [R, D]; 0: none.
+        there: [R] which replicas show anything.
+        noise: [T, R, U, D] of the observations after every step.
     """
 
     low: np.ndarray
@@ -154,7 +159,7 @@ class LocalNoise:
         max_episode_steps: public bound on the steps of an episode.
 
     Attributes:
-        observations, rewards: the most of one unit that a round tells (`most_told`).
+        observations, rewards: the most of one unit that a round shows (`most_shown`).
     """
 
     def __init__(
@@ -167,7 +172,7 @@ class LocalNoise:
         max_episode_steps: int,
     ):
         self.ranges = ranges
-        self.observations, self.rewards = most_told(unit, steps, max_episode_steps)
+        self.observations, self.rewards = most_shown(unit, steps, max_episode_steps)
         if ranges.reward is None:
             self.rewards = 0
         self._z = tuple(z)
@@ -191,7 +196,7 @@ class LocalNoise:
         return [math.prod(shape) for shape in self._shapes]
 
     def mu(self, r: int) -> float:
-        """Mu of all that one round tells of one unit of replica r."""
+        """Mu of all that one round shows of one unit of replica r."""
         return self.ranges.mu(self._z[r], self.observations, self.rewards)
 
     def multiplier(self, r: int) -> float:
@@ -199,7 +204,7 @@ class LocalNoise:
         return self.ranges.multiplier(self._z[r], self.observations, self.rewards)
 
     def begin(self, drawn: list[list[Tensor] | None]) -> None:
-        """Take the noise of a round, of each replica as `sizes`; None: it tells nothing any more."""
+        """Take the noise of a round, of each replica as `sizes`; None: it shows nothing any more."""
         noise = [np.zeros((shape[0], len(drawn), *shape[1:])) for shape in self._shapes]
         units = [self.ranges.scale, self.ranges.scale, np.diff(self.ranges.reward or (0.0, 1.0))]
         for r, own in enumerate(drawn):
@@ -217,8 +222,8 @@ class LocalNoise:
 
     def _observation(self, raw: np.ndarray, noise: np.ndarray) -> np.ndarray:
         there = np.where(self._there[..., None], raw, np.nan)  # else the middle of the box
-        told = perturbed(there, self.ranges.low, self.ranges.high, noise)
-        return _rounded(told, self._grids[0][:, None])
+        shown = perturbed(there, self.ranges.low, self.ranges.high, noise)
+        return _rounded(shown, self._grids[0][:, None])
 
     def at_reset(self, raw: np.ndarray, t: int) -> np.ndarray:
         """What is shown of the first observations [R, U, D] of episodes that begin before step t."""
@@ -235,7 +240,7 @@ class LocalNoise:
         return DeviceArrays(low, high, grid, self._there[:, 0].copy(), after)
 
     def reward(self, rewards: np.ndarray, t: int | slice) -> np.ndarray:
-        """What is told of the rewards [R, U] of step t, or [T, R, U] of a slice of steps."""
+        """What is shown of the rewards [R, U] of step t, or [T, R, U] of a slice of steps."""
         if self.ranges.reward is None:
             return rewards
         low, high = (np.asarray(x) for x in self.ranges.reward)

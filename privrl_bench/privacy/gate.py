@@ -247,7 +247,7 @@ class Gate(Account):
             attempt = replace(attempt, number=attempt.ledger.again(round_index))
 
     def _intend(self, round_index: int) -> dict[int, int]:
-        """Lines of this round on the disk, for every replica that goes on: replica -> attempt."""
+        """Lines of this round on the disk, for every replica that continues: replica -> attempt."""
         attempts = {}
         for r, ledger in enumerate(self.ledgers):
             if r not in self._ended:
@@ -274,9 +274,9 @@ class Gate(Account):
         expected = {block.name: block.size for block in self.blocks}
         got = {name: x.shape[-1] for name, x in rows.items()}
         if got != expected:
-            raise PrivacyError(f"blocks {got} do not match the plan's {expected}")
+            raise PrivacyError(f"blocks {got} do not match the gate's {expected}")
         replicas = len(self.configs)
-        users = 1 if self._pooled else self.slots  # all people in one row
+        users = 1 if self._pooled else self.slots  # all users' data in one row
         for name, x in rows.items():
             if (*x.shape[:-1],) != (replicas, users) or tuple(valid.shape) != (replicas, users):
                 raise PrivacyError(

@@ -20,7 +20,7 @@ def weak_delta(delta: float, users: int, *, known: bool) -> tuple[bool, str] | N
 
     To publish each user's data with chance delta is (0, delta)-DP. With delta > 1 / users that shows
     one user on average, whatever epsilon is. It is a caveat where the number of users is a declared bound,
-    and for every delta of 0.01 or more; else, where `users` is only how many the run meets, a note.
+    and for every delta of 0.01 or more; else, where `users` is only the number that the run uses, a note.
 
     >>> weak_delta(1e-5, 50_000, known=True), weak_delta(0.5, 10, known=False)[0]
     (None, True)
@@ -33,7 +33,7 @@ def weak_delta(delta: float, users: int, *, known: bool) -> tuple[bool, str] | N
     return known, f"privacy.delta={delta:g} is above 1 / {users} ({whose}): {_SHOWN}"
 
 
-_SHOWN = "publishing each user's data with this chance would meet it with epsilon 0"
+_SHOWN = "publishing each user's data with this chance would satisfy it with epsilon 0"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Unit:
     fixed by the order of arrival, never by data.
 
     Attributes:
-        text: the unit in words, for people.
+        text: the unit in words.
         participation: largest number of rounds one unit takes part in, >= 1; None: every round.
         draw: (B, M) where the unit is one of M and each of M updates takes B of them without replacement
             (`privacy.mechanism=per_transition` only).

@@ -2,11 +2,11 @@
 
 A line says what was about to be released, not what the data were. A crash between the line and the
 noise counts a release that did not happen; the opposite cannot happen. (The line is written while users act,
-so that nobody waits for the disk.) A second line follows with a digest of what came out (a released value, so
-post-processing), on the disk before anything can leave the process. That is how a resumed run with seeded
+so that training does not wait for the disk.) A second line follows with a digest of what came out (a released
+value, so post-processing), on the disk before anything can leave the process. That is how a resumed run with seeded
 noise knows that it repeats the same release, which costs nothing, and not a second one under the same noise,
 which would give the data away. Secure noise does not need it: each of its attempts has noise of its own and
-is counted. (That a seeded round has a second attempt tells that its rows could not be computed again alike; the
+is counted. (A second attempt at a seeded round shows that its rows could not be computed again alike; the
 guarantee then says so.)
 
 The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered
@@ -193,8 +193,8 @@ class Ledger:
             round_index: the round, from 0.
             release: what a user's guarantee sees of it.
             details: public facts (blocks with clip and z, cohort size, kind of noise).
-            repeatable: noise is seeded, so an attempt that is in the ledger may be tried again; whether
-                it gives the same release, `came_out` tells.
+            repeatable: noise is seeded, so an attempt that is in the ledger may be tried again; `came_out`
+                returns whether it gives the same release.
         """
         line = {"round": round_index, **release.to_dict(), **details}
         same_round = self._by_round.setdefault(round_index, [])
@@ -272,7 +272,7 @@ class Ledger:
         return +found  # without zero counts
 
     def releases_merged(self, before: int | None = None) -> Counter[ReleaseEvent]:
-        """All releases, the attempts at one round as one release to the same people."""
+        """All releases, the attempts at one round as one release to the same users."""
         found: Counter[ReleaseEvent] = Counter()
         for events, count in self._rounds_alike(before).items():
             for event in merged(events):
@@ -280,8 +280,9 @@ class Ledger:
         return +found
 
     def _rounds_alike(self, before: int | None) -> Counter[tuple[ReleaseEvent, ...]]:
-        """How many rounds below `before` have what lines. A run asks after every round: nothing is searched
-        but by one that repeats rounds it knows.
+        """How many rounds below `before` have which lines.
+
+        A run asks after every round: only one that repeats known rounds searches.
         """
         if before is None or before >= self._end:
             return self._alike.copy()  # the gate may be writing

@@ -1,7 +1,7 @@
 """Where privacy noise comes from. Only this module draws it.
 
-`seeded` is reproducible and protects nobody who is up against someone that knows the seed. `secure` is
-for real people's data. What it protects from:
+`seeded` is reproducible and gives no protection against an adversary who knows the seed. `secure` is
+for data of real users. It protects from:
 
 - *A known, guessed, stored or repeated stream.* Every release has a ChaCha20 key of its own, 256 bits
   from the operating system, used once and kept nowhere. So there is no state that a checkpoint, a copy of
@@ -12,7 +12,7 @@ for real people's data. What it protects from:
   uniforms in pairs; here every normal has two uniforms of its own.
 - *The sampler's time* (Jin et al. 2022). Box-Muller rejects nothing, so its work does not depend on the
   noise; NumPy's ziggurat and exact discrete samplers do. The binomial below rejects too, but its time
-  tells about a cohort's size, not about the noise.
+  depends on the size of a cohort, not on the noise.
 
 What else a proof on real numbers takes for granted, and where it stands:
 
@@ -27,17 +27,16 @@ What else a proof on real numbers takes for granted, and where it stands:
 
 Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a draw
 end at 17 standard deviations; log and cos are as exact as the machine's library. None of this is in epsilon.
-The fix with a proof is whole numbers throughout: rows cut down to a public grid after clipping, an
+The fix with a proof is integer arithmetic throughout: rows cut down to a public grid after clipping, an
 exact sum, discrete Gaussian noise (Canonne, Kamath and Steinke 2020). It is not built: it belongs to the
 gate, not to a source of noise; the exact sampler took 0.12 ms a number in Python (0.5 s for the 4,610 of
-CartPole, some 600 times as long as here), and its time tells the noise.
+CartPole, some 600 times as long as here), and its time depends on the noise.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -55,28 +54,10 @@ _FLOATS = (
 )
 
 
-class NoiseSource(Protocol):
-    """Standard normal vectors, and the cohort draws that must be as secret as the noise."""
-
-    name: str
-    note: tuple[str, str] | None  # what the guarantee assumes of it: (name, why)
-
-    def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
-        """One float64 N(0, I) vector for each size, for one release."""
-        ...
-
-    def binomial(self, n: int, q: float, round_index: int) -> int:
-        """Number of people who join a round."""
-        ...
-
-    def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
-        """[count] which of n people join a round: every set of that size is as likely."""
-        ...
-
-
 class SeededNoise:
-    """Reproducible noise: a function of (seed, settings, round, attempt). It protects nobody who is up
-    against someone that knows the seed; for research on simulators.
+    """Reproducible noise: a function of (seed, settings, round, attempt). For research on simulators.
+
+    It gives no protection against an adversary who knows the seed.
 
     Args:
         seed: of the run.
@@ -87,10 +68,10 @@ class SeededNoise:
     """
 
     name = "seeded"
-    note: tuple[str, str] | None = (
+    note = (  # what the guarantee assumes of it: (name, why)
         "seeded noise",
-        "reproducible research on simulators: epsilon holds against who does not know the seed, and for "
-        "one run of these settings and seed; run again on other data, with other code or beside other runs, "
+        "reproducible research on simulators: epsilon holds against an adversary who does not know the "
+        "seed, and for one run of these settings and seed; run again on other data, with other code or beside other runs, "
         f"the noise is the same (privacy.noise=secure for real data); {_FLOATS}",
     )
 
@@ -98,7 +79,7 @@ class SeededNoise:
         self._words = [seed, settings]
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
-        """See `NoiseSource.normal`. A second attempt at a round draws other noise."""
+        """One float64 N(0, I) vector for each size; a second attempt at a round draws other noise."""
         # NumPy's generator has 128 bits of state; torch's takes 32 bits of its seed, so that two of a
         # thousand rounds would share their noise more often than delta allows.
         words = np.random.SeedSequence([*self._words, _NOISE_TAG, round_index, attempt])
@@ -106,12 +87,12 @@ class SeededNoise:
         return [torch.from_numpy(stream.standard_normal(size)) for size in sizes]
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
-        """See `NoiseSource.binomial`."""
+        """Number of users who join a round; as secret as the noise."""
         words = np.random.SeedSequence([*self._words, _COHORT_TAG, round_index])
         return int(np.random.default_rng(words).binomial(n, q))
 
     def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
-        """See `NoiseSource.choose`."""
+        """[count] which of n users join a round: every set of that size is as likely."""
         words = np.random.SeedSequence([*self._words, _MEMBERS_TAG, round_index])
         return np.random.default_rng(words).choice(n, count, replace=False)
 
@@ -123,11 +104,11 @@ class SecureNoise:
     """
 
     name = "secure"
-    note: tuple[str, str] | None = ("floating point", _FLOATS)
+    note = ("floating point", _FLOATS)
     _SUMS = 4
 
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
-        """See `NoiseSource.normal`; the counters are not used."""
+        """See `SeededNoise.normal`; the counters are not used."""
         stream = _random_bytes()
         return [torch.from_numpy(self._vector(stream, size)) for size in sizes]
 
@@ -140,13 +121,13 @@ class SecureNoise:
         return total / np.sqrt(self._SUMS)
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
-        """See `NoiseSource.binomial`."""
+        """See `SeededNoise.binomial`."""
         # PCG64 is no cryptographic generator: each gives one number, from 128 bits that only the
         # operating system knew, so there is no stream to read the next number from.
         return int(np.random.default_rng(secrets.randbits(128)).binomial(n, q))
 
     def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
-        """See `NoiseSource.choose`; as `binomial`, a generator of its own for every draw."""
+        """See `SeededNoise.choose`; as `binomial`, a generator of its own for every draw."""
         return np.random.default_rng(secrets.randbits(128)).choice(n, count, replace=False)
 
 
@@ -165,6 +146,9 @@ def _uniform(stream: Callable[[int], bytes], count: int) -> np.ndarray:
     """`count` float64 numbers in (0, 1], 53 random bits each."""
     bits = np.frombuffer(stream(8 * count), dtype=np.uint64) >> np.uint64(11)
     return (bits.astype(np.float64) + 1.0) * 2.0**-53
+
+
+NoiseSource = SeededNoise | SecureNoise
 
 
 def noise_source(kind: str, seed: int, settings: int) -> NoiseSource:

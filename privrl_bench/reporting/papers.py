@@ -61,7 +61,7 @@ class Setting:
         run = config.compose(self.overrides(0))
         privacy = run.privacy
         sampler = privacy.rules.sampler
-        uniform = sampler.exact and not sampler.whole
+        uniform = sampler.exact and sampler.random
         if not uniform or privacy.population is None or run.rounds is None:
             raise ConfigError(
                 "target", "needs privacy=uniform_single_user, privacy.population and rounds"

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 
+from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
 from privrl_bench.kernels.machine import cores
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
@@ -73,7 +74,7 @@ class _Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs,))
+        self.process = context.Process(target=_work, args=(theirs, registered()))
         self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
@@ -179,8 +180,14 @@ class _Lines(io.TextIOWrapper):
         return False
 
 
-def _work(pipe: Connection) -> None:
-    """Train groups until the pipe is closed; the main function of a worker process."""
+def _work(pipe: Connection, outside: dict[str, Location]) -> None:
+    """Train groups until the pipe is closed; the main function of a worker process.
+
+    Args:
+        pipe: receives groups and sends outcomes.
+        outside: algorithms that the parent has registered.
+    """
+    ALGORITHMS.update(outside)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # between two groups there is nothing to save

@@ -23,6 +23,7 @@ from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
 
 ROUND = 1
@@ -256,8 +257,8 @@ def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
     monkeypatch.setattr(Gate, "release", release)
     monkeypatch.setattr(
         Gate,
-        "cohort",
-        lambda self, index: (
+        "draw",
+        lambda self, index, users, once: Cohort(
             [self.config.users_per_round - getattr(self, "fewer", 0)] * len(self.configs)
         ),
     )

@@ -354,6 +354,6 @@ def test_the_moments_accountants_number_is_what_papers_print() -> None:
     )
     unit, blocks = Unit("u", None), (Block("a", 1, 1.0),)
     plan = Gate([config], blocks, unit, 1000, [SeededNoise(0, 1)], [Ledger(None)])
-    assert plan.paper_epsilon(0) == pytest.approx(38.4467, abs=1e-3)
+    assert plan.mechanism.paper_epsilon(0) == pytest.approx(38.4467, abs=1e-3)
     assert torch.isfinite(torch.tensor(plan.planned_epsilon(0)))
-    assert plan.planned_epsilon(0) < plan.paper_epsilon(0)
+    assert plan.planned_epsilon(0) < plan.mechanism.paper_epsilon(0)

@@ -260,11 +260,11 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
 
 
 def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
-    from privrl_bench.experiment.builder import _nobodys
+    from privrl_bench.experiment.builder import _simulated
 
     parts = session_of().parts
     before = len(clinic_log(log))
-    simulate = _nobodys(parts.config, parts.spec, parts.algo.policy, 3, parts.streams)
+    simulate = _simulated(parts.config, parts.spec, parts.algo.policy, 3, parts.streams)
     users = simulate(parts.algo.actor(parts.algo.init(parts.streams)), 0)
     assert [x[0] for x in clinic_log(log)[before:]] == [NOBODY] * 3
     assert users.numbers is None

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.cli.audit import leaks as main
-from privrl_bench.config.algorithm_registry import ALGORITHMS, Location
+from privrl_bench.cli.train import main as train
+from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, algo_schema
 from privrl_bench.config.compose import compose
+from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review as review
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.sweep import workers
 
 SOURCE = '''
 """DPPG with another name."""
@@ -104,7 +107,8 @@ def test_a_run_of_an_unreviewed_algorithm_says_which_command_to_run(outsider, ca
     assert guarantee["status"] == "unreviewed"
     assert 0 < guarantee["epsilon"] < float("inf")
     assert any(
-        "run `privrl-audit leaks` with the same words" in note for note in guarantee["notes"]
+        "run the leak test (`privrl audit leaks`) with the same words" in note
+        for note in guarantee["notes"]
     )
     assert not Path("outputs/one/leaks.json").exists()
     assert "status unreviewed" in capsys.readouterr().out
@@ -173,3 +177,25 @@ def test_our_own_algorithms_need_no_review():
 def test_which_status_comes_first(changes, expected):
     one = Guarantee(1.0, 1e-5, "u", "central", "zero-out", {}, {"unreviewed": "why"})
     assert replace(one, **changes).status == expected
+
+
+def test_a_sweep_in_two_processes_knows_the_algorithm(outsider, monkeypatch):
+    words, conf = outsider
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    grid = ["-m", "privacy.z=1,2"]
+    with pytest.raises(SystemExit) as done:
+        train(
+            [*grid, *words, "hardware.processes=2", "hardware.max_replicas=1", "--config-dir", conf]
+        )
+    assert not done.value.code
+    assert len(list(Path("outputs").rglob("summary.json"))) == 2
+
+
+def test_what_is_wrong_with_an_outside_algorithm_is_one_line(outsider, monkeypatch):
+    words, conf = outsider
+    (Path(conf) / "algo" / "absent.yaml").write_text(YAML.replace("mine", "absent"))
+    with pytest.raises(ConfigError, match="algo: .*not registered"):
+        compose(["algo=absent", *words[1:]], conf)
+    monkeypatch.setitem(ALGORITHMS, "other", Location("some_pkg.mine", "some_pkg.mine"))
+    with pytest.raises(ConfigError, match="default of `name` must be 'other', got 'mine'"):
+        algo_schema("other")

@@ -146,6 +146,17 @@ def test_machine_code_is_loaded(modules):
     assert len(kept(again)) == 2
 
 
+def test_machine_code_that_names_a_moved_module_is_compiled_again(modules):
+    total = modules()
+    total(np.ones(3))
+    (path,) = kept(total)
+    moved = b"cno_such_module\nNoSuchType\n."  # a pickle of a name in a module that is gone
+    path.write_bytes(total._cache._digest(moved) + moved)
+    again = modules()
+    assert again(np.ones(3)) == 6.0
+    assert hits(again) == 0
+
+
 def test_machine_code_of_an_older_part_in_another_module_is_not_used(modules):
     modules()(np.ones(3))
     changed = modules(shift=2.0)

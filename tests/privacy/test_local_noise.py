@@ -28,7 +28,7 @@ from privrl_bench.experiment.trainer import Trainer, one_replica
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
-from privrl_bench.privacy.devices import LocalNoise, Ranges, most_told, perturbed, ranges_of
+from privrl_bench.privacy.devices import LocalNoise, Ranges, most_shown, perturbed, ranges_of
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
@@ -206,10 +206,10 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
 
 
 def test_how_much_a_unit_tells():
-    assert most_told("episode", 500, 500) == (501, 500)
-    assert most_told("fresh", 64, 500) == (128, 64)
-    assert most_told("segment", 128, 500) == (129, 128)
-    assert most_told("segment", 2048, 1000) == (1001, 1000)
+    assert most_shown("episode", 500, 500) == (501, 500)
+    assert most_shown("fresh", 64, 500) == (128, 64)
+    assert most_shown("segment", 128, 500) == (129, 128)
+    assert most_shown("segment", 2048, 1000) == (1001, 1000)
     assert CARTPOLE.mu(2.0, 9, rewards=7) == CARTPOLE.mu(2.0, 9)  # public ones cost nothing
     noised = replace(CARTPOLE, reward=(0.0, 3.0))
     assert noised.mu(2.0, 9, 7) ** 2 == pytest.approx(CARTPOLE.mu(2.0, 9) ** 2 + 7 / 4)
@@ -256,7 +256,7 @@ def test_guarantees_in_words():
     assert found.unit.startswith("the observations of one simulated user: 16 steps from a reset")
     assert found.unit.endswith("given their rewards and when their episodes end")
     assert "reveal the return completely" in found.notes["told exactly"]
-    assert math.isinf(plan.paper_epsilon(0))
+    assert math.isinf(plan.mechanism.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
     found = build([noised], [None]).gate.guarantee(0)
     assert found.unit.startswith(

@@ -19,7 +19,7 @@ def test_epsilon_is_infinite():
     assert ledger_epsilon([ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
     plan = make_plan(mechanism="none", z=0.0)
     assert plan.guarantee(0).status == "none"
-    assert plan.paper_epsilon(0) == math.inf
+    assert plan.mechanism.paper_epsilon(0) == math.inf
 
 
 def test_a_row_passes_as_it_is():

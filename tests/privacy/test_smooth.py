@@ -82,7 +82,7 @@ def test_the_gate_draws_the_noise_of_a_smooth_bound():
 
 @pytest.mark.parametrize("bound", [0.0, 0.001, math.nan, math.inf * 0])
 def test_a_bound_that_is_none_is_refused(bound):
-    with pytest.raises(PrivacyError, match="smooth bound is no number"):
+    with pytest.raises(PrivacyError, match="smooth bound is not finite"):
         smooth_plan().release(answer(bound), 0)
 
 

@@ -102,7 +102,7 @@ class EnvConfig(Section):
 
     @property
     def label(self) -> str:
-        """Name for people: the registry name, or the id or task of a generic one."""
+        """Name for messages: the registry name, or the id or task of a generic one."""
         if self.name == "gym":
             return str(self.id)
         return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from privrl_bench.config.ranges import Section, integer
-from privrl_bench.errors import require, require_choice
+from privrl_bench.config.ranges import Section, choice, integer, ranged, within
 
 ADJACENCIES = ("zero_out", "replace_one", "add_or_remove", "any_trajectory_pair")
 
@@ -22,10 +20,12 @@ class PrivacyConfig(Section):
     # gaussian | tree: sums over rounds | fresh_noise_per_round, per_transition: leak | local: on devices
     # | smooth: one release, noise by smooth sensitivity | none. A module of privacy/mechanisms each.
     mechanism: str = "gaussian"
-    z: float = 1.0  # noise multiplier = noise std / clip, no unit; 0 adds no noise
-    clip: float = 1.0  # L2 bound of one user's contribution, parameter units
-    delta: float = 1e-5
-    epsilon: float | None = None  # budget: rounds end before it would be exceeded; unset: none
+    # noise multiplier = noise std / clip, no unit; 0 adds no noise
+    z: float = ranged(1.0, "0 or in [1e-6, 1e6]", lambda z: z == 0 or 1e-6 <= z <= 1e6)
+    clip: float = within(1.0, "[1e-9, 1e9]")  # L2 bound of one user's row, parameter units
+    delta: float = within(1e-5, "[1e-100, 1)")
+    # budget: rounds end before it would be exceeded; unset: none
+    epsilon: float | None = ranged(None, ">= 1e-4", lambda epsilon: epsilon >= 1e-4)
     # U; for Poisson sampling the expected number, q * population
     users_per_round: int = integer(8, most=10**7)
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
@@ -35,35 +35,22 @@ class PrivacyConfig(Section):
     population: int | None = integer(None, most=10**10)
     # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
     # any_trajectory_pair: trajectories (local)
-    adjacency: str = "zero_out"
-    accountant: str = "pld"  # pld (exact where it applies) | rdp | gaussian (exact or refused)
-    noise: str = "seeded"  # seeded: reproducible research; secure: operating-system entropy
-    rewards: str = "public"  # local: public: told exactly | noised
+    adjacency: str = choice("zero_out", ADJACENCIES)
+    # pld (exact where it applies) | rdp | gaussian (exact or refused)
+    accountant: str = choice("pld", ("pld", "rdp", "gaussian"))
+    # seeded: reproducible research; secure: operating-system entropy
+    noise: str = choice("seeded", ("seeded", "secure"))
+    rewards: str = choice("public", ("public", "noised"))  # local: sent exactly | noised
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check()
-
-    def check(self) -> None:
-        """Reject values out of range, and combinations without meaning or analysis. Raises `ConfigError`.
+        """Reject values out of range, and combinations without meaning or analysis.
 
         What depends on mechanism and sampling is stated there: `Mechanism.validate`, `Sampler.validate`.
+
+        Raises:
+            ConfigError: a value or a combination is refused.
         """
-        require_choice("privacy.adjacency", self.adjacency, ADJACENCIES)
-        require_choice("privacy.rewards", self.rewards, ("public", "noised"))
-        require_choice("privacy.accountant", self.accountant, ("pld", "rdp", "gaussian"))
-        require_choice("privacy.noise", self.noise, ("seeded", "secure"))
-        ok = math.isfinite(self.z) and self.z >= 0
-        require("privacy.z", ok, ">= 0 (noise std / clip)", self.z)
-        require("privacy.z", self.z == 0 or 1e-6 <= self.z <= 1e6, "0 or in [1e-6, 1e6]", self.z)
-        ok = math.isfinite(self.clip) and self.clip > 0
-        require("privacy.clip", ok, "> 0 (parameter units)", self.clip)
-        require("privacy.clip", 1e-9 <= self.clip <= 1e9, "in [1e-9, 1e9]", self.clip)
-        require("privacy.delta", 0 < self.delta < 1, "between 0 and 1", self.delta)
-        require("privacy.delta", self.delta >= 1e-100, ">= 1e-100", self.delta)
-        ok = self.epsilon is None or 0 < self.epsilon < math.inf
-        require("privacy.epsilon", ok, "null or a finite number > 0", self.epsilon)
-        require("privacy.epsilon", not ok or (self.epsilon or 1) >= 1e-4, ">= 1e-4", self.epsilon)
+        super().__post_init__()
         privacy_rules().validate(self)
 
     @property

@@ -124,9 +124,9 @@ class ExactGaussian(Composition):
 
 
 class UniformSingleUser(Composition):
-    """One of n people in every round, under the Gaussian mechanism: `single_user.py`."""
+    """One of n users in every round, under the Gaussian mechanism: `single_user.py`."""
 
-    what = "rounds of one of n people"
+    what = "rounds of one of n users"
     relations = (REPLACE_ONE,)
 
     def key(self, event: DpEvent) -> Any:
@@ -165,8 +165,9 @@ class CappedPoisson(Composition):
 
 
 class Stated(Composition):
-    """Releases that state their own guarantee (`events.py`): labels do not add up, smooth noise has no bound
-    for more than one release at one delta.
+    """Releases that state their own guarantee (`events.py`).
+
+    Labels do not add up. Smooth noise has no bound for more than one release at one delta.
     """
 
     what = "releases with a guarantee of their own"

@@ -30,7 +30,8 @@ def _solve(
 
     Args:
         counts: parameter -> releases about one user.
-        budget, delta: the target.
+        budget: epsilon of the target.
+        delta: of the target.
         accountant: pld | rdp | gaussian.
         bracket: values of the parameter, one above and one within the budget.
         how: `discrete` and `tol` of `calibrate_dp_mechanism`.

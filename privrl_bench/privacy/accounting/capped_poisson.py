@@ -18,7 +18,8 @@ absent user is a row of zeros in both relations. Given the other users A who are
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 _FINEST, _COARSEST = 1e-8, 1e-3  # cells
@@ -96,9 +97,11 @@ def epsilon_of(rounds: tuple[tuple[Cohorts, int], ...], delta: float) -> float:
     """Epsilon at `delta` under add-or-remove of (release, count) pairs, at least one."""
     tail = _tail(sum(k for _, k in rounds), delta)
     cell = cell_of(rounds, tail)
-    total = None
-    for one, k in rounds:
-        law = loss_distribution(one, cell, tail)
-        several = law.self_compose(k) if k > 1 else law
-        total = several if total is None else total.compose(several)
-    return float(total.get_epsilon_for_delta(delta)) if total is not None else 0.0
+    return composed_epsilon(((loss_distribution(one, cell, tail), k) for one, k in rounds), delta)
+
+
+def composed_epsilon(losses: Iterable[tuple[Any, int]], delta: float) -> float:
+    """Epsilon at `delta` of (privacy loss distribution, count) pairs, at least one."""
+    each = (law.self_compose(k) if k > 1 else law for law, k in losses)
+    total = reduce(lambda one, other: one.compose(other), each)
+    return float(total.get_epsilon_for_delta(delta))

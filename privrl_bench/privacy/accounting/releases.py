@@ -29,7 +29,7 @@ class ReleaseEvent:
         adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (z is against any other user).
         q: probability that a user joins the round: 1 for fixed cohorts; below 1 independently of the
             others (Poisson), or under replace_one as one of n.
-        population, cap: number of people and largest cohort (Poisson sampling; one of n: n and 1; or see
+        population, cap: number of users and largest cohort (Poisson sampling; one of n: n and 1; or see
             `per_transition`).
         epsilon, delta: of `smooth` only.
     """
@@ -62,7 +62,7 @@ def joint_z(multipliers: Iterable[float]) -> float:
 
 
 def merged(releases: Iterable[ReleaseEvent]) -> list[ReleaseEvent]:
-    """Attempts at one subsampled round with the same people, as one release: 1/z^2 adds up.
+    """Attempts at one subsampled round with the same users, as one release: 1/z^2 adds up.
 
     Gaussian mechanisms on one sample are together one Gaussian mechanism on it, which is then
     amplified once.

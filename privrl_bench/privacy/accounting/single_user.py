@@ -1,6 +1,6 @@
-"""One of n people, drawn uniformly in every round, under noise: its privacy loss when one person is replaced.
+"""One of n users, drawn uniformly in every round, under noise: the privacy loss when one user is replaced.
 
-Two neighbouring sets of people differ in one person. With q = 1 / n that person is drawn, and the release is
+Two neighbouring sets of users differ in one user. With q = 1 / n that user is drawn, and the release is
 Gaussian around their row; else around another's, for both sets the same mixture R:
 
     M = (1 - q) R + q P',    M' = (1 - q) R + q P''.
@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.privacy.accounting.capped_poisson import composed_epsilon
+
 _TAIL = 1e-14  # of a profile, beyond which what is left counts as a loss without bound
 _MOST_CELLS = 500_000  # on either side of 0
 
@@ -40,8 +42,8 @@ def profile(epsilons: np.ndarray, z: float, n: int) -> np.ndarray:
 
     Args:
         epsilons: [k].
-        z: noise std / clip of one person's row; two rows differ by up to 2 clips.
-        n: people.
+        z: noise std / clip of one user's row; two rows differ by up to 2 clips.
+        n: number of users.
 
     >>> profile(np.array([0.0]), 2.0, 1).round(6)  # of two Gaussians one deviation apart
     array([0.382925])
@@ -94,7 +96,7 @@ def loss_distribution(z: float, n: int, cell: float) -> Any:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rounds: tuple[tuple[float, int, int], ...], delta: float) -> float:
-    """Epsilon at `delta` of (z, n, count) rounds: one of n people in each of `count` rounds of every kind.
+    """Epsilon at `delta` of (z, n, count) rounds: one of n users in each of `count` rounds of every kind.
 
     The cells are a tenth of the deviation of one round's loss, within [1e-7, 1e-3]; with any cell the
     number is an upper bound.
@@ -103,12 +105,7 @@ def epsilon_of(rounds: tuple[tuple[float, int, int], ...], delta: float) -> floa
     spread = math.sqrt(sum(k * _variance(z, n) for z, n, k in rounds) / count)
     cell = float(np.clip(0.1 * spread, 1e-7, 1e-3))
     cell = max(cell, *(_reach(z, n) / _MOST_CELLS for z, n, _ in rounds))
-    total = None
-    for z, n, k in rounds:
-        one = loss_distribution(z, n, cell)
-        several = one.self_compose(k) if k > 1 else one
-        total = several if total is None else total.compose(several)
-    return float(total.get_epsilon_for_delta(delta)) if total is not None else 0.0
+    return composed_epsilon(((loss_distribution(z, n, cell), k) for z, n, k in rounds), delta)
 
 
 def _variance(z: float, n: int) -> float:

@@ -7,7 +7,8 @@ over rounds shows the data: a caveat, and no guarantee.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism
@@ -43,14 +44,10 @@ class FreshNoisePerRound(Tree):
     imitation = True
     calibrated = False
     noise = FreshNoise
-
-    @classmethod
-    def caveats(cls) -> dict[str, str]:
-        """See `Mechanism.caveats`."""
-        return {
-            "fresh noise": "running sums get new noise every round, as in published code: their average "
-            "shows the data, and the printed epsilon is that code's label, 1 / z"
-        }
+    caveats: ClassVar[Mapping[str, str]] = {
+        "fresh noise": "running sums get new noise every round, as in published code: their average "
+        "shows the data, and the printed epsilon is that code's label, 1 / z"
+    }
 
     @classmethod
     def sum_noise(cls, z: Any, clip: float, rounds: int) -> Any:

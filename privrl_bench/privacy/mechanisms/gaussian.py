@@ -6,10 +6,12 @@ over all blocks under zero-out adjacency, z / 2 under replace-one.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism, planned_z
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
+from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -34,11 +36,18 @@ class Gaussian(Mechanism):
 
         return GaussianDpEvent(release.z) if release.z > 0 else NonPrivateDpEvent()
 
+    def joint_z(self, r: int) -> float:
+        """The z of replica r. Raises PrivacyError: the blocks' multipliers do not give it."""
+        z, joint = self.terms.configs[r].z, joint_z(self.multipliers(r).values())
+        if not math.isclose(joint, z, rel_tol=1e-9):
+            raise PrivacyError(f"blocks give joint z {joint}, the configuration says {z}")
+        return z  # not `joint`, which is rounded
+
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`. Raises PrivacyError: the blocks' noise does not give z."""
         config = self.terms.configs[r]
-        z = planned_z(config.z, self.terms.blocks)
-        return self.terms.sampler.record(ReleaseEvent("gaussian", z, config.adjacency), config)
+        one = ReleaseEvent("gaussian", self.joint_z(r), config.adjacency)
+        return self.terms.sampler.record(one, config)
 
     def details(self, r: int) -> dict[str, Any]:
         """See `Mechanism.details`."""
@@ -74,6 +83,11 @@ class Gaussian(Mechanism):
             std = multipliers[block.name] * self.unit_noise(block)
             noised[block.name] = on_grid(sums[block.name] + std * one, std)
         return noised
+
+    def paper_epsilon(self, r: int) -> float:
+        """See `Mechanism.paper_epsilon`."""
+        config = self.terms.configs[r]
+        return self.terms.sampler.paper_epsilon(self.release_event(r), self.terms.rounds, config)
 
 
 MECHANISM = Gaussian

@@ -6,7 +6,6 @@ nor noised and everything after the devices is post-processing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ class Local(Mechanism):
         "canaries are rows at the gate, and privacy=local has its noise before it; see leaks"
     )
     unrepeatable = "round of noised observations"
+    public = ("the ranges and noise scales of env",)
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
@@ -41,22 +41,12 @@ class Local(Mechanism):
         self._devices: LocalNoise = terms.devices
 
     @classmethod
-    def row_noise(cls, privacy: PrivacyConfig) -> float:
-        """None: the noise is on the devices."""
-        return 0.0
-
-    @classmethod
-    def public_facts(cls) -> list[str]:
-        """See `Mechanism.public_facts`."""
-        return ["the ranges and noise scales of env"]
-
-    @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
         """See `Mechanism.notes`."""
         rewards = "" if privacy.rewards == "noised" else "rewards, "
         return {
             "told exactly": f"{rewards}ends and lengths of episodes; on tasks like CartPole they reveal the "
-            "return completely, and much of what epsilon is about can be guessed from them"
+            "return completely, and much of what epsilon protects can be inferred from them"
         }
 
     @classmethod
@@ -111,10 +101,6 @@ class Local(Mechanism):
         told = {"observations": self._devices.observations, "rewards": self._devices.rewards}
         return {"users": self.terms.configs[r].users_per_round, "told": told}
 
-    def paper_epsilon(self, r: int) -> float:
-        """Doulazmi and Odonnat print none."""
-        return math.inf
-
     def plan_entries(self, r: int) -> dict[str, Any]:
         """The most that the devices show of one unit in a round, and mu: of one observation, of all."""
         devices = self._devices
@@ -133,8 +119,8 @@ class Local(Mechanism):
         rewards = f" and {plan['noised_rewards']} rewards" if plan["noised_rewards"] else ""
         return (
             f"on users' devices: mu {plan['mu_per_observation']:.4g} for one observation, "
-            f"{plan['mu']:.4g} for the {plan['observations']} observations{rewards} that a round tells of "
-            "one user at most"
+            f"{plan['mu']:.4g} for the {plan['observations']} observations{rewards} of one user in "
+            "a round at most"
         )
 
 

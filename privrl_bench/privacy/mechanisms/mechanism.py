@@ -10,16 +10,12 @@ Modules here import torch and dp-accounting inside methods only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import (
-    ReleaseEvent,
-    joint_z,
-    ledger_epsilon,
-)
+from privrl_bench.errors import ConfigError, PrivacyError, require_among
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.sampling import samplers
 
 if TYPE_CHECKING:
@@ -87,14 +83,15 @@ class Mechanism:
         on_devices: noise is added on the users' devices, before anything reaches the gate.
         subsampled: one release is a Gaussian mechanism on one user's row, to which the theorems of
             amplification by sampling apply.
-        one_release: a run has one release about all people.
+        one_release: a run has one release about all users.
         running_sums: releases are increments of sums over all rounds.
         transition_noise: the algorithm adds noise to the gradients of single transitions.
         imitation: it repeats published code that has no guarantee; a caveat says why.
-        like: algorithms that take the mechanism of this name take this one, too; empty: none.
         calibrated: z can be chosen for a target epsilon.
         not_auditable: why canaries do not apply to it; empty: they do.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
+        public: what the guarantee takes as public because of it.
+        caveats: what it lets past its own guarantee, name -> reason.
     """
 
     name: ClassVar[str]
@@ -111,10 +108,11 @@ class Mechanism:
     running_sums: ClassVar[bool] = False
     transition_noise: ClassVar[bool] = False
     imitation: ClassVar[bool] = False
-    like: ClassVar[str] = ""
     calibrated: ClassVar[bool] = False
     not_auditable: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = ""
+    public: ClassVar[tuple[str, ...]] = ()
+    caveats: ClassVar[Mapping[str, str]] = {}
 
     # -- the configuration ------------------------------------------------------------------
 
@@ -124,18 +122,9 @@ class Mechanism:
 
         Raises: ConfigError.
         """
-        if privacy.adjacency not in cls.adjacencies:
-            raise ConfigError(
-                "privacy.adjacency",
-                f"privacy.mechanism={cls.name} is analysed under {', '.join(cls.adjacencies)}, "
-                f"got {privacy.adjacency!r}",
-            )
-        if privacy.accountant not in cls.accountants:
-            raise ConfigError(
-                "privacy.accountant",
-                f"privacy.mechanism={cls.name} takes {', '.join(cls.accountants)}, "
-                f"got {privacy.accountant!r}",
-            )
+        who, adjacency = f"privacy.mechanism={cls.name}", privacy.adjacency
+        require_among("privacy.adjacency", adjacency, cls.adjacencies, f"{who} is analysed under")
+        require_among("privacy.accountant", privacy.accountant, cls.accountants, f"{who} takes")
         if (cls.imitation or not cls.private) and privacy.epsilon is not None:
             raise ConfigError(
                 "privacy.epsilon", f"nothing is bounded with privacy.mechanism={cls.name}"
@@ -146,23 +135,8 @@ class Mechanism:
             )
 
     @classmethod
-    def row_noise(cls, privacy: PrivacyConfig) -> float:
-        """Noise multiplier of a user's row at the gate, for the algorithm."""
-        return privacy.z
-
-    @classmethod
-    def public_facts(cls) -> list[str]:
-        """What the guarantee takes as public because of this mechanism."""
-        return []
-
-    @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
         """What the guarantee assumes because of this mechanism: name -> reason."""
-        return {}
-
-    @classmethod
-    def caveats(cls) -> dict[str, str]:
-        """What this mechanism lets past its own guarantee: name -> reason."""
         return {}
 
     @classmethod
@@ -267,8 +241,7 @@ class Mechanism:
 
     def paper_epsilon(self, r: int) -> float:
         """The number that a paper prints for this configuration; infinite: none does."""
-        config = self.terms.configs[r]
-        return self.terms.sampler.paper_epsilon(self.release_event(r), self.terms.rounds, config)
+        return math.inf
 
     def plan_entries(self, r: int) -> dict[str, Any]:
         """Further entries of plan.json."""
@@ -277,16 +250,3 @@ class Mechanism:
     def describe_noise(self, r: int) -> str:
         """The noise in words, for the terminal; empty: nothing beyond z."""
         return ""
-
-
-def planned_z(z: float, blocks: tuple[Block, ...]) -> float:
-    """Z itself, once the blocks' multipliers are found to give it (reporting z avoids rounding).
-
-    Raises PrivacyError: they do not.
-    """
-    from privrl_bench.privacy.contribution import block_multipliers
-
-    joint = joint_z(block_multipliers(z, blocks).values())
-    if not math.isclose(joint, z, rel_tol=1e-9):
-        raise PrivacyError(f"blocks give joint z {joint}, the plan says {z}")
-    return z

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
@@ -16,14 +13,6 @@ class NoMechanism(Mechanism):
     private = False
     pooled = True
     not_auditable = "privacy=none claims nothing, so there is nothing to measure"
-
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`."""
-        return ReleaseEvent("none", 0.0, self.terms.configs[r].adjacency)
-
-    def paper_epsilon(self, r: int) -> float:
-        """No paper prints one."""
-        return math.inf
 
 
 MECHANISM = NoMechanism

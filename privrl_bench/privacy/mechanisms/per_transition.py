@@ -82,9 +82,5 @@ class PerTransition(Mechanism):
             "per_transition", config.z, config.adjacency, population=memory, cap=batch
         )
 
-    def paper_epsilon(self, r: int) -> float:
-        """Doulazmi and Odonnat print none."""
-        return math.inf
-
 
 MECHANISM = PerTransition

@@ -19,8 +19,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -49,6 +47,7 @@ def spent_delta(epsilon: float, move: float, stretch: float, size: int) -> float
 
     Each step is at epsilon / 2; the order of the two that costs more counts.
     """
+    import numpy as np
     from scipy.stats import chi2, norm
 
     half = epsilon / 2.0
@@ -79,7 +78,7 @@ def require_admissible(epsilon: float, delta: float, size: int) -> None:
 
 
 class Smooth(Mechanism):
-    """One output about all people, with the noise of its smooth sensitivity."""
+    """One output about all users, with the noise of its smooth sensitivity."""
 
     name = "smooth"
     records = ("smooth",)
@@ -141,7 +140,9 @@ class Smooth(Mechanism):
         bound = contribution.smooth.double()
         least = min(block.clip for block in self.terms.blocks)
         if not bool(finite.all()) or not bool((bound >= least * (1 - 1e-9)).all()):
-            raise PrivacyError("an output or its smooth bound is no number, or below the least one")
+            raise PrivacyError(
+                "an output or its smooth bound is not finite, or below the least bound"
+            )
         self._spread = bound * noise_factor(*self._goal)
 
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
-from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms, planned_z
+from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,9 +93,8 @@ class Tree(Gaussian):
 
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: a row is under the noise of that many nodes."""
-        config = self.terms.configs[r]
-        z = planned_z(config.z, self.terms.blocks) / math.sqrt(levels(self.terms.rounds))
-        return ReleaseEvent("gaussian", z, config.adjacency)
+        z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
+        return ReleaseEvent("gaussian", z, self.terms.configs[r].adjacency)
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None

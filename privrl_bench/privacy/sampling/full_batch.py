@@ -1,4 +1,4 @@
-"""All of exactly `population` people, in one release."""
+"""All of exactly `population` users, in one release."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class FullBatch(Sampler):
 
     name = "full_batch"
     adjacencies = ("replace_one",)
-    adjacency_reason = ", as the number of people is public"
+    adjacency_reason = ", as the number of users is public"
     exact = True
-    whole = True
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
@@ -34,7 +33,7 @@ class FullBatch(Sampler):
         return cls.adjacencies if mechanism.private else ("zero_out", *cls.adjacencies)
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
-        """All people, in every replica."""
+        """All users, in every replica."""
         return [int(self.privacy.population or 0)] * len(noises)
 
     def members(
@@ -45,7 +44,7 @@ class FullBatch(Sampler):
         sizes: list[int],
         noises: Sequence[NoiseSource],
     ) -> list[np.ndarray]:
-        """All numbers. Raises PrivacyError: not exactly `population` people."""
+        """All numbers. Raises PrivacyError: not exactly `population` users."""
         import numpy as np
 
         self.check_number(users)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -35,7 +35,7 @@ class Poisson(Sampler):
     calibration_digits = 2
     inside = "zero_out"
     audited = (
-        "the person is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
+        "the user is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
         "tested)"
     )
 
@@ -47,21 +47,14 @@ class Poisson(Sampler):
     @classmethod
     def validate(cls, privacy: PrivacyConfig) -> None:
         """See `Sampler.validate`: the population, where it is given, holds a cohort."""
-        users, people = privacy.users_per_round, privacy.population
-        if people is not None and people < users:
+        users, population = privacy.users_per_round, privacy.population
+        if population is not None and population < users:
             raise ConfigError(
                 "privacy.population",
-                "Poisson sampling needs the number of people, at least "
-                f"privacy.users_per_round={users}, got {people}",
+                "Poisson sampling needs the number of users, at least "
+                f"privacy.users_per_round={users}, got {population}",
             )
         super().validate(privacy)
-
-    @classmethod
-    def check_population(cls, privacy: PrivacyConfig) -> None:
-        """See `Sampler.check_population`."""
-        users, people = privacy.users_per_round, privacy.population
-        if not users <= (people or 0):
-            raise PrivacyError(f"U = {users} users of a population of {people}")
 
     @classmethod
     def room(cls, privacy: PrivacyConfig) -> int:
@@ -72,9 +65,9 @@ class Poisson(Sampler):
     @classmethod
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
         """See `Sampler.record`."""
-        people = int(privacy.population or 0)
-        q = privacy.users_per_round / people
-        return replace(release, q=q, population=people, cap=cls.room(privacy))
+        population = int(privacy.population or 0)
+        q = privacy.users_per_round / population
+        return replace(release, q=q, population=population, cap=cls.room(privacy))
 
     @classmethod
     def drew(cls, release: ReleaseEvent) -> bool:
@@ -108,9 +101,9 @@ class Poisson(Sampler):
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
         """See `Sampler.sizes`."""
-        people, room = int(self.privacy.population or 0), self.room(self.privacy)
-        q = self.privacy.users_per_round / people
-        return [min(noise.binomial(people, q, round_index), room) for noise in noises]
+        population, room = int(self.privacy.population or 0), self.room(self.privacy)
+        q = self.privacy.users_per_round / population
+        return [min(noise.binomial(population, q, round_index), room) for noise in noises]
 
 
 SAMPLER = Poisson

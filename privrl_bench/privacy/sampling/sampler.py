@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
 from privrl_bench.privacy.mechanisms import mechanism_class, names
 
@@ -56,8 +56,7 @@ class Sampler:
         every_round: a user can be in every round; else each is used once.
         random: a secret random draw decides who is in a round.
         independent: each user joins independently of the others, so that cohort sizes are random.
-        exact: `privacy.population` is the exact number of people, and public.
-        whole: all people are in one release.
+        exact: `privacy.population` is the exact number of users, and public.
         calibration_digits: of a noise multiplier that is found for a budget.
         inside, audited: adjacency of a release to a user who is in it, and what an audit of it does not attack
             (random cohorts).
@@ -72,11 +71,10 @@ class Sampler:
     random: ClassVar[bool] = False
     independent: ClassVar[bool] = False
     exact: ClassVar[bool] = False
-    whole: ClassVar[bool] = False
     calibration_digits: ClassVar[int] = 4
     inside: ClassVar[str] = ""
     audited: ClassVar[str] = ""
-    unrepeatable: ClassVar[str] = "round of drawn people"
+    unrepeatable: ClassVar[str] = "round of drawn users"
 
     # -- the configuration ------------------------------------------------------------------
 
@@ -96,41 +94,22 @@ class Sampler:
 
         Raises: ConfigError.
         """
-        mechanism = mechanism_class(privacy.mechanism)
-        if privacy.accountant not in cls.accountants:
-            raise ConfigError(
-                "privacy.accountant",
-                f"privacy.sampling={cls.name} is analysed by {', '.join(cls.accountants)}, "
-                f"got {privacy.accountant!r}",
-            )
-        relations = cls.relations(mechanism)
-        if privacy.adjacency not in relations:
-            raise ConfigError(
-                "privacy.adjacency",
-                f"privacy.sampling={cls.name} is analysed under {', '.join(relations)}"
-                f"{cls.adjacency_reason}, got {privacy.adjacency!r}",
-            )
-        if not cls.accepts(mechanism):
-            fits = [name for name in names() if cls.accepts(mechanism_class(name))]
-            raise ConfigError(
-                "privacy.mechanism",
-                f"privacy.sampling={cls.name} is analysed for {', '.join(fits)}, "
-                f"got {privacy.mechanism!r}",
-            )
+        who = f"privacy.sampling={cls.name} is analysed"
+        require_among("privacy.accountant", privacy.accountant, cls.accountants, f"{who} by")
+        require_among(
+            "privacy.adjacency",
+            privacy.adjacency,
+            cls.relations(mechanism_class(privacy.mechanism)),
+            f"{who} under",
+            cls.adjacency_reason,
+        )
+        fits = [name for name in names() if cls.accepts(mechanism_class(name))]
+        require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for")
         if cls.exact and privacy.users_per_round != 1:
             raise ConfigError(
                 "privacy.users_per_round",
                 f"privacy.sampling={cls.name} releases one row: 1, got {privacy.users_per_round}",
             )
-        people = privacy.population
-        if cls.exact and people is not None and people < 1:
-            raise ConfigError("privacy.population", f"must be a number >= 1, got {people}")
-
-    @classmethod
-    def check_population(cls, privacy: PrivacyConfig) -> None:
-        """Reject a missing or too small population, once it must be known. Raises PrivacyError."""
-        if cls.exact and not (privacy.population or 0) >= 1:
-            raise PrivacyError(f"a population of {privacy.population} people")
 
     @classmethod
     def room(cls, privacy: PrivacyConfig) -> int:
@@ -209,12 +188,12 @@ class Sampler:
         Raises PrivacyError: there are more users than `population`, or not exactly as many where that
         number is public.
         """
-        people = int(self.privacy.population or 0)
+        population = int(self.privacy.population or 0)
         self.check_number(users)
         if mechanism_class(self.privacy.mechanism).private:
-            if users > people:
-                raise PrivacyError(f"{users} people in a population of {self.privacy.population}")
-            users = people  # a number that nobody has is an absent user's
+            if users > population:
+                raise PrivacyError(f"{users} users in a population of {self.privacy.population}")
+            users = population  # an unassigned number is an absent user
         return [
             noise.choose(users, min(size, users), round_index)
             for noise, size in zip(noises, sizes, strict=True)
@@ -223,4 +202,4 @@ class Sampler:
     def check_number(self, users: int) -> None:
         """Raise PrivacyError unless there are as many users as are public, where that is exact."""
         if self.exact and users != self.privacy.population:
-            raise PrivacyError(f"{users} people, and n = {self.privacy.population} is public")
+            raise PrivacyError(f"{users} users, and n = {self.privacy.population} is public")

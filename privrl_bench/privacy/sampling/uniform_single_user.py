@@ -1,4 +1,4 @@
-"""One of exactly `population` people in every round, drawn uniformly and in secret."""
+"""One of exactly `population` users in every round, drawn uniformly and in secret."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class UniformSingleUser(Sampler):
 
     name = "uniform_single_user"
     adjacencies = ("replace_one",)
-    adjacency_reason = ", as the number of people is public"
+    adjacency_reason = ", as the number of users is public"
     accountants = ("pld", "rdp")
     random = True
     exact = True
     calibration_digits = 3
     inside = "replace_one"
-    audited = "the person is drawn for (the drawing that lowers epsilon is not attacked)"
+    audited = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
@@ -37,8 +37,8 @@ class UniformSingleUser(Sampler):
     @classmethod
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
         """See `Sampler.record`."""
-        people = int(privacy.population or 0)
-        return replace(release, q=1 / people, population=people, cap=1)
+        n = int(privacy.population or 0)
+        return replace(release, q=1 / n, population=n, cap=1)
 
     @classmethod
     def drew(cls, release: ReleaseEvent) -> bool:
