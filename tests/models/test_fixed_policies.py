@@ -59,7 +59,7 @@ def test_values_of_a_file_are_linear_in_its_features(file) -> None:
         ("nowhere.json", r"no policy 'nowhere.json'"),
         ("uniform:greedy", "uniform has no mode"),
         ("FILE:gredy", r"no mode 'gredy' .*did you mean greedy\?"),
-        ("FILE:greedy:1", "greedy takes no number"),
+        ("FILE:greedy:1", "greedy has no parameter"),
         *(
             (f"FILE:epsilon{x}", "epsilon needs a probability")
             for x in ("", ":x", ":1.5", ":nan", ":0:1")
