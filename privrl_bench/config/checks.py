@@ -114,7 +114,8 @@ def _mechanism(run: RunConfig) -> None:
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
         "for a non-private baseline algo=ppo or algo=a2c",
     )
-    _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
+    if mechanism.like not in algo.mechanisms:
+        _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
 
 
 def _noise(run: RunConfig) -> None:

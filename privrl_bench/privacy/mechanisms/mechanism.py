@@ -87,6 +87,8 @@ class Mechanism:
         running_sums: releases are increments of sums over all rounds.
         transition_noise: the algorithm adds noise to the gradients of single transitions.
         imitation: it repeats published code that has no guarantee; a caveat says why.
+        like: algorithms that take the mechanism of this name take this one, too; empty: none. For
+            mechanisms that are added in one file.
         calibrated: z can be chosen for a target epsilon.
         not_auditable: why canaries do not apply to it; empty: they do.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
@@ -108,6 +110,7 @@ class Mechanism:
     running_sums: ClassVar[bool] = False
     transition_noise: ClassVar[bool] = False
     imitation: ClassVar[bool] = False
+    like: ClassVar[str] = ""
     calibrated: ClassVar[bool] = False
     not_auditable: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = ""
