@@ -331,7 +331,7 @@ def test_no_time_limit_names_the_environment(capsys: pytest.CaptureFixture[str])
 @pytest.mark.usefixtures("own_pkg")
 def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFixture[str]) -> None:
     code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Ward-v0")
-    check(code, capsys.readouterr().err, "env: own_pkg:Ward-v0 declares 12 users, whom an attack")
+    check(code, capsys.readouterr().err, "env: own_pkg:Ward-v0 declares 12 users, and an attack")
 
 
 @pytest.mark.usefixtures("own_pkg")
