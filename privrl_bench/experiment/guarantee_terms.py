@@ -90,7 +90,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
     if data is not None:
         split = data.split
         public += [
-            f"T={config.env.max_episode_steps or 'the episode max_episode_steps'}",
+            f"T={config.env.max_episode_steps or 'the episode limit'}",
             f"at most {data.most} episode{'s' if data.most > 1 else ''} of one user",
             "how many episodes there are, and the keys of their metadata",
         ]

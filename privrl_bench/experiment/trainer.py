@@ -162,9 +162,8 @@ class Trainer:
     def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
         """Replica r stays as it was in `snapshot` and releases nothing more.
 
-        It keeps its place along the replica axis: the others are then computed by the same
-            operations
-        on the same shapes as before, so that their results do not depend on r.
+        It keeps its place along the replica axis: the others are then computed by the same operations on
+        the same shapes as before, so that their results do not depend on r.
         """
         self.parts.gate.end(r)
         self._frozen[r] = {name: x[r].clone() for name, x in snapshot["state"].items()}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 
 KNOWN_EPSILON = "privacy/test_per_transition.py::test_a_known_epsilon_whatever_the_number_of_rounds"
@@ -30,3 +31,16 @@ def test_a_transition_moves_a_whole_memory_by_two_clips():
     plain = ReleaseEvent("gaussian", 0.4 * math.sqrt(50) / 2, "zero_out")
     found = ledger_epsilon([event(0.4, 50, 50)], 1e-5)
     assert found == ledger_epsilon([plain] * 50, 1e-5, "rdp")
+
+
+def test_releases_that_have_no_common_analysis_are_refused():
+    def of(**changes):
+        known = {"z": 1.0, "adjacency": "replace_one", "population": 100, "cap": 10}
+        return ReleaseEvent("per_transition", **(known | changes))
+
+    with pytest.raises(PrivacyError, match="one size of memory"):
+        ledger_epsilon([of(), of(z=0.5, population=1000)], 1e-5)
+    with pytest.raises(PrivacyError, match="replace_one only"):
+        ledger_epsilon([of(adjacency="zero_out", cap=100)], 1e-5)
+    with pytest.raises(PrivacyError, match="no mechanism has ledger lines"):
+        ledger_epsilon([ReleaseEvent("unheard_of", 1.0, "zero_out")], 1e-5)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from test_gate import make_plan
 
+from privrl_bench.config.compose import compose
 from privrl_bench.errors import PrivacyError
+from privrl_bench.experiment.builder import build
+from privrl_bench.privacy.accounting.releases import epsilon_paper
 
 KNOWN_EPSILON = "privacy/test_accountant.py::test_poisson_sampling_matches_the_regression_grid"
 SENSITIVITY = "privacy/test_poisson.py::test_each_user_joins_with_the_same_probability"
@@ -31,3 +34,9 @@ def test_a_draw_is_made_once_a_round_and_stays_within_the_population():
     assert np.array_equal(gate.draw(3, 40, False).numbers()[0], gate.draw(3, 40, True).numbers()[0])
     with pytest.raises(PrivacyError, match="population"):
         gate.draw(3, 41, False)
+
+
+def test_a_cohort_of_all_users_has_the_papers_formula():
+    words = ["env=cartpole", "privacy=poisson", "privacy.population=8", "privacy.users_per_round=8"]
+    gate = build([compose([*words, "privacy.adjacency=zero_out", "rounds=5"])], [None]).gate
+    assert gate.mechanism.paper_epsilon(0) == pytest.approx(epsilon_paper(1.0, 1e-5))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.discovery import classes
 
 if TYPE_CHECKING:
@@ -26,5 +27,12 @@ def mechanism_class(name: str) -> type[Mechanism]:
 
 
 def ledger_class(record: str) -> type[Mechanism]:
-    """The mechanism that defines the accounting of ledger lines with `"mechanism": record`."""
-    return next(kind for kind in map(mechanism_class, names()) if record in kind.records)
+    """The mechanism that defines the accounting of ledger lines with `"mechanism": record`.
+
+    Raises:
+        PrivacyError: none does, so epsilon is unknown.
+    """
+    for kind in map(mechanism_class, names()):
+        if record in kind.records:
+            return kind
+    raise PrivacyError(f"no mechanism has ledger lines of {record!r}: epsilon is unknown")

@@ -53,6 +53,9 @@ class PerTransition(Mechanism):
 
         Every one of B clipped gradients gets noise z clip, so their sum has z sqrt(B) clip. However many
         rounds there are, a transition is in so many updates: releases do not add up.
+
+        Raises:
+            PrivacyError: releases of several memories or batches, or another adjacency.
         """
         from dp_accounting import (
             GaussianDpEvent,
@@ -61,7 +64,12 @@ class PerTransition(Mechanism):
             SelfComposedDpEvent,
         )
 
-        release = min((release for release, _ in counts), key=lambda one: one.z)
+        releases = [release for release, _ in counts]
+        if len({(one.population, one.cap) for one in releases}) > 1:
+            raise PrivacyError("noise on transitions is counted for one size of memory and batch")
+        if any(one.adjacency != "replace_one" for one in releases):
+            raise PrivacyError("draws without replacement are analysed under replace_one only")
+        release = min(releases, key=lambda one: one.z)
         memory, batch = int(release.population or 0), int(release.cap or 0)
         if not release.z > 0:
             return NonPrivateDpEvent()

@@ -157,6 +157,10 @@ class Smooth(Mechanism):
             noised[block.name] = on_grid(sums[block.name] + spread * one, least)
         return noised
 
+    def released(self, attempt: Attempt) -> None:
+        """See `Mechanism.released`: the noise std, which depends on data, is forgotten."""
+        self._spread[attempt.replica] = math.nan
+
     def paper_epsilon(self, r: int) -> float:
         """The epsilon that the noise is made for."""
         return float(self.terms.configs[r].epsilon or math.inf)

@@ -96,7 +96,9 @@ class Poisson(Sampler):
 
     @classmethod
     def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
-        """See `Sampler.paper_epsilon`: PriMORL's moments accountant."""
+        """See `Sampler.paper_epsilon`: PriMORL's moments accountant, where the cohort is a sample."""
+        if not release.q < 1.0:
+            return super().paper_epsilon(release, rounds, privacy)
         return ledger_epsilon(Counter({cls.fast(release): rounds}), privacy.delta, "rdp")
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
