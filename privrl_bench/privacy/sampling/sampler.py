@@ -80,8 +80,8 @@ class Sampler:
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
-        """Whether there is an analysis of this mechanism's releases to such cohorts."""
-        raise NotImplementedError
+        """Whether there is an analysis of this mechanism's releases to such cohorts. Default: none."""
+        return False
 
     @classmethod
     def relations(cls, mechanism: type[Mechanism]) -> tuple[str, ...]:
