@@ -137,6 +137,10 @@ class Algorithm(ABC):
         """Step size of a round, for the log; None: it has none."""
         return None
 
+    def server_steps(self, rounds: int) -> list[float]:
+        """Step size of the server in each round, relative to a public unit, for the plan. Default: 1."""
+        return [1.0] * rounds
+
     @abstractmethod
     def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per user, from the user's own data and released parameters."""

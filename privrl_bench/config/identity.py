@@ -32,7 +32,7 @@ IGNORED = (
 ROUNDING = ("hardware.threads",)
 # Keys that were added after this version was set, with the value at which the program behaves as before. At
 # that value they are left out.
-ADDED: dict[str, Any] = {}
+ADDED: dict[str, Any] = {"privacy.correlation": 0.95, "privacy.bands": None}
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {
     "privacy.mechanism": {"fresh_noise_per_round": "imitated_tree"},

@@ -31,5 +31,5 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "clip": {block.name: block.clip for block in gate.blocks},
         "event": gate.event(r).to_dict(),
         **({} if parts.data is None else {"data": parts.data.describe()}),
-        **gate.mechanism.plan_entries(r),
+        **gate.mechanism.plan_entries(r, parts.algo.server_steps(parts.rounds)),
     }

@@ -249,9 +249,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
-    if noise := mechanism.describe_noise(r):
+    if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):
         print(f"  noise   {noise}")
-    elif config.plan_only and mechanism.calibrated:
+    if config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
     paper = parts.gate.mechanism.paper_epsilon(r)
     whose = "the DPPG paper's formula" if parts.gate.participation else "the moments accountant"

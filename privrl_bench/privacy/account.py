@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
@@ -104,9 +104,7 @@ class Account:
 
     def planned_epsilon(self, r: int) -> float:
         """Epsilon after all planned rounds."""
-        count = self.rounds if self.participation is None else self.participation
-        config, spent = self.configs[r], {self.event(r): min(count, self.rounds)}
-        return ledger_epsilon(spent, config.delta, config.accountant)
+        return self.mechanism.planned_epsilon(r, self.participation)
 
     def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
         """Epsilon of what the ledger of replica r says was released.

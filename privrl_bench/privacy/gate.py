@@ -252,7 +252,7 @@ class Gate(Account):
         for r, ledger in enumerate(self.ledgers):
             if r not in self._ended:
                 name = self._noises[r].name
-                details = {"noise": name, **self.mechanism.details(r)}
+                details = {"noise": name, **self.mechanism.details(r, round_index, ledger)}
                 attempts[r] = ledger.intend(
                     round_index, self.event(r), details, repeatable=name == "seeded"
                 )

@@ -239,6 +239,22 @@ class Ledger:
         """How many lines a round has."""
         return len(self._by_round.get(round_index, ()))
 
+    def attempts_by_round(self, before: int | None = None) -> list[int]:
+        """How many lines each round has, from the first that has any to the last below `before`."""
+        indices = range(min(self._by_round, default=0), self.end(before))
+        return [self.attempts(index) for index in indices]
+
+    def end(self, before: int | None = None) -> int:
+        """The first round that has no line below `before`, nor any after it."""
+        return self._end if before is None else min(self._end, before)
+
+    def last_lines(self, before: int) -> list[dict[str, Any]]:
+        """The line of the last attempt at every round below `before`, in the order of rounds."""
+        earlier = sorted(
+            index for index, lines in self._by_round.items() if lines and index < before
+        )
+        return [self._by_round[index][-1] for index in earlier]
+
     def repeats(self, before: int | None = None) -> int:
         """Attempts beyond the first, at rounds below `before`."""
         return sum(n * (len(events) - 1) for events, n in self._rounds_alike(before).items())

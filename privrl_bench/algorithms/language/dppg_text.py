@@ -89,6 +89,10 @@ class DppgText(TextAlgorithm):
             seen.append({"train/kl": float(kl.mean()) if len(kl) else math.nan})
         return Contribution({"actor": torch.stack(rows)}, users.valid, diagnostics=seen)
 
+    def server_steps(self, rounds: int) -> list[float]:
+        """See `Algorithm.server_steps`."""
+        return [annealed(1.0, self.config.anneal_server, index, rounds) for index in range(rounds)]
+
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: a step along the noised mean displacement, annealed to average out noise."""
         step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)

@@ -134,6 +134,10 @@ class Dppg(Algorithm):
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 
+    def server_steps(self, rounds: int) -> list[float]:
+        """See `Algorithm.server_steps`."""
+        return [annealed(1.0, self.config.anneal_server, index, rounds) for index in range(rounds)]
+
     def server(self, state: State, released: Released) -> State:
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)

@@ -17,8 +17,9 @@ class PrivacyConfig(Section):
 
     prefix: ClassVar[str] = "privacy."
 
-    # gaussian | tree: sums over rounds | fresh_noise_per_round, per_transition: leak | local: on devices
-    # | smooth: one release, noise by smooth sensitivity | none. A module of privacy/mechanisms each.
+    # gaussian | correlated: noise that cancels over rounds | tree: sums over rounds | local: on devices
+    # | fresh_noise_per_round, per_transition: leak | smooth: one release, noise by smooth sensitivity
+    # | none. A module of privacy/mechanisms each.
     mechanism: str = "gaussian"
     # noise multiplier = noise std / clip, no unit; 0 adds no noise
     z: float = ranged(1.0, "0 or in [1e-6, 1e6]", lambda z: z == 0 or 1e-6 <= z <= 1e6)
@@ -40,6 +41,10 @@ class PrivacyConfig(Section):
     accountant: str = choice("pld", ("pld", "rdp", "gaussian"))
     # seeded: reproducible research; secure: operating-system entropy
     noise: str = choice("seeded", ("seeded", "secure"))
+    # correlated: 0 (independent noise) to 1 (the square root of the prefix sum)
+    correlation: float = within(0.95, "[0, 1]")
+    # correlated: rounds whose noise is correlated, and kept; unset: all that matter
+    bands: int | None = integer(None, most=320_000)
     rewards: str = choice("public", ("public", "noised"))  # local: sent exactly | noised
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privrl_bench.privacy.contribution import Block
+    from privrl_bench.privacy.ledger import Ledger
 
 
 class Gaussian(Mechanism):
@@ -49,7 +50,7 @@ class Gaussian(Mechanism):
         one = ReleaseEvent("gaussian", self.joint_z(r), config.adjacency)
         return self.terms.sampler.record(one, config)
 
-    def details(self, r: int) -> dict[str, Any]:
+    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
         stds = self.multipliers(r)
         return {

@@ -17,6 +17,7 @@ from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 if TYPE_CHECKING:
     from privrl_bench.config.schema import EnvConfig, PrivacyConfig
     from privrl_bench.privacy.devices import LocalNoise
+    from privrl_bench.privacy.ledger import Ledger
     from privrl_bench.types import EnvSpec
 
 
@@ -96,12 +97,12 @@ class Local(Mechanism):
             "gaussian", self._devices.multiplier(r), self.terms.configs[r].adjacency
         )
 
-    def details(self, r: int) -> dict[str, Any]:
+    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
         told = {"observations": self._devices.observations, "rewards": self._devices.rewards}
         return {"users": self.terms.configs[r].users_per_round, "told": told}
 
-    def plan_entries(self, r: int) -> dict[str, Any]:
+    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """The most that the devices show of one unit in a round, and mu: of one observation, of all."""
         devices = self._devices
         return {
@@ -113,9 +114,9 @@ class Local(Mechanism):
             }
         }
 
-    def describe_noise(self, r: int) -> str:
+    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
         """See `Mechanism.describe_noise`."""
-        plan = self.plan_entries(r)["local"]
+        plan = self.plan_entries(r, steps)["local"]
         rewards = f" and {plan['noised_rewards']} rewards" if plan["noised_rewards"] else ""
         return (
             f"on users' devices: mu {plan['mu_per_observation']:.4g} for one observation, "

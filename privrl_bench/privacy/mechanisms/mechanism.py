@@ -198,8 +198,8 @@ class Mechanism:
         config = self.terms.configs[r]
         return ReleaseEvent(self.records[0], config.z, config.adjacency)
 
-    def details(self, r: int) -> dict[str, Any]:
-        """Public facts of a ledger line, beside the event and the kind of noise."""
+    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
+        """Public facts of the next line of a ledger, beside the event and the kind of noise."""
         return {}
 
     def prepare(self, contribution: Contribution, finite: Tensor) -> None:
@@ -220,6 +220,12 @@ class Mechanism:
 
     def released(self, attempt: Attempt) -> None:
         """The attempt is what left the gate."""
+
+    def planned_epsilon(self, r: int, participation: int | None) -> float:
+        """Epsilon after all planned rounds, of which one user is in at most `participation`; None: in all."""
+        rounds, config = self.terms.rounds, self.terms.configs[r]
+        count = rounds if participation is None else min(participation, rounds)
+        return ledger_epsilon({self.release_event(r): count}, config.delta, config.accountant)
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
@@ -246,10 +252,10 @@ class Mechanism:
         """The number that a paper prints for this configuration; infinite: none does."""
         return math.inf
 
-    def plan_entries(self, r: int) -> dict[str, Any]:
-        """Further entries of plan.json."""
+    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
+        """Further entries of plan.json. `steps`: of the server, in every round (`Algorithm.server_steps`)."""
         return {}
 
-    def describe_noise(self, r: int) -> str:
-        """The noise in words, for the terminal; empty: nothing beyond z."""
+    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
+        """The noise in words, for the terminal; empty: nothing beyond z. `steps`: see `plan_entries`."""
         return ""

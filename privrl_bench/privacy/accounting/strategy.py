@@ -1,0 +1,123 @@
+"""Strategies of correlated noise: a public lower-triangular Toeplitz matrix C over rounds.
+
+Its column t says in which rounds, and by how much, one row of round t is in C G, where G [rounds, P] holds the
+clipped sums. So norms of columns, and of sums of columns, are L2 sensitivities in units of the clip.
+
+    c_k = a^k binom(2 k, k) / 4^k,   k < bands
+
+a = 1 is the square root of the prefix sum (Fichtenberger, Henzinger and Upadhyay 2023), a = 0 independent
+noise; a < 1 damps it, as "Correlated noise provably beats independent noise" (Choquette-Choo et al. 2024)
+derives for training that contracts. Without the coefficients from `bands` on it is banded (Choquette-Choo et
+al. 2023, "(Amplified) banded matrix factorization"), so that noise is kept for `bands` rounds only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+_LEAST = 1e-3  # smaller coefficients are cut where the number of bands is not given
+_MOST_BANDS = 320_000  # c_k of a = 1 falls below `_LEAST` here
+_ITERATES = 100  # whose noise is averaged in `iterate_noise`
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """C for a number of rounds.
+
+    Attributes:
+        coefficients: c_0 = 1, c_1, ...: not negative and not increasing; one for each band.
+        rounds: number of rows and columns.
+    """
+
+    coefficients: tuple[float, ...]
+    rounds: int
+
+    @classmethod
+    def damped_square_root(
+        cls, correlation: float, rounds: int, bands: int | None = None
+    ) -> Strategy:
+        """The strategy above.
+
+        Args:
+            correlation: a, in [0, 1].
+            rounds: number of releases of the run.
+            bands: number of coefficients; None: all that are at least 0.001.
+
+        >>> Strategy.damped_square_root(1.0, 4).coefficients
+        (1.0, 0.5, 0.375, 0.3125)
+        >>> Strategy.damped_square_root(0.5, 1000, bands=3).coefficients
+        (1.0, 0.25, 0.09375)
+        """
+        k = np.arange(1, min(rounds, bands or _MOST_BANDS, _MOST_BANDS))
+        c = np.concatenate([[1.0], np.cumprod(correlation * (1.0 - 0.5 / k))])
+        return cls(tuple(float(x) for x in (c[c > 0] if bands else c[c >= _LEAST])), rounds)
+
+    @property
+    def bands(self) -> int:
+        """Number of coefficients."""
+        return len(self.coefficients)
+
+    @cached_property
+    def cumulated(self) -> np.ndarray:
+        """[bands] squared norm of a column after 1, 2, ... rounds."""
+        return np.cumsum(np.square(self.coefficients))
+
+    def norm(self, rounds: int | None = None) -> float:
+        """L2 norm of the first column, the largest of all, cut after so many rounds; None: whole."""
+        rows = min(self.rounds if rounds is None else rounds, self.bands)
+        return math.sqrt(self.cumulated[rows - 1]) if rows else 0.0
+
+    def sensitivity(self, participation: int, separation: int = 1) -> float:
+        """L2 sensitivity of C G, in clips, to a user with one row in each of several rounds.
+
+        Rows of norm at most 1 in rounds t_1 < t_2 < ... move C G by a squared norm of
+        sum_ij <C_ti, C_tj> <x_i, x_j> <= sum_ij <C_ti, C_tj>, as no coefficient is negative. The inner
+        product of two columns does not grow with their distance, nor with the later one's place (fewer rows
+        are left), as coefficients do not increase. So the columns 0, s, 2 s, ... are the worst.
+
+        Args:
+            participation: rounds that the user is in at most.
+            separation: s, the least distance between two of them.
+        """
+        count = min(participation, -(-self.rounds // separation))
+        length = min(self.rounds, (count - 1) * separation + self.bands)
+        moved = np.zeros(length)
+        for start in range(0, count * separation, separation):
+            rows = min(self.bands, length - start)
+            moved[start : start + rows] += self.coefficients[:rows]
+        return float(np.linalg.norm(moved))
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        """[rounds] first column of C^-1: how the noise of a round comes back in later ones."""
+        c, d = np.array(self.coefficients), np.zeros(rounds)
+        d[0] = 1.0
+        for k in range(1, rounds):
+            known = d[max(0, k - self.bands + 1) : k][::-1]
+            d[k] = -float(c[1 : len(known) + 1] @ known)
+        return d
+
+    def iterate_noise(self, steps: Sequence[float]) -> tuple[float, float]:
+        """Noise of the iterates, in units of clip * z, of a server that adds each release times its step.
+
+        Args:
+            steps: one for each round.
+
+        Returns:
+            (standard deviation of the last iterate, root mean square over the iterates).
+
+        >>> [round(x, 2) for x in Strategy.damped_square_root(1.0, 61).iterate_noise([1.0] * 61)]
+        [2.37, 2.21]
+        """
+        from scipy.signal import fftconvolve
+
+        alpha, d = np.array(steps), self.inverse(len(steps))
+        ends = np.unique(np.linspace(1, len(alpha), min(len(alpha), _ITERATES)).round()).astype(int)
+        # The noise of round s is in the iterate after `end` rounds with weight sum_t alpha_t d_{t - s}.
+        squares = [float(np.square(fftconvolve(alpha[:end][::-1], d)[:end]).sum()) for end in ends]
+        scale = self.norm()
+        return scale * math.sqrt(squares[-1]), scale * math.sqrt(float(np.mean(squares)))

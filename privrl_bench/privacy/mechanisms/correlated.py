@@ -1,0 +1,262 @@
+"""Gaussian noise that is correlated over rounds, so that it cancels in sums of releases.
+
+    release of round t = sum_t + z clip |C| (C^-1 w)_t,    w standard normal, |C| the norm of C's first column
+
+C is the public strategy of `accounting/strategy.py`. All releases G + z clip |C| C^-1 w are
+post-processing of C G + z clip |C| w. A row of norm `clip` in round t moves C G by clip times column t of C, at
+most clip |C|. So for a user who is in one round everything released is one Gaussian mechanism with multiplier
+z; for users in m rounds it is one with z |C| / `Strategy.sensitivity(m)`. This holds jointly over blocks, as
+1 / z^2 = sum of 1 / z_b^2 and every block has the same C. Replace-one moves a row twice as far (the
+accountant's part).
+
+Sums may depend on earlier releases: with Gaussian noise and a lower-triangular C the guarantee is the same
+(Denisov et al. 2022, theorem 2.1). In other words row t of C G is moved by a bounded distance, given the
+past, and the squares of these distances add up to at most the sensitivity's, which is all that adaptive
+composition of Gaussian mechanisms needs (Smith and Thakurta 2022). Assumed: w is fresh in every row, z, clip, C
+and the number of rounds are public and fixed in advance, and a user's rounds do not depend on data.
+
+Every attempt at a round is a row of its own, with fresh w, of a longer C: it contains this attempt and the
+attempts of earlier rounds whose noise it cancels. So a user of round s moves the whole ledger by at most the
+root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon`).
+
+Noise stays in memory until it is cancelled, `bands` - 1 vectors for each replica, and is nowhere else. After a
+restart seeded noise is drawn again; secure noise is lost, and the strategy begins anew: later rows contain
+fewer earlier rounds, so they move less. Rounds that are repeated have further lines.
+
+Rows are not amplified by Poisson sampling: a round's user is in later rows, too. (Banded strategies have an
+analysis for sampling from groups that take turns; no sampler here does that.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.mechanisms.gaussian import Gaussian
+from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+    from privrl_bench.config.schema import PrivacyConfig
+    from privrl_bench.privacy.accounting.strategy import Strategy
+    from privrl_bench.privacy.contribution import Block
+    from privrl_bench.privacy.ledger import Ledger
+
+_CANCELS = "repeats_before"  # in a line: repeated attempts at earlier rounds when it was written
+
+
+class Past:
+    """The noise of one replica's last rounds, which later noise cancels.
+
+    Args:
+        coefficients: of C.
+    """
+
+    def __init__(self, coefficients: Sequence[float]):
+        import numpy as np
+
+        self._coefficients = np.array(coefficients)
+        self._rounds: np.ndarray = np.zeros(0, dtype=np.int64)  # of each row; before any: none
+        self._rows: np.ndarray = np.zeros((0, 0))
+
+    def correlated(self, fresh: Tensor, round_index: int) -> Tensor:
+        """[P] row of C^-1 w: w of this round less c_k times the noise of k rounds before, for all k."""
+        import torch
+
+        ago = round_index - self._rounds
+        near = (ago > 0) & (ago < len(self._coefficients))
+        weights = near * self._coefficients[ago * near]
+        return fresh - torch.from_numpy(weights @ self._rows) if len(weights) else fresh
+
+    def keep(self, round_index: int, noise: Tensor) -> None:
+        """The noise of a round was released."""
+        import numpy as np
+
+        slots = len(self._coefficients) - 1
+        if not slots:
+            return
+        place = round_index % slots
+        while place >= len(self._rounds):
+            more = max(1, min(len(self._rounds), slots - len(self._rounds)))
+            self._rounds = np.concatenate([self._rounds, np.full(more, -slots - 1)])
+            rows = self._rows if len(self._rows) else np.zeros((0, len(noise)))
+            self._rows = np.concatenate([rows, np.zeros((more, len(noise)))])
+        self._rounds[place], self._rows[place] = round_index, noise.numpy()
+
+
+class Correlated(Gaussian):
+    """Noise that later noise cancels; with every user in one round, at the epsilon of independent noise."""
+
+    name = "correlated"
+    records: ClassVar[tuple[str, ...]] = ("correlated",)
+    subsampled = False
+    like = "gaussian"
+
+    @classmethod
+    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
+        """See `Mechanism.notes`: where noise is remembered."""
+        if privacy.noise != "secure":
+            return {}
+        return {
+            "noise in memory": "the noise of the last releases stays in the memory of the process until later "
+            "noise has cancelled it, and is never written; a resumed run begins the correlation anew"
+        }
+
+    @classmethod
+    def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
+        """See `Mechanism.composed`: norms of columns add up at most, wherever the rounds are."""
+        from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+
+        if any(release.z <= 0 for release, _ in counts):
+            return NonPrivateDpEvent()
+        return GaussianDpEvent(1.0 / sum(count / release.z for release, count in counts))
+
+    def __init__(self, terms: Terms):
+        super().__init__(terms)
+        if terms.unit.participation is None:
+            raise PrivacyError(
+                "correlated noise is analysed for users in a bounded number of rounds"
+            )
+        self._past: dict[int, Past] = {}
+        self._made: tuple[tuple[int, int, int], Tensor] | None = None
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """C: public."""
+        from privrl_bench.privacy.accounting.strategy import Strategy
+
+        config = self.terms.configs[0]
+        return Strategy.damped_square_root(config.correlation, self.terms.rounds, config.bands)
+
+    # -- accounting -------------------------------------------------------------------------
+
+    def release_event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.release_event`: one row of one user in everything released."""
+        return ReleaseEvent(self.records[0], self.joint_z(r), self.terms.configs[r].adjacency)
+
+    def _epsilon(self, r: int, sensitivity: float) -> float:
+        """Epsilon where one user moves C G by so many clips."""
+        config, one = self.terms.configs[r], self.release_event(r)
+        if not sensitivity:
+            return 0.0
+        moved = replace(one, z=one.z * self.strategy.norm() / sensitivity)
+        return ledger_epsilon([moved], config.delta, config.accountant)
+
+    def planned_epsilon(self, r: int, participation: int | None) -> float:
+        """See `Mechanism.planned_epsilon`."""
+        return self._epsilon(r, self.strategy.sensitivity(participation or self.terms.rounds))
+
+    def spent_epsilon(
+        self, r: int, ledger: Ledger, participation: int | None, below: int | None
+    ) -> float:
+        """See `Mechanism.spent_epsilon`."""
+        import numpy as np
+
+        times = participation or self.terms.rounds
+        attempts = ledger.attempts_by_round(below) if ledger.repeats(below) else None
+        if attempts is None:
+            length = ledger.end(below)
+            cut = replace(self.strategy, rounds=length)
+            return self._epsilon(r, cut.sensitivity(times) if length else 0.0)
+        # Of every round s: sum over the lines of rounds t >= s of c_{t - s}^2. Several rounds of one
+        # user: norms add up at most.
+        squares = np.square(self.strategy.coefficients)
+        moved = np.convolve(attempts[::-1], squares)[: len(attempts)].max()
+        return self._epsilon(r, times * float(np.sqrt(moved)))
+
+    # -- in a gate --------------------------------------------------------------------------
+
+    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
+        """See `Mechanism.details`."""
+        config = self.terms.configs[r]
+        return {
+            **super().details(r, round_index, ledger),
+            "correlation": config.correlation,
+            "bands": self.strategy.bands,
+            _CANCELS: ledger.repeats(round_index),
+        }
+
+    def unit_noise(self, block: Block) -> float:
+        """See `Gaussian.unit_noise`."""
+        return block.clip * self.strategy.norm()
+
+    def standard_noise(self, attempt: Attempt) -> list[Tensor]:
+        """See `Gaussian.standard_noise`: this round's row of C^-1 w."""
+        import torch
+
+        key, sizes = (attempt.replica, attempt.round, attempt.number), self._sizes
+        if self._made is None or self._made[0] != key:
+            fresh = torch.cat(attempt.normal(sizes))
+            self._made = key, self._past_of(attempt).correlated(fresh, attempt.round)
+        return list(self._made[1].split(sizes))
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [block.size for block in self.terms.blocks]
+
+    def _past_of(self, attempt: Attempt) -> Past:
+        """Noise of earlier rounds. The first time, after a restart: drawn again if seeded, else lost."""
+        import torch
+
+        if attempt.replica in self._past:
+            return self._past[attempt.replica]
+        past = self._past[attempt.replica] = Past(self.strategy.coefficients)
+        if attempt.source.name != "seeded":
+            return past
+        repeats = 0
+        for line in attempt.ledger.last_lines(attempt.round):
+            index, number = int(line["round"]), int(line["attempt"])
+            if line.get(_CANCELS) != repeats:
+                raise PrivacyError(
+                    f"the noise of round {index} cancels noise of earlier rounds, which were repeated since; "
+                    "this checkpoint is not the one that followed (start a new folder)"
+                )
+            repeats += number
+            earlier = replace(attempt, round=index, number=number)
+            past.keep(index, past.correlated(torch.cat(earlier.normal(self._sizes)), index))
+        return past
+
+    def released(self, attempt: Attempt) -> None:
+        """See `Mechanism.released`: from now on this noise is to be cancelled."""
+        if self._made is not None:  # there was noise
+            self._past[attempt.replica].keep(attempt.round, self._made[1])
+            self._made = None
+
+    # -- the plan ---------------------------------------------------------------------------
+
+    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
+        """See `Mechanism.plan_entries`: noise of the iterates, against that of independent noise."""
+        import numpy as np
+
+        strategy, alpha = self.strategy, np.array(steps)
+        last, average = strategy.iterate_noise(steps)
+        walk = np.cumsum(alpha**2)
+        return {
+            "correlated_noise": {
+                "correlation": self.terms.configs[r].correlation,
+                "bands": strategy.bands,
+                "column_norm": strategy.norm(),
+                "last_iterate": last / float(np.sqrt(walk[-1])),
+                "average_iterate": average / float(np.sqrt(walk.mean())),
+            }
+        }
+
+    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
+        """See `Mechanism.describe_noise`."""
+        noise = self.plan_entries(r, steps)["correlated_noise"]
+        return (
+            f"correlation {noise['correlation']:g} over {noise['bands']} rounds; predicted for updates that "
+            f"add up: {noise['last_iterate']:.2f} times independent noise in the last parameters, "
+            f"{noise['average_iterate']:.2f} times on average over the rounds"
+        )
+
+
+MECHANISM = Correlated
