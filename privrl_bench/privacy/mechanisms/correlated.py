@@ -129,8 +129,8 @@ class Correlated(Gaussian):
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
 
     @cached_property
-    def strategy(self) -> Strategy:
-        """C: public."""
+    def strategy(self) -> Strategy:  # type: ignore[override]
+        """See `Mechanism.strategy`: the damped square root."""
         from privrl_bench.privacy.accounting.strategy import Strategy
 
         config = self.terms.configs[0]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privrl_bench.config.schema import EnvConfig, PrivacyConfig
+    from privrl_bench.privacy.accounting.strategy import Strategy
     from privrl_bench.privacy.contribution import Block, Contribution
     from privrl_bench.privacy.devices import LocalNoise
     from privrl_bench.privacy.guarantee import Unit
@@ -192,6 +193,13 @@ class Mechanism:
     def __init__(self, terms: Terms):
         """Raises PrivacyError: the terms have no analysis."""
         self.terms = terms
+
+    @property
+    def strategy(self) -> Strategy:
+        """C, of which noise is C^-1 w over the rounds: public. Independent noise: the identity."""
+        from privrl_bench.privacy.accounting.strategy import Strategy
+
+        return Strategy((1.0,), self.terms.rounds)
 
     def release_event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the ledger."""
