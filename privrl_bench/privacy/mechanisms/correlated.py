@@ -129,7 +129,7 @@ class Correlated(Gaussian):
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
 
     @cached_property
-    def strategy(self) -> Strategy:  # type: ignore[override]
+    def strategy(self) -> Strategy:
         """See `Mechanism.strategy`: the damped square root."""
         from privrl_bench.privacy.accounting.strategy import Strategy
 

@@ -1,0 +1,398 @@
+"""Correlated noise: its covariance over rounds, what one user can move, repeated rounds, and restarts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_gate import ONE, TWO, make_plan, rows_for, send
+
+from privrl_bench.config.schema import PrivacyConfig
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.accounting.calibrate import needed_z
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.strategy import Strategy
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+
+KNOWN_EPSILON = "privacy/test_correlated.py::test_known_epsilons"
+SENSITIVITY = "privacy/test_correlated.py::test_no_user_moves_c_g_further_than_the_sensitivity"
+LEAKS = "audit/test_leaks.py::test_every_algorithm_as_it_is_shipped"  # dppg, reinforce
+AUDIT = (
+    "privacy/test_mechanism_registry.py::test_an_audit_of_one_release_does_not_contradict_epsilon"
+)
+
+
+def plan_of(**config):
+    return make_plan(**{"mechanism": "correlated", "rounds": 8, **config})
+
+
+def matrix(strategy, rounds):
+    """C [rounds, rounds], written out."""
+    c = np.zeros((rounds, rounds))
+    for k, value in enumerate(strategy.coefficients[:rounds]):
+        c += np.diag(np.full(rounds - k, value), -k)
+    return c
+
+
+def noise_of(plan, rounds, size, value=0.0):
+    """[rounds, size] noise in units of z * clip: what is released when everybody sends `value`."""
+    found = []
+    for index in range(rounds):
+        rows = {"actor": torch.full((1, 4, size), value)}
+        total = 4 * send(plan, rows, index).values["actor"][0].double() - 4 * value
+        found.append(total.numpy() / (plan.config.z * 0.5))
+    return np.stack(found)
+
+
+# -- the strategy
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    a=st.floats(0.0, 1.0),
+    rounds=st.integers(1, 9),
+    bands=st.none() | st.integers(1, 9),
+    separation=st.integers(1, 4),
+    participation=st.integers(1, 5),
+)
+def test_the_sensitivity_is_that_of_the_worst_rounds_and_rows(
+    a, rounds, bands, separation, participation
+):
+    """Against every admissible set of rounds, on C as a matrix."""
+    strategy = Strategy.damped_square_root(a, rounds, bands)
+    gram = matrix(strategy, rounds).T @ matrix(strategy, rounds)
+    worst = 0.0
+    for chosen in range(2**rounds):
+        places = [t for t in range(rounds) if chosen >> t & 1]
+        apart = all(y - x >= separation for x, y in zip(places, places[1:], strict=False))
+        if len(places) <= participation and apart:
+            worst = max(worst, float(gram[np.ix_(places, places)].sum()))
+    assert strategy.sensitivity(participation, separation) == pytest.approx(math.sqrt(worst))
+    assert strategy.norm() == pytest.approx(math.sqrt(gram.diagonal().max()))
+
+
+def test_the_coefficients_are_the_damped_square_root():
+    whole = Strategy.damped_square_root(1.0, 30)
+    sums = np.tril(np.ones((30, 30)))
+    np.testing.assert_allclose(matrix(whole, 30) @ matrix(whole, 30), sums, atol=1e-12)
+    np.testing.assert_allclose(
+        matrix(whole, 30)[:, 0] @ np.diag(0.8 ** np.arange(30)),
+        matrix(Strategy.damped_square_root(0.8, 30, bands=30), 30)[:, 0],
+    )
+    assert Strategy.damped_square_root(0.0, 10**9).coefficients == (1.0,)
+    assert Strategy.damped_square_root(0.95, 2**50).bands == 81
+    assert Strategy.damped_square_root(0.95, 2**50, bands=7).bands == 7
+    cut = Strategy.damped_square_root(0.9, 1000)
+    assert cut.coefficients[-1] >= 1e-3 > 0.9 * cut.coefficients[-1]
+
+
+@pytest.mark.parametrize(("a", "bands"), [(1.0, None), (0.8, None), (0.95, 5), (0.0, None)])
+def test_the_inverse_and_the_noise_of_iterates(a, bands):
+    strategy = Strategy.damped_square_root(a, 40, bands)
+    inverse = np.linalg.inv(matrix(strategy, 40))
+    np.testing.assert_allclose(strategy.inverse(40), inverse[:, 0], atol=1e-12)
+    steps = np.linspace(1.0, 0.0, 40, endpoint=False)
+    noise = strategy.norm() * np.tril(np.ones((40, 40))) @ np.diag(steps) @ inverse
+    spread = np.sqrt(np.square(noise).sum(1))
+    last, average = strategy.iterate_noise(list(steps))
+    assert last == pytest.approx(spread[-1])
+    assert average == pytest.approx(math.sqrt(np.square(spread).mean()))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "norm", "average", "last"),
+    [(61, 1.54, 2.21, 2.37), (146, 1.63, 2.49, 2.65), (600, 1.76, 2.94, 3.10)],
+)
+def test_published_noise_of_the_square_root(rounds, norm, average, last):
+    """Closed forms, computed apart from this package, to two digits."""
+    strategy = Strategy.damped_square_root(1.0, rounds)
+    found = (strategy.norm(), *strategy.iterate_noise([1.0] * rounds)[::-1])
+    assert found == (pytest.approx(norm, abs=0.005), pytest.approx(average, abs=0.01), pytest.approx(last, abs=0.005))
+
+
+# -- the noise
+
+
+@pytest.mark.parametrize(("a", "bands"), [(1.0, None), (0.95, None), (0.9, 3), (0.0, None)])
+@pytest.mark.parametrize("source", ["seeded", "secure"])
+def test_the_covariance_over_rounds_is_the_strategys(a, bands, source):
+    size, rounds = 30_000, 6
+    blocks = (Block("actor", size, 0.5),)
+    plan = plan_of(blocks=blocks, z=2.0, rounds=rounds, correlation=a, bands=bands)
+    if source == "secure":
+        plan._noises[0] = SecureNoise()
+    found = noise_of(plan, rounds, size)
+    strategy = Strategy.damped_square_root(a, rounds, bands)
+    inverse = np.linalg.inv(matrix(strategy, rounds))
+    expected = strategy.norm() ** 2 * inverse @ inverse.T
+    # Standard error of a covariance: at most sqrt(2 / size) times the larger variance, 0.02.
+    np.testing.assert_allclose(found @ found.T / size, expected, atol=0.08)
+    white = matrix(strategy, rounds) @ found / strategy.norm()
+    np.testing.assert_allclose(white @ white.T / size, np.eye(rounds), atol=0.04)
+
+
+def test_without_correlation_the_release_is_the_gaussian_mechanisms():
+    rows = rows_for(TWO)
+    one, other = plan_of(blocks=TWO, correlation=0.0), make_plan(TWO, rounds=8)
+    for index in range(3):
+        mine, theirs = (send(plan, rows, index).values for plan in (one, other))
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_blocks_and_replicas_have_noise_of_their_own():
+    blocks = (Block("actor", 20_000, 0.5), Block("critic", 20_000, 2.0, noise_ratio=3.0))
+    plan = plan_of(blocks=blocks, seeds=(0, 1))
+    zeros = {b.name: torch.zeros(2, 4, b.size) for b in blocks}
+    found = [send(plan, zeros, index).values for index in range(3)]
+    last = np.concatenate([found[-1][b.name].numpy() for b in blocks])
+    np.testing.assert_allclose(np.corrcoef(last), np.eye(4), atol=0.03)
+    scale = plan.mechanism.strategy.norm() * math.sqrt(
+        np.square(plan.mechanism.strategy.inverse(3)).sum()
+    )
+    for block, z in plan.mechanism.multipliers(0).items():
+        clip = {b.name: b.clip for b in blocks}[block]
+        spread = 4 * float(found[-1][block].std()) / (z * clip)
+        assert spread == pytest.approx(scale, rel=0.02)
+
+
+def test_no_noise_where_z_is_0_and_for_a_replica_that_has_ended():
+    plan = make_plan(z=0.0, mechanism="correlated")
+    assert float(send(plan, {"actor": torch.zeros(1, 4, 6)}).values["actor"].abs().max()) == 0.0
+    assert math.isinf(plan.guarantee(0, 1).epsilon)
+    both = plan_of(seeds=(0, 1))
+    send(both, rows_for(ONE, replicas=2))
+    both.end(0)
+    later = send(both, rows_for(ONE, replicas=2), 1).values["actor"]
+    assert float(later[0].abs().max()) == 0.0
+    assert float(later[1].abs().max()) > 0.0
+
+
+def test_memory_is_the_bands_before_this_round():
+    plan = plan_of(rounds=40, bands=5)
+    noise_of(plan, 40, 6)
+    assert plan.mechanism._past[0]._rows.shape == (4, 6)
+    short = plan_of(rounds=40, correlation=1.0)
+    noise_of(short, 3, 6)
+    assert len(short.mechanism._past[0]._rows) < 8
+
+
+# -- what one user can move
+
+
+def test_no_user_moves_c_g_further_than_the_sensitivity():
+    """The same noise with and without the user: C times the difference is one column times the row."""
+    for participates in ((2,), (0,), (0, 1, 2), (5, 6, 7)):
+        unit = Unit("u", len(participates))
+        plans = [plan_of(unit=unit, blocks=TWO, z=0.7) for _ in range(2)]
+        moved = {block.name: [] for block in TWO}
+        for index in range(8):
+            rows = rows_for(TWO, scale=10.0)  # the same direction in every round: the worst case
+            without = {name: x.clone() for name, x in rows.items()}
+            if index in participates:
+                for x in without.values():
+                    x[0, 2] = 0.0
+            one, two = send(plans[0], rows, index).values, send(plans[1], without, index).values
+            for block in TWO:
+                difference = (one[block.name] - two[block.name])[0].double().numpy()
+                moved[block.name].append(4 * difference)
+        mechanism = plans[0].mechanism
+        c, total = matrix(mechanism.strategy, 8), 0.0
+        for block in TWO:
+            spread = mechanism.multipliers(0)[block.name] * mechanism.unit_noise(block)
+            total += float(np.square(c @ np.stack(moved[block.name]) / spread).sum())
+        event = mechanism._epsilon(0, mechanism.strategy.sensitivity(len(participates)))
+        assert plans[0].planned_epsilon(0) == event
+        claimed = mechanism.strategy.sensitivity(len(participates)) / mechanism.strategy.norm() / 0.7
+        assert math.sqrt(total) <= claimed * 1.01
+        if participates in ((0,), (0, 1, 2)):
+            assert math.sqrt(total) >= claimed * 0.99
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "z", "known"),
+    [
+        ("zero_out", 1.0, 4.377178),
+        ("zero_out", 24.0, 0.1311),
+        ("replace_one", 2.0, 4.377178),
+    ],
+)
+def test_known_epsilons(adjacency, z, known):
+    """A user in one round: one Gaussian, exact by Balle and Wang 2018 (4.377178: their own code)."""
+    for a in (0.0, 0.8, 1.0):
+        plan = plan_of(z=z, adjacency=adjacency, correlation=a, rounds=146)
+        assert plan.planned_epsilon(0) == pytest.approx(known, abs=1e-4)
+    assert (plan.guarantee(0).notion, plan.guarantee(0).status) == ("central", "formal")
+    z_back = needed_z(plan, 0, plan.planned_epsilon(0) * (1 + 1e-9))
+    assert z_back == pytest.approx(z, rel=1e-3)
+
+
+def test_several_rounds_of_one_user_cost_what_their_columns_add_up_to():
+    plan = plan_of(unit=Unit("u", 2), z=3.0, correlation=1.0, bands=2)
+    # C has columns (1, 1/2): |C|^2 = 5/4; two in a row make (1, 3/2, 1/2) of squared norm 7/2.
+    exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0 * math.sqrt(1.25 / 3.5), "zero_out")], 1e-5)
+    assert plan.planned_epsilon(0) == pytest.approx(exact, rel=1e-9)
+    assert plan.planned_epsilon(0) > plan_of(z=3.0).planned_epsilon(0)
+    counted = ledger_epsilon({plan.event(0): 2}, 1e-5)
+    assert counted > exact  # from lines alone: norms of columns add up at most
+    assert counted == pytest.approx(ledger_epsilon([ReleaseEvent("gaussian", 1.5, "zero_out")], 1e-5))
+
+
+def test_epsilon_of_a_run_grows_with_the_rows_that_the_first_user_is_in():
+    plan = plan_of(correlation=1.0, rounds=8)
+    spent = []
+    for index in range(8):
+        send(plan, rows_for(ONE), index)
+        spent.append(plan.spent_epsilon(0))
+    assert spent == sorted(spent)
+    assert spent[0] == pytest.approx(
+        ledger_epsilon([ReleaseEvent("gaussian", plan.mechanism.strategy.norm(), "zero_out")], 1e-5)
+    )
+    assert spent[-1] == pytest.approx(plan.planned_epsilon(0))
+    assert plan.spent_epsilon(0, 3) == spent[2]
+    assert plan.guarantee(0, 3).epsilon == plan.planned_epsilon(0)
+
+
+# -- repeated rounds and restarts
+
+
+def restarted(plan, **config):
+    """Another process with the same ledger."""
+    new = plan_of(**config)
+    new.ledgers[0] = plan.ledgers[0]
+    return new
+
+
+def test_a_resumed_seeded_run_goes_on_with_the_same_noise():
+    settings_ = {"correlation": 0.9, "bands": 4, "rounds": 8}
+    expected = noise_of(plan_of(**settings_), 8, 6)
+    first = plan_of(**settings_)
+    noise_of(first, 5, 6)
+    second = restarted(first, **settings_)
+    for index in range(3, 8):  # rounds 3 and 4 are repeated alike
+        zeros = {"actor": torch.zeros(1, 4, 6)}
+        noise = 4 * send(second, zeros, index).values["actor"][0].double().numpy() / 0.5
+        np.testing.assert_array_equal(noise, expected[index])
+    assert second.ledgers[0].summary() == {"lines": 8, "rounds": 8, "repeated": 0}
+    assert second.spent_epsilon(0) == second.planned_epsilon(0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kills=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), max_size=3),
+    a=st.sampled_from([0.5, 1.0]),
+    bands=st.sampled_from([None, 2, 3]),
+)
+def test_every_line_is_a_row_of_a_longer_strategy(kills, a, bands):
+    """Runs that are killed and resumed, from data that may differ, against the definition.
+
+    For each line: (row of the longer C) times the noise of the lines it contains is the fresh draw of this
+    line, and the largest column of the longer C is what the ledger's epsilon says.
+    """
+    rounds, config = 7, {"correlation": a, "bands": bands, "rounds": 7}
+    strategy = Strategy.damped_square_root(a, rounds, bands)
+    plan, start, value = plan_of(**config), 0, 0.0
+    noise, rows = {}, {}  # of each line: its noise, and the lines it contains
+    for end, back, other_data in [*kills, (rounds, 0, False)]:
+        now = {r: n - 1 for r in range(start) if (n := plan.ledgers[0].attempts(r))}
+        for index in range(start, min(end + start, rounds) if end < rounds else rounds):
+            sent = {"actor": torch.full((1, 4, 6), value)}
+            total = 4 * send(plan, sent, index).values["actor"][0].double().numpy()
+            line = index, plan.ledgers[0].attempts(index) - 1
+            now[index] = line[1]
+            noise[line] = (total - 4 * value) / 0.5
+            rows[line] = dict(now)
+            reached = index + 1
+        start = max(0, reached - back)
+        plan, value = restarted(plan, **config), value + 0.01 * other_data
+    source, names = SeededNoise(0, 0), sorted(rows)
+    longer = np.zeros((len(names), len(names)))
+    for i, line in enumerate(names):
+        for earlier in rows[line].items():
+            ago = line[0] - earlier[0]
+            if ago < strategy.bands:
+                longer[i, names.index(earlier)] = strategy.coefficients[ago]
+    white = longer @ np.stack([noise[line] for line in names]) / strategy.norm()
+    fresh = np.stack([source.normal([6], *line)[0].numpy() for line in names])
+    np.testing.assert_allclose(white, fresh, atol=0.05)  # the grid
+    assert len({tuple(row) for row in fresh}) == len(names)
+    moved = np.abs(longer) ** 2
+    # A user of one round sends a row in every attempt at it, each of any direction.
+    per_round = [
+        math.sqrt(sum(moved[:, j].sum() for j, line in enumerate(names) if line[0] == r))
+        for r in range(rounds)
+    ]
+    exact = plan.mechanism._epsilon(0, max(per_round))
+    assert plan.spent_epsilon(0) == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_restarted_secure_run_begins_anew_and_what_it_repeats_counts():
+    size, plans = 20_000, []
+    blocks = (Block("actor", size, 0.5),)
+    found = np.zeros((8, size))
+    for first, last in ((0, 5), (3, 8)):
+        plan = plan_of(blocks=blocks, noises=None) if False else plan_of(blocks=blocks)
+        plan._noises[0] = SecureNoise()
+        if plans:
+            plan.ledgers[0] = plans[0].ledgers[0]
+        plans.append(plan)
+        for index in range(first, last):
+            zeros = {"actor": torch.zeros(1, 4, size)}
+            found[index] = 4 * send(plan, zeros, index).values["actor"][0].double().numpy() / 0.5
+    correlation = np.corrcoef(found)
+    assert abs(correlation[2, 3]) < 0.03  # nothing of the lost noise is cancelled
+    assert correlation[3, 4] < -0.2
+    assert plans[1].ledgers[0].summary()["repeated"] == 2
+    c = plans[1].mechanism.strategy.coefficients
+    # A user of round 3: the rows 3 and 4 of the first process, 3 to 7 of the second.
+    moved = math.sqrt(sum(x**2 for x in c[:2]) + sum(x**2 for x in c[:5]))
+    assert plans[1].spent_epsilon(0) == pytest.approx(plans[1].mechanism._epsilon(0, moved))
+    assert plans[1].guarantee(0, 8).epsilon > plans[1].planned_epsilon(0)
+
+
+def test_a_checkpoint_from_before_a_repeat_is_refused():
+    first = plan_of()
+    noise_of(first, 6, 6)
+    noise_of_other = restarted(first)
+    send(noise_of_other, {"actor": torch.ones(1, 4, 6)}, 2)  # other data: a second attempt
+    third = restarted(noise_of_other)
+    with pytest.raises(PrivacyError, match="round 3 cancels"):
+        send(third, {"actor": torch.zeros(1, 4, 6)}, 6)
+
+
+# -- refused
+
+
+def test_what_has_no_analysis_is_refused():
+    poisson = {"sampling": "poisson", "population": 9, "adjacency": "add_or_remove"}
+    with pytest.raises(ConfigError, match=r"privacy\.mechanism"):
+        PrivacyConfig(users_per_round=4, mechanism="correlated", **poisson)
+    one = {"sampling": "uniform_single_user", "population": 9, "adjacency": "replace_one"}
+    with pytest.raises(ConfigError, match=r"privacy\.mechanism"):
+        PrivacyConfig(users_per_round=1, mechanism="correlated", **one)
+    for wrong in ({"correlation": 1.1}, {"correlation": -0.1}, {"bands": 0}):
+        with pytest.raises(ConfigError, match=f"privacy.{next(iter(wrong))}"):
+            PrivacyConfig(mechanism="correlated", **wrong)
+    with pytest.raises(PrivacyError, match="bounded number of rounds"):
+        plan_of(unit=Unit("u", None))
+
+
+def test_the_guarantee_says_where_secure_noise_lies():
+    config = PrivacyConfig(mechanism="correlated", noise="secure")
+    assert "memory of the process" in config.rules.mechanism.notes(config)["noise in memory"]
+    assert not config.rules.mechanism.notes(PrivacyConfig(mechanism="correlated"))
+
+
+def test_the_ledger_of_a_gate_says_the_strategy():
+    plan = plan_of(bands=3, correlation=0.8)
+    send(plan, rows_for(ONE))
+    line = plan.ledgers[0].lines[0]
+    assert (line["mechanism"], line["correlation"], line["bands"]) == ("correlated", 0.8, 3)
+    with pytest.raises(PrivacyError, match="other settings"):
+        Gate([PrivacyConfig(users_per_round=4)], ONE, Unit("u", 1), 8, [SeededNoise(0, 0)], plan.ledgers)
+    assert isinstance(plan.ledgers[0], Ledger)
