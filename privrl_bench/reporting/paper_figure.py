@@ -14,6 +14,7 @@ from privrl_bench.reporting import (
     page,
     run_figures,
     states,
+    swept_figures,
 )
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.paper_table import guarantees
@@ -61,6 +62,7 @@ KINDS = {
     "curves": Kind(run_figures.draw_curves),
     "regret": Kind(run_figures.draw_regret),
     "epsilon": Kind(run_figures.draw_epsilon, within=False),
+    "swept": Kind(swept_figures.draw_swept, swept_figures.swept_table, within=False),
     "spent": Kind(run_figures.draw_spent),
     "rounds": Kind(analytic_figures.draw_rounds, within=False),
     "accounting": Kind(analytic_figures.draw_accounting, within=False),

@@ -13,7 +13,8 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir
 
 RUNS = {
-    "dppg": ["algo=dppg", "env=cartpole"],
+    "dppg": ["algo=dppg", "env=cartpole", "privacy=fixed"],
+    "correlated": ["algo=dppg", "env=cartpole"],
     "local": ["algo=ppo", "env=cartpole", "privacy=local"],
     "text": ["algo=dppg", "env=sentiment_small"],
     "offline": ["algo=primorl", "env=pendulum", "data.id=pendulum/ddpg-v0"],
@@ -86,6 +87,7 @@ def test_golden_digests():
     assert module.VERSION == 1
     assert {name: digest(compose(words))[:16] for name, words in RUNS.items()} == {
         "dppg": "1ea57d003006fab4",
+        "correlated": "a7b36853f19271b1",
         "local": "33bd203948ab2504",
         "text": "24c54933ba6525ed",
         "offline": "14b15d285c05c800",

@@ -81,7 +81,7 @@ class Strategy:
         are left), as coefficients do not increase. So the columns 0, s, 2 s, ... are the worst.
 
         Args:
-            participation: rounds that the user is in at most.
+            participation: rounds that the user is in at most, >= 1.
             separation: s, the least distance between two of them.
         """
         count = min(participation, -(-self.rounds // separation))
@@ -108,7 +108,8 @@ class Strategy:
             steps: one for each round.
 
         Returns:
-            (standard deviation of the last iterate, root mean square over the iterates).
+            (standard deviation of the last iterate, root mean square over the iterates; of more than 100
+            iterates over 100 of them, evenly spaced).
 
         >>> [round(x, 2) for x in Strategy.damped_square_root(1.0, 61).iterate_noise([1.0] * 61)]
         [2.37, 2.21]

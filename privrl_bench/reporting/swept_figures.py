@@ -1,0 +1,58 @@
+"""Figures of runs that differ in the value of one key: final return against it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.reporting.paper_table import epsilon_of, mean_of, status_of
+from privrl_bench.reporting.run_figures import drawn_panels
+from privrl_bench.reporting.runs import Run, Runs
+
+if TYPE_CHECKING:
+    from privrl_bench.reporting.paper_figure import Line, Picture
+
+
+def _points(line: Line, key: str, runs: Runs) -> list[tuple[float, list[Run]]]:
+    """(value of the key, finished runs) of every point of a line, in the order of values."""
+    found = []
+    for setting in line.settings:
+        words = dict(word.split("=", 1) for word in setting.words)
+        if runs.get(setting):
+            found.append((float(words[key]), list(runs[setting])))
+    return sorted(found, key=lambda one: one[0])
+
+
+def swept_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
+    """(head, lines): final return for each value."""
+    key, lines = picture.facts["key"], []
+    for panel in picture.panels:
+        for line in panel.lines:
+            for value, some in _points(line, key, runs):
+                own = [f"{value:g}", str(len(some)), mean_of(some), epsilon_of(some)]
+                lines.append([panel.label, line.label, *own, status_of(some)])
+    return ["panel", "line", key, "seeds", "return", "epsilon", "status"], lines
+
+
+def draw_swept(picture: Picture, runs: Runs, path: Path) -> None:
+    """Mean final return against the value of the key `facts["key"]`, with 95 % intervals."""
+    key = picture.facts["key"]
+    for axes, panel in drawn_panels(picture, path):
+        for line in panel.lines:
+            points: list[tuple[float, Any]] = [
+                (value, mean_ci([run.final_value for run in some]))
+                for value, some in _points(line, key, runs)
+            ]
+            if points:
+                axes.errorbar(
+                    [value for value, _ in points],
+                    [mean for _, (mean, _) in points],
+                    yerr=[0.0 if math.isnan(half) else half for _, (_, half) in points],
+                    fmt="o-" if line.formal else "s--",
+                    capsize=3,
+                    label=line.label,
+                )
+        axes.set_xlabel(key)
+        axes.set_ylabel("final return")
