@@ -76,6 +76,11 @@ class Past:
         weights = near * self._coefficients[ago * near]
         return fresh - torch.from_numpy(weights @ self._rows) if len(weights) else fresh
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the noise."""
+        return int(self._rows.nbytes)
+
     def keep(self, round_index: int, noise: Tensor) -> None:
         """The noise of a round was released."""
         import numpy as np
@@ -223,6 +228,11 @@ class Correlated(Gaussian):
             earlier = replace(attempt, round=index, number=number)
             past.keep(index, past.correlated(torch.cat(earlier.normal(self._sizes)), index))
         return past
+
+    @property
+    def noise_bytes(self) -> int:
+        """Memory of the noise that is kept, of all replicas."""
+        return sum(past.nbytes for past in self._past.values())
 
     def released(self, attempt: Attempt) -> None:
         """See `Mechanism.released`: from now on this noise is to be cancelled."""

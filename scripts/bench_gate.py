@@ -1,0 +1,83 @@
+"""What the gate costs: its share of a training run's time, and the memory of its noise.
+
+    python scripts/bench_gate.py [--env cartpole] [--rounds 146] [--words privacy.noise=secure]
+
+Trains the run that `algo=dppg env=...` and the words compose, once with independent noise and with correlated
+noise of several correlations, in one process and in turn, and prints for each: the share of `Gate.release` in
+the CPU time and in the time of the run, its median, and the bytes of noise that are kept. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
+
+SETTINGS = {
+    "independent": ["privacy=fixed"],
+    "correlation 0.95": ["privacy=correlated"],
+    "correlation 1": ["privacy=correlated", "privacy.correlation=1"],
+}
+
+
+def bench(env: str, rounds: int, words: list[str]) -> dict[str, Any]:
+    """Train one run and time its gate."""
+    config = compose(["algo=dppg", f"env={env}", "log=none", f"rounds={rounds}", *words])
+    with tempfile.TemporaryDirectory() as folder:
+        parts = build([config], [Path(folder) / "ledger.jsonl"])
+        gate, times = parts.gate, []
+        release = gate.release
+
+        def timed(*args: Any) -> Any:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            released = release(*args)
+            times.append((time.perf_counter() - wall, time.thread_time() - cpu))
+            return released
+
+        gate.release = timed  # type: ignore[method-assign]
+        session = Trainer(parts)
+        session.step()  # warm up
+        times.clear()
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(rounds - 1):
+            session.step()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        session.close()
+        kept = getattr(gate.mechanism, "noise_bytes", 0)
+    walls, cpus = zip(*times, strict=True)
+    return {
+        "cpu_share": sum(cpus) / cpu,
+        "wall_share": sum(walls) / wall,
+        "median_ms": 1e3 * statistics.median(cpus),
+        "kept": kept,
+    }
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--env", default="cartpole")
+    parser.add_argument("--rounds", type=int, default=146)
+    parser.add_argument("--words", nargs="*", default=[], help="further words for privrl-bench")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, words in SETTINGS.items():
+        row = bench(arguments.env, arguments.rounds, [*words, *arguments.words])
+        print(
+            f"{arguments.env}  {name:17s} gate {row['cpu_share']:.1%} of CPU time, {row['wall_share']:.1%} of "
+            f"time, {row['median_ms']:.2f} ms a release; noise kept {row['kept'] / 1e6:.1f} MB",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
