@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from scipy import stats
 from privrl_bench.audit import brackets
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z, ledger_epsilon
+from privrl_bench.privacy.accounting.strategy import Strategy
 from privrl_bench.privacy.devices import Ranges
 from privrl_bench.privacy.mechanisms import smooth
 from privrl_bench.privacy.mechanisms.tree import levels
@@ -154,6 +156,19 @@ def tree(z: float, rounds: int, delta: float) -> Case:
     return gaussian("tree", words, {event: 1}, delta, math.sqrt(nodes) / z)
 
 
+def correlated(z: float, a: float, rounds: int, participation: int, delta: float) -> Case:
+    """A user in the first rounds, under noise correlated over rounds; C written out as a matrix."""
+    strategy = Strategy.damped_square_root(a, rounds)
+    seen = z * strategy.norm() / strategy.sensitivity(participation)
+    event = ReleaseEvent("correlated", seen, "zero_out")
+    c = [a**k * float(Fraction(math.comb(2 * k, k), 4**k)) for k in range(rounds)]
+    c = [x if x >= 1e-3 else 0.0 for x in c]
+    row = [sum(c[t - s] for s in range(min(t + 1, participation))) for t in range(rounds)]
+    words = f"z = {z:g}, a = {a:g}, {rounds} rounds, {participation} of one user, delta {delta:g}"
+    moved = math.hypot(*row) / math.hypot(*c)
+    return gaussian("correlated", words, {event: 1}, delta, moved / z)
+
+
 def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
     """`steps` observations of `size` numbers, each in a box of `width`, noise std z width."""
     ranges = Ranges(np.zeros(size), np.full(size, width), np.full(size, width))
@@ -212,6 +227,8 @@ FAST = [
     plain(3.0, 1e-9, adjacency="replace_one"),
     blocks((1.61, 4.03, 1.13), 1e-5),
     tree(2.3, 1000, 1e-5),
+    correlated(24.0, 0.95, 146, 1, 1e-5),
+    correlated(2.0, 0.95, 146, 9, 1e-5),
     local(50.0, 2.0, 4, 500, 1e-5),
     poisson(1.5, 1e-3, 1000, 1e-5),
     poisson(3.0, 0.01, 1000, 1e-5),
@@ -234,6 +251,8 @@ CASES = [
     tree(2.3, 1, 1e-5),
     tree(2.3, 3, 1e-5),
     tree(2.3, 1024, 1e-5),
+    correlated(1.0, 1.0, 600, 1, 1e-5),
+    correlated(5.0, 1.0, 300, 3, 1e-5),
     local(1.0, 1.0, 3, 200, 1e-5),
     poisson(0.37, 0.013, 777, 3e-7),
     poisson(0.8, 0.01, 100, 1e-5),
