@@ -4,16 +4,24 @@ In every round, canaries replace the rows of some slots of the cohort. A fair co
 sends: a row of ten times the clip, or nothing (zero-out); the row or its opposite (replace-one). The gate
 of the run clips, sums, writes its ledger, adds noise and divides; the attack reads the result.
 
-The adversary knows the rows of all other users, as the definition of differential privacy assumes, and
-subtracts them (`others="unknown"` leaves them in). A joint release of blocks b with clip c_b and
-multiplier z_b adds c_b u_b to the sum of block b under noise N(0, (z_b c_b)^2 I). The log likelihood ratio
-is linear in
+The adversary knows the rows of all other users, as the definition of differential privacy assumes, those of
+other canaries included, and subtracts them (`others="unknown"` leaves the users' in). A joint release of
+blocks b with clip c_b and multiplier z_b adds c_b u_b to the sum of block b, |u_b| = 1. The noise of the sums X
+[rounds, P_b] is z_b c_b |C| C^-1 w, with w standard normal and C the mechanism's public strategy (independent
+noise: the identity), so the rows of C X have independent noise N(0, (z_b c_b |C|)^2 I). A unit in m
+rounds has one coin and one direction u for all of them. It is in row s with v_s, the sum of its columns of C.
+The log likelihood ratio is linear in
 
-    score = z * sum over b of <U released_b - known_b, u_b> / (z_b^2 c_b),    |u_b| = 1,
+    score = z / (|v| |C|) * sum over rounds s and blocks b of v_s <(C X)_s, u_b> / (z_b^2 c_b),
 
-which is N(0, 1) without the canary and N(1/z, 1) with it, because 1/z^2 = sum of 1/z_b^2: no attack on one
-release is more powerful. Canaries of one round have disjoint supports, so their noises are independent.
-A unit that takes part in m rounds has one coin for m rounds, and the sum of its scores over sqrt(m).
+which is N(0, 1) without the canary and N(mu, 1) with it, mu = |v| / (|C| z), because 1/z^2 = sum of 1/z_b^2: no
+attack is more powerful. Equal rows in consecutive rounds are the worst case. With independent noise,
+|v| = sqrt(m) and |C| = 1.
+
+Canaries of one round have disjoint supports, so their noises are independent. Where C correlates rounds,
+further rounds without canaries follow, until C has no more of the last unit (at most `_MOST_FURTHER`; mu is an
+upper value then). Scores of units in different rounds share rows of the noise, but their directions are random:
+they are uncorrelated, and nearly independent where rows are long.
 """
 
 from __future__ import annotations
@@ -25,116 +33,20 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from privrl_bench.audit import bounds
+from privrl_bench.audit.canary_rows import LENGTH, Canaries
 from privrl_bench.audit.finding import Finding, Progress, Say
-from privrl_bench.audit.watch import Wrapped
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
-from privrl_bench.privacy.contribution import Contribution, block_multipliers
-from privrl_bench.types import State, UserBatch, generator
+from privrl_bench.types import generator
 
-_LENGTH = 10.0  # of a canary's row, in clips
-_COIN_TAG, _DIRECTION_TAG = 61, 62
+_COIN_TAG = 61
+_MOST_FURTHER = 200  # rounds after the last canary's
 _COHORT_LEVEL = 1e-4  # a correct sampler fails the test of cohort sizes with this probability
-
-
-class Canaries(Wrapped):
-    """Puts canaries into the first `per_round` slots and scores what is released.
-
-    Args:
-        parts: of one replica.
-        coins: [groups, per_round] bool; the coins of a group hold for `repeat` rounds.
-        repeat: rounds that one unit takes part in.
-        known: subtract the other users' rows.
-
-    Attributes:
-        scores: [groups, per_round] float64.
-        cohorts: users of each round so far.
-    """
-
-    def __init__(self, parts: RunComponents, coins: np.ndarray, repeat: int, known: bool):
-        super().__init__(parts.algo)
-        self.coins = coins
-        self.scores = np.zeros(coins.shape)
-        self.cohorts: list[int] = []
-        self._parts = parts
-        self._repeat = repeat
-        self._known = known
-        config = parts.config.privacy
-        self._z = config.z
-        self._multipliers = block_multipliers(config.z, parts.gate.blocks)
-        self._others = -1.0 if config.adjacency == "replace_one" else 0.0
-        self._around: dict[str, Tensor] = {}
-        self._units: dict[str, Tensor] = {}
-
-    def _directions(self, round_index: int) -> dict[str, Tensor]:
-        """[per_round, P_b] unit rows with disjoint supports, new in every round."""
-        source = generator(self._parts.config.seed, _DIRECTION_TAG, round_index)
-        count = self.coins.shape[1]
-        found = {}
-        for block in self._parts.gate.blocks:
-            signs = 2.0 * torch.randint(0, 2, (block.size,), generator=source).double() - 1.0
-            mine = torch.arange(block.size) % count == torch.arange(count)[:, None]
-            rows = signs * mine
-            found[block.name] = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-        return found
-
-    def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
-        """Compute the real rows, and replace those of the first slots by canaries."""
-        contribution = self._algo.local(state, users, streams)
-        diagnostics = contribution.diagnostics
-        rows, valid, bypass = contribution.take()
-        self.cohorts.append(int(users.mask[0, :, 0].sum()))
-        count = self.coins.shape[1]
-        self._around = self._clipped_sums(rows, valid, count)
-        self._units = self._directions(state.round)
-        coins = self.coins[state.round // self._repeat]
-        sent = torch.where(torch.from_numpy(coins), 1.0, self._others)[:, None]
-        rows = {name: x.clone() for name, x in rows.items()}
-        for block in self._parts.gate.blocks:
-            canaries = _LENGTH * block.clip * sent * self._units[block.name]
-            rows[block.name][0, :count] = canaries.float()
-        valid = valid.clone()
-        valid[0, :count] = True
-        return Contribution(rows, valid, bypass, diagnostics)
-
-    def _clipped_sums(
-        self, rows: dict[str, Tensor], valid: Tensor, start: int
-    ) -> dict[str, Tensor]:
-        """Sum of the clipped rows of the users in slots from `start` on, which the adversary knows."""
-        usable = valid[0, start:].clone()
-        for x in rows.values():
-            usable &= torch.isfinite(x[0, start:]).all(-1)
-        sums = {}
-        for block in self._parts.gate.blocks:
-            mine = rows[block.name][0, start:].double()
-            mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
-            sums[block.name] = clipped(mine, block.clip).sum(0)
-        return sums
-
-    def server(self, state: State, released: Any) -> State:
-        """Score the release, then continue training with it."""
-        users = self._parts.config.privacy.users_per_round
-        score = torch.zeros(self.coins.shape[1], dtype=torch.float64)
-        for block in self._parts.gate.blocks:
-            total = released.values[block.name][0].double() * users
-            if self._known:
-                total = total - self._around[block.name]
-            weight = self._z / (self._multipliers[block.name] ** 2 * block.clip)
-            score += weight * (self._units[block.name] @ total)
-        self.scores[state.round // self._repeat] += score.numpy() / math.sqrt(self._repeat)
-        return self._algo.server(state, released)
-
-
-def clipped(rows: Tensor, clip: float) -> Tensor:
-    """Rows [..., P] with norm at most `clip`; independent of the gate's own clipping."""
-    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
-    return rows * (clip / norms).clamp(max=1.0)
 
 
 def rounds_of_one_unit(parts: RunComponents) -> int:
@@ -158,11 +70,12 @@ class CanaryRun:
         parts: of the run.
         coins: [groups, per_round] bool, whether the canary was included.
         scores: [groups, per_round].
-        mu: distance between the means of the scores with and without the canary under the claim.
+        mu: distance between the means of the scores with and without the canary under the claim, at most.
         repeat: rounds that one unit takes part in.
         rounds: rounds of the run.
         seconds: its run time.
         cohorts: users of each round.
+        problems: how the noise differs from the claimed noise.
     """
 
     parts: RunComponents
@@ -173,6 +86,7 @@ class CanaryRun:
     rounds: int
     seconds: float
     cohorts: list[int]
+    problems: list[str]
 
     def split(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores with and without the canary."""
@@ -217,12 +131,14 @@ def run_canaries(
     per_round = max(1, min(per_round, room))
     groups = max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
-    planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
-    steps = rounds * probe.round_steps
-    parts = build([replace(config, total_steps=steps, rounds=planned)], [None])
+    parts = _run_of(config, rounds, probe.round_steps)
+    further = min(parts.gate.mechanism.strategy.bands - 1, _MOST_FURTHER)
+    if further:
+        rounds += further
+        parts = _run_of(config, rounds, probe.round_steps)
     source = generator(config.seed, _COIN_TAG)
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
-    planted = Canaries(parts, coins, repeat, known)
+    planted = Canaries(parts, coins, repeat, rounds, known)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
     started, progress = time.perf_counter(), Progress(say, name, rounds)
     try:
@@ -236,16 +152,26 @@ def run_canaries(
     finally:
         session.close()
     distance = 2.0 if config.privacy.adjacency == "replace_one" else 1.0
+    strategy = parts.gate.mechanism.strategy  # of the whole run: its norm depends on the rounds
+    moved = strategy.sensitivity(repeat) / strategy.norm()
     return CanaryRun(
         parts=parts,
         coins=coins,
         scores=planted.scores,
-        mu=distance * math.sqrt(repeat) / config.privacy.z,
+        mu=distance * moved / config.privacy.z,
         repeat=repeat,
         rounds=rounds,
         seconds=time.perf_counter() - started,
         cohorts=planted.cohorts,
+        problems=planted.noise.problems(),
     )
+
+
+def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
+    """Components of a run of so many rounds."""
+    planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
+    changed = replace(config, total_steps=rounds * round_steps, rounds=planned)
+    return build([changed], [None])
 
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:
@@ -260,9 +186,9 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
 
 
 def contradictions(run: CanaryRun) -> list[str]:
-    """Contradictions between the claim and the run's ledger or sampler; scores are not used."""
+    """Contradictions between the claim and the run's ledger, sampler or noise; scores are not used."""
     plan, config = run.parts.gate, run.parts.config.privacy
-    found = []
+    found = list(run.problems)
     lost = plan.ledgers[0].missing(run.rounds)
     if lost:
         found.append(f"{len(lost)} of {run.rounds} releases have no line in the ledger")
@@ -299,11 +225,13 @@ def attack(
     found = bounds.threshold_bounds(
         inside, outside, run.mu, start, delta, confidence, run.coins.size // 2
     )
-    per = run.coins.shape[1]
+    with_canaries, per = run.coins.shape[0] * run.repeat, run.coins.shape[1]
+    further = run.rounds - with_canaries
     notes = [
-        f"{run.rounds} rounds, {per} canary unit{'s' if per > 1 else ''} in each, rows of "
-        f"{_LENGTH:g} x clip in every block"
-        + (f", one coin for {run.repeat} rounds" if run.repeat > 1 else ""),
+        f"{with_canaries} rounds, {per} canary unit{'s' if per > 1 else ''} in each, rows of "
+        f"{LENGTH:g} x clip in every block"
+        + (f", one coin for {run.repeat} rounds" if run.repeat > 1 else "")
+        + (f"; {further} more rounds, whose noise cancels earlier noise" if further else ""),
         "the adversary knows the other users' rows"
         if known
         else "the other users' rows are unknown: scores are independent only roughly",

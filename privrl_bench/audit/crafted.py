@@ -16,10 +16,11 @@ from torch import Tensor
 from privrl_bench.audit.canary import long_run
 from privrl_bench.audit.finding import Progress, Say
 from privrl_bench.audit.watch import Wrapped
+from privrl_bench.audit.whitening import Whitening
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.privacy.contribution import Contribution, block_multipliers
+from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch, generator
 
 ROUNDING = 1e-5  # relative to a tensor's size
@@ -37,7 +38,7 @@ class Record:
         parts: of all replicas.
         shadows: number of shadow replicas, which come first.
         present: [R] bool, whether the crafted user takes part; true for every second replica.
-        seen: whitened release [R, P] of each round.
+        seen: whitened row [R, P] of each round (`whitening`).
         states: tensors [R, ...] of all replicas before each round, by name.
     """
 
@@ -66,16 +67,15 @@ class Crafted(Wrapped):
         signs: [D] of the user's two states, see `craft`.
         through_gate: False makes the user's row invalid at the gate, so that the user affects only
             paths around the gate.
-        scale: block name -> factor that makes the noise of a release N(0, I).
     """
 
-    def __init__(self, record: Record, signs: Tensor, through_gate: bool, scale: dict[str, float]):
+    def __init__(self, record: Record, signs: Tensor, through_gate: bool):
         super().__init__(record.parts.algo)
+        self._white = Whitening(record.parts)
         self._record = record
         self._present = torch.from_numpy(record.present)
         self._signs = signs
         self._through_gate = through_gate
-        self._scale = scale
 
     def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
         """Compute the real rows of a cohort with or without the crafted user."""
@@ -94,13 +94,10 @@ class Crafted(Wrapped):
 
     def server(self, state: State, released: Any) -> State:
         """Record the release, then continue training with it."""
-        self._record.seen.append(whitened(released.values, self._scale))
+        users = self._record.parts.config.privacy.users_per_round
+        sums = {name: x.double() * users for name, x in released.values.items()}
+        self._record.seen.append(self._white.row(sums))
         return self._algo.server(state, released)
-
-
-def whitened(values: dict[str, Tensor], scale: dict[str, float]) -> np.ndarray:
-    """[R, P] values of all blocks, scaled."""
-    return torch.cat([values[name].double() * x for name, x in scale.items()], dim=-1).numpy()
 
 
 def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents) -> UserBatch:
@@ -139,13 +136,6 @@ def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
     return build([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
 
 
-def scale_of(config: RunConfig, parts: RunComponents) -> dict[str, float]:
-    """Block name -> U / (z_b c_b)."""
-    multipliers = block_multipliers(config.privacy.z, parts.gate.blocks)
-    users = config.privacy.users_per_round
-    return {b.name: users / (multipliers[b.name] * b.clip) for b in parts.gate.blocks}
-
-
 def train(
     config: RunConfig,
     shadows: int,
@@ -170,7 +160,7 @@ def train(
     places = [r // 2 if r < shadows else r for r in range(shadows + replicas)]
     parts = parts_of(config, places)
     record = Record(parts, shadows, np.arange(len(places)) % 2 == 0, [], [])
-    planted = Crafted(record, signs, through_gate, scale_of(config, parts))
+    planted = Crafted(record, signs, through_gate)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
     # Initial parameters are public. They are the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}

@@ -11,12 +11,14 @@ and not from the scored replicas:
 - Replays take the policy that a real replica had released before a round, let simulated users act with it,
   and compute their rows twice: with what training holds according to the shadows with and without the user.
 
-In round j the whitened release is x_j = U released / (z_b c_b), concatenated over blocks, under noise
-N(0, I). The simulations give the user's effect d_j and the midpoint m_j of the releases with and without the
-user. The score is the sum of <x_j - m_j, d_j>, the log likelihood ratio if only the noise were random; above
-0 the guess is "in". There are three findings:
+Row j of the whitened releases is x_j = (C U released)_j / (z_b c_b |C|), concatenated over blocks, under
+independent noise N(0, I) (`whitening`). The simulations give the user's effect d_j and the midpoint m_j of
+the rows with and without the user. The score is the sum of <x_j - m_j, d_j>, the log likelihood ratio if only
+the noise were random; above 0 the guess is "in". There are three findings:
 
-- user's round: the release that the user takes part in. Epsilon must hold.
+- user's round: the release that the user takes part in. Epsilon must hold. With correlated noise, later rows
+  of C contain the user's row, too. They are left out, as paths around the gate would be in them: d_0 is
+  smaller by the factor |C| than epsilon allows.
 - all rounds: everything released. Epsilon must hold; under a heuristic guarantee it may not.
 - later rounds: the releases after the user's, with the user's row kept out of the gate, so that only paths
   around the gate remain. Under a formal guarantee there are none: the claim is epsilon = 0.
@@ -33,9 +35,11 @@ import torch
 
 from privrl_bench.audit import bounds
 from privrl_bench.audit.bounds import Bound
-from privrl_bench.audit.canary import clipped, refuse_unauditable
-from privrl_bench.audit.crafted import ROUNDING, Record, choose_signs, parts_of, scale_of, train
+from privrl_bench.audit.canary import refuse_unauditable
+from privrl_bench.audit.canary_rows import clipped
+from privrl_bench.audit.crafted import ROUNDING, Record, choose_signs, parts_of, train
 from privrl_bench.audit.finding import Finding, Progress, Say
+from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents
@@ -50,12 +54,16 @@ _OTHER_SEEDS = 10**6  # of simulated users, after the seeds of all runs
 
 def scores_of_users_round(record: Record) -> tuple[np.ndarray, np.ndarray]:
     """(score, |d|^2) of each real replica from the release of the user's round."""
-    x, here = record.seen[0], record.present[: record.shadows]
-    shadow = x[: record.shadows]
-    inside, outside = shadow[here].mean(0), shadow[~here].mean(0)
-    effect, middle = inside - outside, (inside + outside) / 2.0
-    score = (x[record.shadows :] - middle) @ effect
+    effect, middle = _in_users_round(record)
+    score = (record.seen[0][record.shadows :] - middle) @ effect
     return score, np.full(len(score), effect @ effect)
+
+
+def _in_users_round(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """[P] the user's effect on the release of their round and the midpoint, from shadows."""
+    shadow, here = record.seen[0][: record.shadows], record.present[: record.shadows]
+    inside, outside = shadow[here].mean(0), shadow[~here].mean(0)
+    return inside - outside, (inside + outside) / 2.0
 
 
 def hidden_tensors(past: Record) -> set[str]:
@@ -82,7 +90,8 @@ def scores_of_later_rounds(
     """(score, squared size) of each real replica from the rounds after the user's, by replays.
 
     A replay uses the released tensors of the replica before the round, and the average over shadows of the
-    tensors `hidden`. All values are zero if none is hidden.
+    tensors `hidden`. A row of C contains earlier rounds, each with its own effect and midpoint. All values are
+    zero if none is hidden.
     """
     real = range(record.shadows, len(record.present))
     score, size = np.zeros(len(real)), np.zeros(len(real))
@@ -91,8 +100,10 @@ def scores_of_later_rounds(
     privacy = replace(config.privacy, users_per_round=_REPLAYED_USERS)
     parts = parts_of(replace(config, privacy=privacy), [_OTHER_SEEDS + r for r in real])
     session = Trainer(parts)
-    scale = scale_of(config, parts)
+    strategy, sent = parts.gate.mechanism.strategy, config.privacy.users_per_round
+    scale = {name: sent / std for name, std in noise_of_sums(parts).items()}
     progress = Progress(say, "end-to-end, replays", len(record.seen) - 1)
+    means = [_in_users_round(record)]  # of every round so far
     try:
         for index in range(1, len(record.seen)):
             known = {n: x[record.shadows :] for n, x in record.states[index].items()}
@@ -103,7 +114,13 @@ def scores_of_later_rounds(
             session.collector.scaler.use(parts.algo.scaling(states[1]))
             users = session.collect(parts.algo.actor(states[1]), index)
             rows = [_whitened_rows(parts, state, users, scale) for state in states]
-            effect, middle, spread = _expected(rows[0], rows[1], config.privacy.users_per_round)
+            summed = float(strategy.cumulated[min(index, strategy.bands - 1)])
+            spread = _spread(rows[1]) * summed / sent + np.eye(rows[1].shape[-1])
+            one, zero = (x.mean(1) for x in rows)
+            means.append((one - zero, (one + zero) / 2.0))
+            latest = list(zip(strategy.coefficients, reversed(means), strict=False))
+            effect = sum(c * moved for c, (moved, _) in latest)
+            middle = sum(c * between for c, (_, between) in latest)
             weights = np.linalg.solve(spread, effect.T).T
             score += ((record.seen[index][record.shadows :] - middle) * weights).sum(-1)
             size += (effect * weights).sum(-1)
@@ -125,21 +142,10 @@ def _whitened_rows(
     return torch.cat(found, dim=-1).numpy()
 
 
-def _expected(
-    inside: np.ndarray, outside: np.ndarray, users: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(user's effect [R, P], midpoint [R, P], covariance [P, P]) of the release of a round.
-
-    Args:
-        inside: [R, simulated users, P] rows with the user's effect, U times as long as one user's.
-        outside: the same rows without it.
-        users: U, users of a real round.
-    """
-    one, zero = inside.mean(1), outside.mean(1)
-    rest = (outside - zero[:, None]).reshape(-1, outside.shape[-1])
-    freedom = outside.shape[0] * (outside.shape[1] - 1)
-    spread = rest.T @ rest / freedom / users + np.eye(rest.shape[-1])
-    return one - zero, (one + zero) / 2.0, spread
+def _spread(rows: np.ndarray) -> np.ndarray:
+    """[P, P] covariance of rows [R, simulated users, P], U times as long as one user's."""
+    rest = (rows - rows.mean(1, keepdims=True)).reshape(-1, rows.shape[-1])
+    return rest.T @ rest / (rows.shape[0] * (rows.shape[1] - 1))
 
 
 # --- the attack
@@ -164,7 +170,7 @@ def attack(
     """Train with the user's row in the gate and with the row kept out of it, and bound epsilon.
 
     Args:
-        config: of one run; sizes should be small.
+        config: of one run; sizes should be small. Noise is seeded, since shadows come in pairs of equal noise.
         replicas: number of real runs, in addition to the shadow runs.
         later: rounds observed after the user's.
         confidence: of each bound.
@@ -174,6 +180,8 @@ def attack(
         ConfigError: no noise, Poisson sampling, texts, or cohorts of one user.
     """
     _refuse(config)
+    replaced = config.privacy.noise != "seeded"
+    config = replace(config, privacy=replace(config.privacy, noise="seeded"))
     replicas += replicas % 2
     started = time.perf_counter()
     signs = choose_signs(config, say)
@@ -202,6 +210,8 @@ def attack(
         finding.notes.insert(
             0, f"{replicas} runs, {later} rounds after the user's; {_SHADOWS} shadow runs"
         )
+        if replaced:
+            finding.notes.append("with seeded noise: two shadows of one pair need the same noise")
     return found
 
 

@@ -3,7 +3,8 @@
 Every slot of every round holds its own canary, included by its own fair coin. After the run the adversary
 guesses the coins of the most extreme scores: "in" for the highest, "out" for the lowest, and makes no guess
 for the others. The bound assumes nothing about the mechanism beyond (epsilon, delta)-DP and is therefore
-loose: delta is multiplied by the number of canaries.
+loose: delta is multiplied by the number of canaries. Scores subtract what canaries of other rounds sent
+where noise is correlated (`canary`); under the claimed noise a score depends on its own coin only.
 """
 
 from __future__ import annotations

@@ -259,6 +259,14 @@ def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
     assert bounds.epsilon_of_mu(finding.best.mu, 1e-5) == finding.best.epsilon
 
 
+def test_the_tight_bound_on_correlated_noise_is_between_eight_tenths_and_all_of_epsilon():
+    config = compose(later_wins([*FORMAL, "privacy=correlated", "privacy.z=1"]))
+    finding = canary.attack(config, 4000, 6, True, 0.95, silent)
+    assert finding.claim == pytest.approx(4.377178, abs=1e-5)
+    assert 0.8 * finding.claim <= finding.best.epsilon <= finding.claim
+    assert not finding.problems
+
+
 def test_users_who_have_not_arrived_are_drawn_too() -> None:
     """DQN's users arrive one after the other; the size of a draw does not depend on arrivals."""
     words = ["algo=dqn", "env=cartpole", "env.max_episode_steps=8", "algo.hidden=[4]"]
