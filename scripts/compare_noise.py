@@ -3,10 +3,10 @@
     python scripts/compare_noise.py
 
 For plans of algorithms whose users take part in several rounds, and for some epsilons: the standard
-deviation of the noise in the sum of all releases, in clips, (a) with independent noise and the amplification of random
-cohorts, (b) with correlated noise and users who take part in a fixed order, each once in every 1 / q rounds,
-which has no amplification. Both have the smallest z for the epsilon. The best correlation is taken. A ratio
-below 1 favours (b). It says nothing about how much of the noise training forgets.
+deviation of the noise in the sum of all releases, in clips, (a) with independent noise and the amplification
+of random cohorts, (b) with correlated noise and users who take part in a fixed order, each once in every 1 / q
+rounds, which has no amplification. Both have the smallest z for the epsilon. The best correlation is taken. A
+ratio below 1 favours (b). It says nothing about how much of the noise training forgets.
 """
 
 from __future__ import annotations
