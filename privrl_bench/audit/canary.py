@@ -153,7 +153,7 @@ def run_canaries(
         session.close()
     distance = 2.0 if config.privacy.adjacency == "replace_one" else 1.0
     strategy = parts.gate.mechanism.strategy  # of the whole run: its norm depends on the rounds
-    moved = strategy.sensitivity(repeat) / strategy.norm()
+    moved = strategy.sensitivity(repeat) / strategy.scale
     return CanaryRun(
         parts=parts,
         coins=coins,

@@ -160,6 +160,6 @@ class Canaries(Wrapped):
     def _score(self, group: _Group, row: np.ndarray, v: float) -> None:
         """Add what a whitened row says about each unit of a group, whose rows are in it with weight v."""
         # The canaries' own rows were subtracted, too: their effect is added again.
-        own = group.sent.numpy() * v / (self._strategy.norm() * self._parts.config.privacy.z)
+        own = group.sent.numpy() * v / (self._strategy.scale * self._parts.config.privacy.z)
         seen = (group.direction * row) @ self._slots + own
         self.scores[group.first // self._repeat] += v / group.size * seen

@@ -1,9 +1,10 @@
 """Releases in a unit where the noise of every round is independent and N(0, I).
 
 With a mechanism's public strategy C (`accounting/strategy.py`), the noise of block b's sum in round t is
-z_b clip_b |C| (C^-1 w)_t, where w is standard normal; C is the identity for independent noise. So the rows of
-C X, divided by z_b clip_b |C|, have the noise w, where X are the noised sums. No information is lost, since C
-is invertible. This is computed from the claim (C, clip, z) and with no code of the mechanism.
+z_b clip_b k (C^-1 w)_t, where w is standard normal and k is `Strategy.scale`. For independent noise C is the
+identity and k is 1. So the rows of C X, divided by z_b clip_b k, have the noise w, where X are the noised sums.
+No information is lost, since C is invertible. This is computed from the claim (C, clip, z) and with no code of
+the mechanism.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _MOST_ERRORS = 5.0  # standard errors; correct noise is further off with probabi
 
 
 def noise_of_sums(parts: RunComponents) -> dict[str, float]:
-    """Block name -> z_b clip_b |C|, the standard deviation of the noise in a row of C X."""
+    """Block name -> z_b clip_b k, the standard deviation of the noise in a row of C X."""
     multipliers = block_multipliers(parts.config.privacy.z, parts.gate.blocks)
-    norm = parts.gate.mechanism.strategy.norm()
-    return {b.name: multipliers[b.name] * b.clip * norm for b in parts.gate.blocks}
+    scale = parts.gate.mechanism.strategy.scale
+    return {b.name: multipliers[b.name] * b.clip * scale for b in parts.gate.blocks}
 
 
 class Whitening:

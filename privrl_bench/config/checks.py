@@ -315,4 +315,11 @@ def _given_data(run: RunConfig, keys: Collection[str]) -> None:
         _refuse(key in keys and run.data.id is None, key, needs)
 
 
-RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data)
+def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
+    """Settings of another mechanism have no effect."""
+    for key in privacy_rules().unused(run.privacy):
+        why = f"privacy.mechanism={run.privacy.mechanism} does not read it"
+        _refuse(key in keys, key, why)
+
+
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise)

@@ -2,7 +2,7 @@
 
 Seeded noise, resuming and the grouping of a sweep use this module only. Two runs with different identities have
 independent noise. The identity does not depend on class names, on the order of fields, or on keys that were
-added to the schema after `VERSION` was set.
+added to the schema after `VERSION` was set, nor on keys that the mechanism does not read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.schema.privacy import privacy_rules
 from privrl_bench.errors import ConfigError
 
 # A new version changes the noise of every run, and runs of an older version cannot be resumed. Increase it when
@@ -50,7 +51,8 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
         config: the configuration as it was composed, before anything is filled in from data.
         without: more keys, or sections ending with a dot, to leave out.
     """
-    left_out = (*IGNORED, *without)
+    unused = privacy_rules().unused(config.privacy)
+    left_out = (*IGNORED, *without, *unused)
     return {"version": VERSION} | {
         key: RENAMED[key].get(value, value) if key in RENAMED else value
         for key, value in sorted(_flat(config, RunConfig, "").items())

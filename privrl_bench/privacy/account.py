@@ -80,12 +80,13 @@ class Account:
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         for r, ledger in enumerate(ledgers):
-            planned = self.event(r)
+            planned, settings = self.event(r), self.mechanism.settings(r)
             for line in ledger.lines:
-                if event_of(line) != planned:
+                found = {key: line.get(key) for key in settings}
+                if (event_of(line), found) != (planned, settings):
                     raise PrivacyError(
                         f"the ledger's line of round {line['round']} is of other settings: "
-                        f"{event_of(line)}, not {planned}"
+                        f"{event_of(line)} {found or ''}, not {planned} {settings or ''}"
                     )
 
     @property

@@ -33,6 +33,13 @@ def rules(privacy: PrivacyConfig) -> Rules:
     )
 
 
+def unused(privacy: PrivacyConfig) -> tuple[str, ...]:
+    """Keys `privacy.<name>` that only other mechanisms than the chosen one read."""
+    own = rules(privacy).mechanism.own
+    others = {name for kind in kinds(mechanisms.names()) for name in kind.own} - set(own)
+    return tuple(f"privacy.{name}" for name in sorted(others))
+
+
 def kinds(names: Iterable[str]) -> list[type[Mechanism]]:
     """The classes of these mechanisms."""
     return [mechanisms.mechanism_class(name) for name in names]

@@ -82,7 +82,7 @@ def test_the_last_canary_is_followed_by_rounds_that_cancel_its_noise():
     assert run.rounds == 10 + 9  # C of a run of ten rounds has ten bands
     assert more.rounds == 2 * 10 + 3
     strategy = more.parts.gate.mechanism.strategy
-    assert more.mu == strategy.sensitivity(2) / strategy.norm()
+    assert more.mu == strategy.sensitivity(2) / strategy.scale
 
 
 # -- 1. the size of the noise

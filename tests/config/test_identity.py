@@ -11,6 +11,8 @@ from privrl_bench.config.identity import canonical, digest, group_key, identity,
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.privacy import mechanisms, sampling
+from privrl_bench.privacy.rules import unused
 
 RUNS = {
     "dppg": ["algo=dppg", "env=cartpole", "privacy=fixed"],
@@ -49,7 +51,9 @@ def changed(config, key):
     """A copy of `config` with another value of one key, unchecked."""
     copied = copy.deepcopy(config)
     ((owner, name),) = ((o, n) for o, n, k in leaves(copied) if k == key)
-    setattr(owner, name, another(getattr(owner, name)))
+    old = getattr(owner, name)
+    names = {"privacy.mechanism": mechanisms, "privacy.sampling": sampling}.get(key)
+    setattr(owner, name, next(n for n in names.names() if n != old) if names else another(old))
     return copied
 
 
@@ -62,6 +66,7 @@ def test_every_key_but_the_ignored_ones_changes_the_noise(words):
         *(key for key in keys if key.startswith(("log.", "eval."))),
         *("plan_only", "resume", "hyperparameter_source", "env.text.cache"),
         *(f"hardware.{k}" for k in ("env_workers", "eval_process", "max_replicas", "processes")),
+        *unused(config.privacy),
     }
     unchanged = {key for key in keys if identity(changed(config, key)) == identity(config)}
     assert unchanged == {key for key in same if not key.startswith("eval.")}
@@ -80,6 +85,13 @@ def test_the_gate_draws_by_the_identity(key):
             noise = type(noise)(one.seed, noise_key(one))
         draws.append(noise.normal([8], 2, 0)[0].tolist())
     assert not set(draws[0]) & set(draws[1])
+
+
+def test_keys_that_the_mechanism_does_not_read_change_nothing():
+    assert unused(compose(RUNS["dppg"]).privacy) == ("privacy.bands", "privacy.correlation")
+    assert not unused(compose(RUNS["correlated"]).privacy)
+    with pytest.raises(ConfigError, match=r"privacy\.bands: .*gaussian does not read it"):
+        compose([*RUNS["dppg"], "privacy.bands=3"])
 
 
 def test_golden_digests():

@@ -1,5 +1,6 @@
 """Correlated noise: its covariance over rounds, what one user can move, repeated rounds, and restarts."""
 
+import itertools
 import math
 
 import numpy as np
@@ -40,6 +41,12 @@ def matrix(strategy, rounds):
     return c
 
 
+def epsilon_of(plan, sensitivity):
+    """Of a Gaussian mechanism with multiplier 1, whose noise has the strategy's scale."""
+    z = plan.mechanism.strategy.scale / sensitivity
+    return ledger_epsilon([ReleaseEvent("gaussian", z, "zero_out")], 1e-5)
+
+
 def noise_of(plan, rounds, size, value=0.0):
     """[rounds, size] noise in units of z * clip: what is released when everybody sends `value`."""
     found = []
@@ -70,7 +77,7 @@ def test_the_sensitivity_is_that_of_the_worst_rounds_and_rows(
     worst = 0.0
     for chosen in range(2**rounds):
         places = [t for t in range(rounds) if chosen >> t & 1]
-        apart = all(y - x >= separation for x, y in zip(places, places[1:], strict=False))
+        apart = all(y - x >= separation for x, y in itertools.pairwise(places))
         if len(places) <= participation and apart:
             worst = max(worst, float(gram[np.ix_(places, places)].sum()))
     assert strategy.sensitivity(participation, separation) == pytest.approx(math.sqrt(worst))
@@ -113,7 +120,11 @@ def test_published_noise_of_the_square_root(rounds, norm, average, last):
     """Closed forms, computed apart from this package, to two digits."""
     strategy = Strategy.damped_square_root(1.0, rounds)
     found = (strategy.norm(), *strategy.iterate_noise([1.0] * rounds)[::-1])
-    assert found == (pytest.approx(norm, abs=0.005), pytest.approx(average, abs=0.01), pytest.approx(last, abs=0.005))
+    assert found == (
+        pytest.approx(norm, abs=0.005),
+        pytest.approx(average, abs=0.01),
+        pytest.approx(last, abs=0.005),
+    )
 
 
 # -- the noise
@@ -206,9 +217,9 @@ def test_no_user_moves_c_g_further_than_the_sensitivity():
         for block in TWO:
             spread = mechanism.multipliers(0)[block.name] * mechanism.unit_noise(block)
             total += float(np.square(c @ np.stack(moved[block.name]) / spread).sum())
-        event = mechanism._epsilon(0, mechanism.strategy.sensitivity(len(participates)))
-        assert plans[0].planned_epsilon(0) == event
-        claimed = mechanism.strategy.sensitivity(len(participates)) / mechanism.strategy.norm() / 0.7
+        claimed = math.sqrt(len(participates)) / 0.7
+        event = ReleaseEvent("gaussian", 1 / claimed, "zero_out")
+        assert plans[0].planned_epsilon(0) == pytest.approx(ledger_epsilon([event], 1e-5))
         assert math.sqrt(total) <= claimed * 1.01
         if participates in ((0,), (0, 1, 2)):
             assert math.sqrt(total) >= claimed * 0.99
@@ -232,15 +243,19 @@ def test_known_epsilons(adjacency, z, known):
     assert z_back == pytest.approx(z, rel=1e-3)
 
 
-def test_several_rounds_of_one_user_cost_what_their_columns_add_up_to():
+def test_several_rounds_of_one_user_cost_what_they_cost_with_independent_noise():
     plan = plan_of(unit=Unit("u", 2), z=3.0, correlation=1.0, bands=2)
-    # C has columns (1, 1/2): |C|^2 = 5/4; two in a row make (1, 3/2, 1/2) of squared norm 7/2.
-    exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0 * math.sqrt(1.25 / 3.5), "zero_out")], 1e-5)
-    assert plan.planned_epsilon(0) == pytest.approx(exact, rel=1e-9)
-    assert plan.planned_epsilon(0) > plan_of(z=3.0).planned_epsilon(0)
-    counted = ledger_epsilon({plan.event(0): 2}, 1e-5)
-    assert counted > exact  # from lines alone: norms of columns add up at most
-    assert counted == pytest.approx(ledger_epsilon([ReleaseEvent("gaussian", 1.5, "zero_out")], 1e-5))
+    independent = make_plan(unit=Unit("u", 2), z=3.0, rounds=8)
+    assert plan.planned_epsilon(0) == pytest.approx(independent.planned_epsilon(0), rel=1e-9)
+    # C has columns (1, 1/2); two in a row make (1, 3/2, 1/2) of squared norm 7/2.
+    assert plan.mechanism.unit_noise(ONE[0]) == pytest.approx(0.5 * math.sqrt(3.5 / 2))
+    one = ReleaseEvent("correlated", 3.0 * math.sqrt(3.5 / 2 / 1.25), "zero_out")
+    assert plan.event(0).z == pytest.approx(one.z)
+    counted = ledger_epsilon({plan.event(0): 2}, 1e-5)  # from lines alone: norms of columns add up
+    assert counted > plan.planned_epsilon(0)
+    z = needed_z(plan, 0, 1.0)
+    cheaper = plan_of(unit=Unit("u", 2), z=z, correlation=1.0, bands=2)
+    assert 0.999 < cheaper.planned_epsilon(0) <= 1.0
 
 
 def test_epsilon_of_a_run_grows_with_the_rows_that_the_first_user_is_in():
@@ -251,7 +266,7 @@ def test_epsilon_of_a_run_grows_with_the_rows_that_the_first_user_is_in():
         spent.append(plan.spent_epsilon(0))
     assert spent == sorted(spent)
     assert spent[0] == pytest.approx(
-        ledger_epsilon([ReleaseEvent("gaussian", plan.mechanism.strategy.norm(), "zero_out")], 1e-5)
+        ledger_epsilon([ReleaseEvent("gaussian", plan.mechanism.strategy.scale, "zero_out")], 1e-5)
     )
     assert spent[-1] == pytest.approx(plan.planned_epsilon(0))
     assert plan.spent_epsilon(0, 3) == spent[2]
@@ -327,7 +342,7 @@ def test_every_line_is_a_row_of_a_longer_strategy(kills, a, bands):
         math.sqrt(sum(moved[:, j].sum() for j, line in enumerate(names) if line[0] == r))
         for r in range(rounds)
     ]
-    exact = plan.mechanism._epsilon(0, max(per_round))
+    exact = epsilon_of(plan, max(per_round))
     assert plan.spent_epsilon(0) == pytest.approx(exact, rel=1e-9)
 
 
@@ -336,7 +351,7 @@ def test_a_restarted_secure_run_begins_anew_and_what_it_repeats_counts():
     blocks = (Block("actor", size, 0.5),)
     found = np.zeros((8, size))
     for first, last in ((0, 5), (3, 8)):
-        plan = plan_of(blocks=blocks, noises=None) if False else plan_of(blocks=blocks)
+        plan = plan_of(blocks=blocks)
         plan._noises[0] = SecureNoise()
         if plans:
             plan.ledgers[0] = plans[0].ledgers[0]
@@ -351,7 +366,7 @@ def test_a_restarted_secure_run_begins_anew_and_what_it_repeats_counts():
     c = plans[1].mechanism.strategy.coefficients
     # A user of round 3: the rows 3 and 4 of the first process, 3 to 7 of the second.
     moved = math.sqrt(sum(x**2 for x in c[:2]) + sum(x**2 for x in c[:5]))
-    assert plans[1].spent_epsilon(0) == pytest.approx(plans[1].mechanism._epsilon(0, moved))
+    assert plans[1].spent_epsilon(0) == pytest.approx(epsilon_of(plans[1], moved))
     assert plans[1].guarantee(0, 8).epsilon > plans[1].planned_epsilon(0)
 
 
@@ -388,11 +403,32 @@ def test_the_guarantee_says_where_secure_noise_lies():
     assert not config.rules.mechanism.notes(PrivacyConfig(mechanism="correlated"))
 
 
+@pytest.mark.parametrize(
+    "other", [{"correlation": 0.5}, {"bands": 2}, {"rounds": 40}, {"unit": Unit("u", 2)}]
+)
+def test_a_ledger_of_another_strategy_is_refused(other):
+    """Found by an auditor: noise that cancels noise of another size costs more than it says."""
+    plan = plan_of()
+    send(plan, rows_for(ONE))
+    config = {"mechanism": "correlated", "users_per_round": 4, "z": 1.0}
+    config |= {key: other[key] for key in other if key in ("correlation", "bands")}
+    unit, rounds = other.get("unit", Unit("one user", 1)), other.get("rounds", 8)
+    with pytest.raises(PrivacyError, match="other settings"):
+        Gate([PrivacyConfig(**config)], ONE, unit, rounds, [SeededNoise(0, 0)], plan.ledgers)
+
+
 def test_the_ledger_of_a_gate_says_the_strategy():
     plan = plan_of(bands=3, correlation=0.8)
     send(plan, rows_for(ONE))
     line = plan.ledgers[0].lines[0]
     assert (line["mechanism"], line["correlation"], line["bands"]) == ("correlated", 0.8, 3)
     with pytest.raises(PrivacyError, match="other settings"):
-        Gate([PrivacyConfig(users_per_round=4)], ONE, Unit("u", 1), 8, [SeededNoise(0, 0)], plan.ledgers)
+        Gate(
+            [PrivacyConfig(users_per_round=4)],
+            ONE,
+            Unit("u", 1),
+            8,
+            [SeededNoise(0, 0)],
+            plan.ledgers,
+        )
     assert isinstance(plan.ledgers[0], Ledger)

@@ -136,8 +136,8 @@ def needed_z(account: Account, r: int, budget: float) -> float:
 
     To `Sampler.calibration_digits`; found with `Sampler.fast`, and then checked without.
     """
-    config, event, sampler = account.configs[r], account.event(r), account.sampler
-    count = min(account.participation or account.rounds, account.rounds)
+    config, sampler = account.configs[r], account.sampler
+    event, count = account.mechanism.planned_releases(r, account.participation)
     scale = event.z / config.z if config.z else 1.0
 
     def at(z: float) -> ReleaseEvent:

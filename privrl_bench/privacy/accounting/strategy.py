@@ -32,14 +32,16 @@ class Strategy:
     Attributes:
         coefficients: c_0 = 1, c_1, ...: not negative and not increasing; one for each band.
         rounds: number of rows and columns.
+        participation: rounds that one user is in at most, for `scale`.
     """
 
     coefficients: tuple[float, ...]
     rounds: int
+    participation: int = 1
 
     @classmethod
     def damped_square_root(
-        cls, correlation: float, rounds: int, bands: int | None = None
+        cls, correlation: float, rounds: int, bands: int | None = None, participation: int = 1
     ) -> Strategy:
         """The strategy above.
 
@@ -47,6 +49,7 @@ class Strategy:
             correlation: a, in [0, 1].
             rounds: number of releases of the run.
             bands: number of coefficients; None: all that are at least 0.001.
+            participation: see `Strategy`.
 
         >>> Strategy.damped_square_root(1.0, 4).coefficients
         (1.0, 0.5, 0.375, 0.3125)
@@ -55,7 +58,8 @@ class Strategy:
         """
         k = np.arange(1, min(rounds, bands or _MOST_BANDS, _MOST_BANDS))
         c = np.concatenate([[1.0], np.cumprod(correlation * (1.0 - 0.5 / k))])
-        return cls(tuple(float(x) for x in (c[c > 0] if bands else c[c >= _LEAST])), rounds)
+        kept = c[c > 0] if bands else c[c >= _LEAST]
+        return cls(tuple(map(float, kept)), rounds, participation)
 
     @property
     def bands(self) -> int:
@@ -66,6 +70,16 @@ class Strategy:
     def cumulated(self) -> np.ndarray:
         """[bands] squared norm of a column after 1, 2, ... rounds."""
         return np.cumsum(np.square(self.coefficients))
+
+    @cached_property
+    def scale(self) -> float:
+        """Standard deviation of the noise of a row of C G, in units of clip * z.
+
+        With it a user in `participation` rounds has the epsilon that independent noise of clip * z has; for
+        one round it is the norm of a column.
+        """
+        times = min(self.participation, self.rounds)
+        return self.sensitivity(times) / math.sqrt(times)
 
     def norm(self, rounds: int | None = None) -> float:
         """L2 norm of the first column, the largest of all, cut after so many rounds; None: whole."""
@@ -85,6 +99,8 @@ class Strategy:
             separation: s, the least distance between two of them.
         """
         count = min(participation, -(-self.rounds // separation))
+        if count == 1:
+            return self.norm()
         length = min(self.rounds, (count - 1) * separation + self.bands)
         moved = np.zeros(length)
         for start in range(0, count * separation, separation):
@@ -120,5 +136,5 @@ class Strategy:
         ends = np.unique(np.linspace(1, len(alpha), min(len(alpha), _ITERATES)).round()).astype(int)
         # The noise of round s is in the iterate after `end` rounds with weight sum_t alpha_t d_{t - s}.
         squares = [float(np.square(fftconvolve(alpha[:end][::-1], d)[:end]).sum()) for end in ends]
-        scale = self.norm()
-        return scale * math.sqrt(squares[-1]), scale * math.sqrt(float(np.mean(squares)))
+        last, average = math.sqrt(squares[-1]), math.sqrt(float(np.mean(squares)))
+        return self.scale * last, self.scale * average

@@ -1,13 +1,14 @@
 """Gaussian noise that is correlated over rounds, so that it cancels in sums of releases.
 
-    release of round t = sum_t + z clip |C| (C^-1 w)_t,    w standard normal, |C| the norm of C's first column
+    release of round t = sum_t + z clip k (C^-1 w)_t,    w standard normal
 
-C is the public strategy of `accounting/strategy.py`. All releases G + z clip |C| C^-1 w are
-post-processing of C G + z clip |C| w. A row of norm `clip` in round t moves C G by clip times column t of C, at
-most clip |C|. So for a user who is in one round everything released is one Gaussian mechanism with multiplier
-z; for users in m rounds it is one with z |C| / `Strategy.sensitivity(m)`. This holds jointly over blocks, as
-1 / z^2 = sum of 1 / z_b^2 and every block has the same C. Replace-one moves a row twice as far (the
-accountant's part).
+C is the public strategy of `accounting/strategy.py`. All releases G + z clip k C^-1 w are post-processing of
+C G + z clip k w. A row of norm `clip` in round t moves C G by clip times column t of C; the rows of a user in
+m rounds move it by at most clip `Strategy.sensitivity(m)`. With k = sensitivity(m) / sqrt(m)
+(`Strategy.scale`) everything released about one user is one Gaussian mechanism with multiplier z / sqrt(m),
+the epsilon of m releases with independent noise of z clip. For users in one round k is the norm of a column,
+and the multiplier z. This holds jointly over blocks, as 1 / z^2 = sum of 1 / z_b^2 and every block has the same
+C. Replace-one moves a row twice as far (the accountant's part).
 
 Sums may depend on earlier releases: with Gaussian noise and a lower-triangular C the guarantee is the same
 (Denisov et al. 2022, theorem 2.1). In other words row t of C G is moved by a bounded distance, given the
@@ -20,8 +21,10 @@ attempts of earlier rounds whose noise it cancels. So a user of round s moves th
 root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon`).
 
 Noise stays in memory until it is cancelled, `bands` - 1 vectors for each replica, and is nowhere else. After a
-restart seeded noise is drawn again; secure noise is lost, and the strategy begins anew: later rows contain
-fewer earlier rounds, so they move less. Rounds that are repeated have further lines.
+restart seeded noise is drawn again. Secure noise is lost, and the strategy begins anew: later rows contain
+fewer earlier rounds, so they move less. Rounds that are repeated have further lines. (A seeded run that is
+resumed with other `hardware.threads` has another stream. What it cancels was never released, so that its
+parameters have more noise, at the same epsilon.)
 
 Rows are not amplified by Poisson sampling: a round's user is in later rows, too. (Banded strategies have an
 analysis for sampling from groups that take turns; no sampler here does that.)
@@ -98,12 +101,13 @@ class Past:
 
 
 class Correlated(Gaussian):
-    """Noise that later noise cancels; with every user in one round, at the epsilon of independent noise."""
+    """Noise that later noise cancels, at the epsilon of independent noise."""
 
     name = "correlated"
     records: ClassVar[tuple[str, ...]] = ("correlated",)
     subsampled = False
     like = "gaussian"
+    own = ("correlation", "bands")
 
     @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
@@ -138,26 +142,26 @@ class Correlated(Gaussian):
         """See `Mechanism.strategy`: the damped square root."""
         from privrl_bench.privacy.accounting.strategy import Strategy
 
-        config = self.terms.configs[0]
-        return Strategy.damped_square_root(config.correlation, self.terms.rounds, config.bands)
+        config, terms = self.terms.configs[0], self.terms
+        return Strategy.damped_square_root(
+            config.correlation, terms.rounds, config.bands, terms.unit.participation or 1
+        )
 
     # -- accounting -------------------------------------------------------------------------
 
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: one row of one user in everything released."""
-        return ReleaseEvent(self.records[0], self.joint_z(r), self.terms.configs[r].adjacency)
+        return self._moved(r, self.strategy.norm())
 
-    def _epsilon(self, r: int, sensitivity: float) -> float:
-        """Epsilon where one user moves C G by so many clips."""
-        config, one = self.terms.configs[r], self.release_event(r)
-        if not sensitivity:
-            return 0.0
-        moved = replace(one, z=one.z * self.strategy.norm() / sensitivity)
-        return ledger_epsilon([moved], config.delta, config.accountant)
+    def _moved(self, r: int, sensitivity: float) -> ReleaseEvent:
+        """Everything released about a user who moves C G by so many clips, more than 0."""
+        z = self.joint_z(r) * (self.strategy.scale / sensitivity)
+        return ReleaseEvent(self.records[0], z, self.terms.configs[r].adjacency)
 
-    def planned_epsilon(self, r: int, participation: int | None) -> float:
-        """See `Mechanism.planned_epsilon`."""
-        return self._epsilon(r, self.strategy.sensitivity(participation or self.terms.rounds))
+    def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
+        """See `Mechanism.planned_releases`: all rows of one user together."""
+        times = self.strategy.sensitivity(participation or self.terms.rounds)
+        return self._moved(r, times), 1
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
@@ -165,33 +169,36 @@ class Correlated(Gaussian):
         """See `Mechanism.spent_epsilon`."""
         import numpy as np
 
-        times = participation or self.terms.rounds
-        attempts = ledger.attempts_by_round(below) if ledger.repeats(below) else None
-        if attempts is None:
-            length = ledger.end(below)
-            cut = replace(self.strategy, rounds=length)
-            return self._epsilon(r, cut.sensitivity(times) if length else 0.0)
-        # Of every round s: sum over the lines of rounds t >= s of c_{t - s}^2. Several rounds of one
-        # user: norms add up at most.
-        squares = np.square(self.strategy.coefficients)
-        moved = np.convolve(attempts[::-1], squares)[: len(attempts)].max()
-        return self._epsilon(r, times * float(np.sqrt(moved)))
+        times, length = participation or self.terms.rounds, ledger.end(below)
+        if not length:
+            return 0.0
+        if not ledger.repeats(below):
+            moved = replace(self.strategy, rounds=length).sensitivity(times)
+        else:
+            # Of every round s: sum over the lines of rounds t >= s of c_{t - s}^2. Several rounds of one
+            # user: norms add up at most.
+            squares = np.square(self.strategy.coefficients)
+            attempts = ledger.attempts_by_round(below)
+            sums = np.convolve(attempts[::-1], squares)[: len(attempts)]
+            moved = times * float(np.sqrt(sums.max()))
+        config = self.terms.configs[r]
+        return ledger_epsilon([self._moved(r, moved)], config.delta, config.accountant)
 
     # -- in a gate --------------------------------------------------------------------------
 
+    def settings(self, r: int) -> dict[str, Any]:
+        """See `Mechanism.settings`: C and the size of its noise."""
+        correlation, strategy = self.terms.configs[r].correlation, self.strategy
+        return {"correlation": correlation, "bands": strategy.bands, "scale": strategy.scale}
+
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
-        config = self.terms.configs[r]
-        return {
-            **super().details(r, round_index, ledger),
-            "correlation": config.correlation,
-            "bands": self.strategy.bands,
-            _CANCELS: ledger.repeats(round_index),
-        }
+        more = {**self.settings(r), _CANCELS: ledger.repeats(round_index)}
+        return {**super().details(r, round_index, ledger), **more}
 
     def unit_noise(self, block: Block) -> float:
         """See `Gaussian.unit_noise`."""
-        return block.clip * self.strategy.norm()
+        return block.clip * self.strategy.scale
 
     def standard_noise(self, attempt: Attempt) -> list[Tensor]:
         """See `Gaussian.standard_noise`: this round's row of C^-1 w."""

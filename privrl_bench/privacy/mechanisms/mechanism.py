@@ -93,6 +93,7 @@ class Mechanism:
         calibrated: z can be chosen for a target epsilon.
         not_auditable: why canaries do not apply to it; empty: they do.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
+        own: names of the `privacy` keys that only this mechanism reads.
         public: what the guarantee takes as public because of it.
         caveats: what it lets past its own guarantee, name -> reason.
     """
@@ -115,6 +116,7 @@ class Mechanism:
     calibrated: ClassVar[bool] = False
     not_auditable: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = ""
+    own: ClassVar[tuple[str, ...]] = ()
     public: ClassVar[tuple[str, ...]] = ()
     caveats: ClassVar[Mapping[str, str]] = {}
 
@@ -206,6 +208,10 @@ class Mechanism:
         config = self.terms.configs[r]
         return ReleaseEvent(self.records[0], config.z, config.adjacency)
 
+    def settings(self, r: int) -> dict[str, Any]:
+        """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""
+        return {}
+
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """Public facts of the next line of a ledger, beside the event and the kind of noise."""
         return {}
@@ -229,11 +235,20 @@ class Mechanism:
     def released(self, attempt: Attempt) -> None:
         """The attempt is what left the gate."""
 
+    def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
+        """(event, count) of all planned rounds about one user, in `participation` at most; None: in all.
+
+        The event's z is proportional to `privacy.z`.
+        """
+        rounds = self.terms.rounds
+        return self.release_event(r), rounds if participation is None else min(
+            participation, rounds
+        )
+
     def planned_epsilon(self, r: int, participation: int | None) -> float:
-        """Epsilon after all planned rounds, of which one user is in at most `participation`; None: in all."""
-        rounds, config = self.terms.rounds, self.terms.configs[r]
-        count = rounds if participation is None else min(participation, rounds)
-        return ledger_epsilon({self.release_event(r): count}, config.delta, config.accountant)
+        """Epsilon of `planned_releases`."""
+        config, (event, count) = self.terms.configs[r], self.planned_releases(r, participation)
+        return ledger_epsilon({event: count}, config.delta, config.accountant)
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
