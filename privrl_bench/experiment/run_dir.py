@@ -26,7 +26,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from privrl_bench.config.identity import ROUNDING, identity
+from privrl_bench.config.identity import ADDED, ROUNDING, identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import ERROR_FILE
@@ -132,7 +132,8 @@ class RunDir:
             )
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
         if changed:
-            shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
+            was, now = ({**ADDED, **one} for one in (old, new))
+            shown = ", ".join(f"{k}: {was.get(k)} -> {now.get(k)}" for k in changed[:3])
             raise ConfigError(
                 "resume",
                 f"{self.path} contains a run with another configuration ({shown}); use "

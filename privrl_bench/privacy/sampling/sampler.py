@@ -104,7 +104,8 @@ class Sampler:
             cls.adjacency_reason,
         )
         fits = [name for name in names() if cls.accepts(mechanism_class(name))]
-        require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for")
+        groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
+        require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
         if cls.exact and privacy.users_per_round != 1:
             raise ConfigError(
                 "privacy.users_per_round",
