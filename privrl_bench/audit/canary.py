@@ -33,6 +33,7 @@ from privrl_bench.audit.watch import Wrapped
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
@@ -219,6 +220,9 @@ def run_canaries(
     rounds = groups * repeat
     planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
     steps = rounds * probe.round_steps
+    if in_order(config) and config.data.id is None:
+        users = rounds * config.privacy.users_per_round
+        config = replace(config, privacy=replace(config.privacy, population=users))
     parts = build([replace(config, total_steps=steps, rounds=planned)], [None])
     source = generator(config.seed, _COIN_TAG)
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
