@@ -34,6 +34,7 @@ class PrivacyFacts:
         clip: L2 bound of one user's actor block, parameter units.
         users: public U, the divisor of sums over users.
         population: public number of all users, where it is known; else 0.
+        used_once: each user is in one round only.
         mechanism: class of the mechanism, for what it declares.
         z: noise multiplier of each replica.
         epsilon, delta: target of an output perturbation.
@@ -44,6 +45,7 @@ class PrivacyFacts:
     clip: float
     users: int
     population: int = 0
+    used_once: bool = False
     mechanism: type[Mechanism] = Gaussian
     z: tuple[float, ...] = ()
     epsilon: float | None = None

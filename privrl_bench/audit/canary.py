@@ -40,6 +40,7 @@ from privrl_bench.audit.finding import Finding, Progress, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.types import generator
@@ -170,8 +171,10 @@ def run_canaries(
 def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
     """Components of a run of so many rounds."""
     planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
-    changed = replace(config, total_steps=rounds * round_steps, rounds=planned)
-    return build([changed], [None])
+    if in_order(config) and config.data.id is None:  # as many users as the attack needs
+        users = rounds * config.privacy.users_per_round
+        config = replace(config, privacy=replace(config.privacy, population=users))
+    return build([replace(config, total_steps=rounds * round_steps, rounds=planned)], [None])
 
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:

@@ -43,6 +43,7 @@ from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.types import State
@@ -156,9 +157,9 @@ def _refuse(config: RunConfig) -> None:
     refuse_unauditable(config)
     if config.privacy.rules.sampler.independent:
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
-    if config.env.kind == "text":
+    if config.env.kind == "text" or in_order(config):
         raise ConfigError(
-            "--attack", "end-to-end crafts steps of simulators; use canary or one-run"
+            "--attack", "end-to-end crafts steps of live simulators; use canary or one-run"
         )
     if config.privacy.users_per_round < 2:
         raise ConfigError("privacy.users_per_round", "the end-to-end attack needs at least 2")
@@ -177,7 +178,7 @@ def attack(
         say: receives lines of progress.
 
     Raises:
-        ConfigError: no noise, Poisson sampling, texts, or cohorts of one user.
+        ConfigError: no noise, Poisson sampling, no live users, or cohorts of one user.
     """
     _refuse(config)
     replaced = config.privacy.noise != "seeded"

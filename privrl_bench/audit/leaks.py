@@ -69,7 +69,7 @@ def find_leaks(
     if late and compiled and parts.gate.local is None:
         visits.append(replace(first, compiled=True))
     if late:
-        used_up = model.in_order or parts.spec.users is not None
+        used_up = model.in_order or model.session.collector.used_once
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
     for visit in visits:
         with ExitStack() as stack:

@@ -22,6 +22,7 @@ from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import env_spec
+from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 
@@ -97,7 +98,10 @@ def attacked_runs(
     found = {}
     for attack in _attacks(options.attack, config):
         run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
-        if not config.privacy.rules.sampler.every_round:  # the attack chooses the number of users
+        if in_order(run):  # the attack chooses the number of rounds, and with it that of users
+            users = None if run.data.id is not None else run.privacy.users_per_round
+            run = replace(run, rounds=1, privacy=replace(run.privacy, population=users))
+        elif not config.privacy.rules.sampler.every_round:  # the attack chooses the number of users
             run = replace(run, privacy=replace(run.privacy, population=None))
         found[attack] = run, changes
     return found
@@ -115,12 +119,13 @@ def run_attack(attack: str, config: RunConfig, options: Options, say: Say) -> li
 
 
 def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
-    """Return the attacks to run; `all` omits those that Poisson sampling or texts do not allow."""
+    """Return the attacks to run; `all` omits those that Poisson sampling, texts or lists of users rule out."""
     if name != "all":
         return (name,)
     if config.privacy.rules.sampler.independent:
         return ("canary",)
-    return tuple(a for a in ATTACKS if config.env.kind != "text" or a != "end-to-end")
+    live = config.env.kind != "text" and not in_order(config)
+    return tuple(a for a in ATTACKS if live or a != "end-to-end")
 
 
 def default_folder(config: RunConfig) -> Path:

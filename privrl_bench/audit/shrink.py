@@ -8,6 +8,7 @@ from typing import Any
 from privrl_bench.audit.visits import WINDOW
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import env_spec, user_steps
+from privrl_bench.experiment.declared_users import in_order
 
 LATER = 2  # rounds after the user's
 USERS = 4  # of a round
@@ -72,7 +73,7 @@ def shrink(
     Returns:
         The configuration, and the changes: `env.user_steps 2048 -> 64`.
     """
-    if config.collector in ("returning_users", "prompts"):  # their users are used up
+    if config.collector in ("returning_users", "prompts") or in_order(config):  # users are used up
         rounds = max(rounds, WINDOW)
     cuts = _Cuts(config, given)
     cuts.cut("algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
@@ -80,7 +81,9 @@ def shrink(
     cuts.cut("eval", episodes=_EPISODES)
     cuts.cut("hardware", env_workers=0)
     if config.algo.evaluator == "mspbe":
-        cuts.cut("privacy", population=_TRAJECTORIES)
+        many = config.rounds if "rounds" in given and config.rounds else rounds
+        need = many * cuts.config.privacy.users_per_round if in_order(config) else 0
+        cuts.cut("privacy", population=max(_TRAJECTORIES, need))
         cuts.cut("algo", reference=_TRAJECTORIES)
     takes = config.collector in ("dataset", "returning_users", "behavior")
     if takes and not config.algo.full_batch and "rounds" not in given:

@@ -48,6 +48,7 @@ class BehaviorCollector(BaseCollector):
         population: n users.
         shape: R, users of a shard, T.
         workers: processes that step environments.
+        used_once: see `Collector`.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class BehaviorCollector(BaseCollector):
         population: int,
         shape: BatchShape,
         workers: int = 0,
+        used_once: bool = False,
     ):
         self.shape = shape
-        self.population = population
+        self.population, self.used_once = population, used_once
         self.scaler = SignalScaler(config, 1, 1, spec.obs_dim, 1.0)
         self._spec, self._policy = spec, policy
         together = shard_size(spec, shape.steps)

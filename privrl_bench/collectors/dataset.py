@@ -110,11 +110,12 @@ class DatasetCollector(BaseCollector):
         data: the dataset.
         env: scaling, as constants.
         shape: R, users of a shard, and T, the largest number of steps of one user.
+        used_once: see `Collector`.
     """
 
-    def __init__(self, data: Dataset, env: EnvConfig, shape: BatchShape):
+    def __init__(self, data: Dataset, env: EnvConfig, shape: BatchShape, used_once: bool = False):
         self.shape = shape
-        self.population = data.users
+        self.population, self.used_once = data.users, used_once
         self._data = data
         self.scaler = SignalScaler(env, 1, 1, data.trajectories.observations.shape[1], 1.0)
 

@@ -22,7 +22,7 @@ SAMPLERS_OF: dict[str, Callable[[type[Sampler]], bool]] = {
     "simulated": lambda sampler: not sampler.exact,
     "returning_users": lambda sampler: sampler.independent,
     "dataset": lambda sampler: True,
-    "behavior": lambda sampler: sampler.exact,
+    "behavior": lambda sampler: sampler.exact or not sampler.every_round,
     "prompts": lambda sampler: not sampler.every_round,
 }
 
@@ -151,7 +151,8 @@ def _sampling(run: RunConfig) -> None:
 
 def _population(run: RunConfig) -> None:
     """A bound on the users of fixed cohorts bounds live users that are used once."""
-    privacy, offline = run.privacy, run.collector == "dataset"
+    privacy = run.privacy
+    offline = run.collector == "dataset" and run.algo.evaluator != "mspbe"
     bounded = not privacy.rules.sampler.every_round and privacy.population is not None
     why = f"algo={run.algo.name} takes from a dataset" if offline else "env.user=segment has"
     _refuse(

@@ -22,7 +22,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
 from privrl_bench.experiment.dataset_setup import with_data
-from privrl_bench.experiment.declared_users import check_enough, with_population
+from privrl_bench.experiment.declared_users import check_enough, in_order, with_population
 from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
 from privrl_bench.experiment.plugin_review import note
 from privrl_bench.functional.rng import Streams
@@ -133,8 +133,7 @@ def build(
     if allowed < rounds:
         rounds = allowed
         algo, gate = _build(rounds, *made)
-    if data is None:
-        check_enough(config, spec, rounds, round_steps)
+    check_enough(config, spec, rounds, round_steps)
     if task is not None:
         _check_prompts(config, task, rounds)
     scalings = {RUNNING_OBS: config.env.obs_scaling, RUNNING_REWARD: config.env.reward_scaling}
@@ -233,6 +232,7 @@ def _build(
         clip=config.privacy.clip,
         users=config.privacy.users_per_round,
         population=config.privacy.population or 0,
+        used_once=in_order(config),
         mechanism=mechanism,
         z=tuple(0.0 if mechanism.on_devices else c.privacy.z for c in configs),
         epsilon=config.privacy.epsilon,
@@ -284,7 +284,7 @@ def _unit(
     return (
         mechanism.unit(config.env, config.privacy, spec, steps)
         or (algo.unit() if one_trajectory else None)
-        or unit_of(config.env, limit, steps, poisson, data, who)
+        or unit_of(config.env, limit, steps, poisson, data, who, in_order(config))
     )
 
 

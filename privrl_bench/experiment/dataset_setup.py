@@ -47,7 +47,7 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
             )
     for c in configs:
         privacy = c.privacy
-        if sampler.every_round:
+        if sampler.every_round or evaluates:
             privacy = replace(privacy, population=population or data.users)
         if sampler.independent:  # see `guarantee_terms.neighbours_of`
             privacy = replace(privacy, adjacency="zero_out")

@@ -1,4 +1,4 @@
-"""Whether a run has the users it needs: those whom an environment declares, and `privacy.population`.
+"""Whether a run has the users it needs: of an environment or a list, and `privacy.population`.
 
 In cohorts of fixed size every user is used once, so a run needs rounds * U of them. Otherwise who takes part is
 drawn from `privacy.population` numbers.
@@ -66,12 +66,22 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
     return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
 
 
+def in_order(config: RunConfig) -> bool:
+    """Whether users of a list (a dataset, or simulated once) take part in its order, each in one round.
+
+    Without privacy, cohorts of fixed size are drawn from it.
+    """
+    mechanism, sampler = config.privacy.rules
+    listed = config.collector in ("dataset", "behavior")
+    return listed and mechanism.private and not sampler.every_round
+
+
 def needed(config: RunConfig, rounds: int) -> int | None:
     """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
     if config.collector == "returning_users":
         return config.algo.people(rounds)
-    live = config.collector != "dataset"
-    if config.privacy.rules.sampler.every_round or not live or config.env.user == "segment":
+    live = config.collector != "dataset" and config.env.user != "segment"
+    if config.privacy.rules.sampler.every_round or not (live or in_order(config)):
         return None
     return rounds * config.privacy.users_per_round
 
@@ -91,7 +101,8 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
     need = needed(config, rounds)
     bounds = [] if spec.users is None else [(spec.users, f"{config.env.label} declares")]
     if config.privacy.population is not None and not config.privacy.rules.sampler.every_round:
-        bounds.append((config.privacy.population, "privacy.population says"))
+        says = f"{config.data.id} has" if config.data.id else "privacy.population says"
+        bounds.append((config.privacy.population, says))
     if need is None or not bounds:
         return
     there, who = min(bounds)

@@ -21,8 +21,11 @@ def unit_of(
     poisson: bool,
     data: Dataset | None = None,
     who: str = "one user",
+    in_order: bool = False,
 ) -> Unit:
-    """What one user is in words, and how many releases their data can enter; `who`: `EnvSpec.one_user`.
+    """What one user is in words, and how many releases their data can enter.
+
+    `who`: `EnvSpec.one_user`. `in_order`: see `declared_users`.
 
     An episode of `max_episode_steps` steps that may begin anywhere in a segment of `steps` touches at most
     (max_episode_steps + steps - 2) // steps + 1 segments.
@@ -33,7 +36,10 @@ def unit_of(
             if data.most == 1
             else f"all trajectories of one user, up to {data.most},"
         )
-        return Unit(f"{what} of at most {max_episode_steps} steps, in any of the rounds", None)
+        what += f" of at most {max_episode_steps} steps"
+        if in_order:
+            return Unit(f"{what}, used once", 1)
+        return Unit(f"{what}, in any of the rounds", None)
     if poisson:
         what = "one episode" if config.user == "episode" else f"{steps} steps from a reset"
         return Unit(f"{who} with all their rounds (each round: {what})", None)
@@ -82,7 +88,8 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
-    bounded = config.privacy.population is not None and not sampler.every_round
+    listed = declared_users.in_order(config)
+    bounded = config.privacy.population is not None and not sampler.every_round and not listed
     if data is None and (sampler.independent or bounded):
         public.append("population, a bound on the number of users")
     public += mechanism.public
@@ -94,7 +101,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
             f"at most {data.most} episode{'s' if data.most > 1 else ''} of one user",
             "how many episodes there are, and the keys of their metadata",
         ]
-        if sampler.every_round:
+        if sampler.every_round or listed:
             exact = config.privacy.population == split.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={config.privacy.population}, {what}")
@@ -111,6 +118,10 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         notes["people"] = "a user's randomness is their own, whoever else played"
     elif sampler.independent:
         notes["people"] = "a user's randomness is their own, whoever else joins the round"
+    if listed:
+        notes["order"] = (
+            "users take part in the order of the list, which does not depend on their data"
+        )
     if data is None and spec.users is not None:
         public.append("the number of users that the environment declares")
         notes |= declared_users.notes_of(

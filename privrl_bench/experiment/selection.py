@@ -15,6 +15,7 @@ from privrl_bench.collectors.batches import shard_size
 from privrl_bench.collectors.collector import BatchShape, Collector
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.declared_users import in_order
 
 
 def make_collector(components: RunComponents) -> Collector:
@@ -70,7 +71,8 @@ def _dataset(components: RunComponents) -> Collector:
     from privrl_bench.collectors.dataset import DatasetCollector
 
     assert components.data is not None
-    return DatasetCollector(components.data, components.config.env, _shape(components))
+    config = components.config
+    return DatasetCollector(components.data, config.env, _shape(components), in_order(config))
 
 
 def _behavior(components: RunComponents) -> Collector:
@@ -85,6 +87,7 @@ def _behavior(components: RunComponents) -> Collector:
         int(config.privacy.population or 0),
         _shape(components),
         config.hardware.env_workers,
+        in_order(config),
     )
 
 

@@ -17,6 +17,8 @@ from evaluation_runs import (
 from helpers import members_of, open_gate
 
 from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
+from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import make_env
@@ -39,6 +41,7 @@ def test_gpope_without_noise_converges_to_lstd():
     assert float((found - lstd).norm() / lstd.norm()) < 0.01
 
 
+ORDERED = ("privacy=correlated", "privacy.adjacency=replace_one", "privacy.users_per_round=4")
 CAR = (
     "env=mountain_car",
     "env.obs_scaling=none",
@@ -213,6 +216,13 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
         parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
     assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
+    ordered = parts_of("algo=gpope", *SWIM[:2], *more, *ORDERED, "rounds=9")
+    assert ordered.gate.unit.participation == 1
+    guarantee = ordered.gate.guarantee(0)
+    assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
+    assert "order of the list" in guarantee.notes["order"]
+    with pytest.raises(ConfigError, match=r"^rounds: .* need 40 users, .*; swim/uniform-v0 has 36"):
+        parts_of("algo=gpope", *SWIM[:2], *more, *ORDERED, "rounds=10")
     write_minari(
         "swim/bare-v0",
         (e._replace(behavior_probs=None) for e in episodes),
@@ -246,3 +256,48 @@ def test_canaries_stand_where_the_drawn_person_would():
     assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)
     with pytest.raises(ConfigError, match="privacy=smooth noises one answer"):
         refuse_unauditable(config_of("algo=dp_lsw"))
+
+
+def test_a_list_of_users_in_its_order_each_once():
+    """Every user in one round; epsilon is that of one Gaussian, and a further round is refused."""
+    parts = parts_of("algo=gpope", *ORDERED, "rounds=10", "privacy.z=2", "privacy.correlation=1")
+    guarantee = parts.gate.guarantee(0)
+    assert guarantee.status == "formal"
+    assert parts.gate.planned_epsilon(0) == pytest.approx(4.3772, abs=1e-3)  # z / 2 = 1
+    assert guarantee.unit.endswith("one trajectory of at most 200 steps, used once")
+    assert "order of the list" in guarantee.notes["order"]
+    assert "population=40, exactly the users who played" in guarantee.notes["public information"]
+    session, seen = Trainer(parts), []
+    (everyone,) = session.collector.simulate()
+    for index in range(10):
+        users = session.collect(parts.algo.actor(session.state), index)
+        (who,) = parts.gate.draw(index, 40, True).numbers()
+        for name in ("obs", "actions", "rewards", "mask"):
+            assert torch.equal(getattr(users, name)[0], getattr(everyone, name)[0, who]), name
+        seen += who.tolist()
+        session.step()
+    assert seen == list(range(40))
+    session.close()
+    assert parts.gate.spent_epsilon(0) == pytest.approx(parts.gate.planned_epsilon(0))
+    with pytest.raises(
+        ConfigError, match=r"^rounds: 11 rounds of 4 users need 44 users, each used"
+    ):
+        parts_of("algo=gpope", *ORDERED, "rounds=11")
+
+
+def test_users_in_order_have_no_path_around_the_gate():
+    for privacy in ("privacy=correlated", "privacy=fixed"):
+        config = config_of("algo=gpope", privacy, *ORDERED[1:], "rounds=10")
+        report = find_leaks(config)
+        assert not report.found, privacy
+        assert report.status == "formal"
+
+
+def test_canaries_of_users_in_order():
+    config = config_of(
+        "algo=gpope", *ORDERED, "privacy.z=2", "rounds=10", "env.max_episode_steps=8"
+    )
+    ((run, _),) = attacked_runs(config, Options(attack="canary"), set()).values()
+    found = run_canaries(run, 60, 4, True, lambda line: None)
+    assert found.mu == 1.0
+    assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)

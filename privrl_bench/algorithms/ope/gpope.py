@@ -2,7 +2,7 @@
 
     theta, w <- 0
     for every round k, their number fixed in advance:
-        draw one of n users
+        draw one of n users (or, with privacy.sampling=fixed, take the next U of the list; g is then their mean)
         g <- (-A^T w, A theta - b + C w) of the user's trajectory, clipped to norm clip
         (theta, w) <- (theta, w) - beta_k (g + N(0, (z clip)^2 I)),  beta_k = lr for theta, dual_lr for w
 
@@ -10,7 +10,8 @@ Guarantee:
     (epsilon, delta) for one user's trajectory, central, replace-one, with n exact and public: every round
     draws one of n uniformly and adds Gaussian noise; rows differ by up to 2 clips
     (`privacy/accounting/single_user.py`). The paper's proof assumes a distance of one clip, but clipped
-    gradients can differ by two.
+    gradients can differ by two. With privacy.sampling=fixed every user is in one round: epsilon is that of one
+    Gaussian mechanism, without amplification.
 
 Source:
     Xie, Thomas and Miklau 2019, algorithm 1.

@@ -54,14 +54,16 @@ class EvaluationAlgorithm(Algorithm):
 
     def unit(self) -> Unit:
         """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
-        often = "used once" if self.settings.full_batch else "in any of the rounds"
+        once = self._context.privacy.used_once
+        often = "used once" if self.settings.full_batch or once else "in any of the rounds"
         max_episode_steps = self._context.spec.max_episode_steps
         who = (
             "one user"
             if self._context.sources.transitions is not None
             else self._context.spec.one_user
         )
-        return Unit(f"{who}: one trajectory of at most {max_episode_steps} steps, {often}", None)
+        what = f"{who}: one trajectory of at most {max_episode_steps} steps, {often}"
+        return Unit(what, 1 if once else None)
 
     def notes(self) -> dict[str, str]:
         """See `Algorithm.notes`: public facts, and hyperparameters chosen outside the budget."""

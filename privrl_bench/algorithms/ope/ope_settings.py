@@ -36,16 +36,12 @@ class EvaluationConfig(AlgoConfig):
     # simulated trajectories from which errors are estimated where no table is known
     reference: int = integer(2000)
 
-    def round_steps(self, users: int, steps: int) -> int:
-        """See `AlgoConfig.round_steps`: of one trajectory."""
-        return steps
-
 
 @dataclass
 class GpopeConfig(EvaluationConfig):
     """Settings of GPOPE."""
 
-    samplings: ClassVar[tuple[str, ...]] = ("uniform_single_user",)
+    samplings: ClassVar[tuple[str, ...]] = ("uniform_single_user", "fixed")
 
     name: str = "gpope"
     # weight of a step: trajectory: 1 / the length of the user's trajectory | step: 1 / T
