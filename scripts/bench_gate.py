@@ -43,7 +43,7 @@ def bench(env: str, rounds: int, words: list[str]) -> dict[str, Any]:
             times.append((time.perf_counter() - wall, time.thread_time() - cpu))
             return released
 
-        gate.release = timed  # type: ignore[method-assign]
+        gate.release = timed  # type: ignore[method-assign, assignment]
         session = Trainer(parts)
         session.step()  # warm up
         times.clear()
