@@ -43,7 +43,7 @@ def audit(*words, scores=600):
     [
         ((), EPSILON),
         (("privacy.adjacency=replace_one",), 9.997256),
-        (SEGMENTS, 8.735547),
+        (SEGMENTS, 6.572970),
         (("privacy.noise=secure",), EPSILON),
         (("privacy.correlation=0.5",), EPSILON),
         (("privacy.correlation=1.0",), EPSILON),
