@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.strategy import Strategy
@@ -62,7 +63,7 @@ def main() -> None:
             sampled = z_for(epsilon, event, rounds, DELTA, digits=3) * math.sqrt(rounds)
             ordered, a = fixed_order(epsilon, rounds, separation, adjacency)
             print(
-                f"{name}, epsilon {epsilon:g}: sampled {sampled:.1f}, correlated {ordered:.1f} "
+                f"{name}, epsilon {shown_epsilon(epsilon)}: sampled {sampled:.1f}, correlated {ordered:.1f} "
                 f"(correlation {a:g}), ratio {ordered / sampled:.2f}",
                 flush=True,
             )
