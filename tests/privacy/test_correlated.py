@@ -176,6 +176,8 @@ def test_no_noise_where_z_is_0_and_for_a_replica_that_has_ended():
     plan = make_plan(z=0.0, mechanism="correlated")
     assert float(send(plan, {"actor": torch.zeros(1, 4, 6)}).values["actor"].abs().max()) == 0.0
     assert math.isinf(plan.guarantee(0, 1).epsilon)
+    assert not plan.mechanism.describe_noise(0, [1.0] * 10)
+    assert "correlation 0.95 over 8 rounds" in plan_of().mechanism.describe_noise(0, [1.0] * 8)
     both = plan_of(seeds=(0, 1))
     send(both, rows_for(ONE, replicas=2))
     both.end(0)

@@ -268,6 +268,8 @@ class Correlated(Gaussian):
 
     def describe_noise(self, r: int, steps: Sequence[float]) -> str:
         """See `Mechanism.describe_noise`."""
+        if not self.terms.configs[r].z:
+            return ""
         noise = self.plan_entries(r, steps)["correlated_noise"]
         return (
             f"correlation {noise['correlation']:g} over {noise['bands']} rounds; predicted for updates that "
