@@ -16,7 +16,8 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
-from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.contribution import Contribution, Released
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, State, UserBatch
@@ -45,6 +46,12 @@ def sized(*sizes: int) -> Cohort:
 def members_of(*members) -> Cohort:
     """Numbered users of each replica."""
     return Cohort([len(who) for who in members], [np.array(who, np.int64) for who in members])
+
+
+def release(gate: Gate, contribution: Contribution, round_index: int) -> Released:
+    """One round of a gate whose users come in one contribution."""
+    gate.add(contribution)
+    return gate.release(round_index)
 
 
 def context(

@@ -68,13 +68,16 @@ class WatchedGate(Gate):
         index = round_index - self._start if used_once else round_index
         return self._watcher.on_cohort(super().draw(index, population, used_once))
 
-    def release(self, contribution: Contribution, round_index: int) -> Released:
-        """See `Gate.release`."""
+    def add(self, contribution: Contribution) -> None:
+        """See `Gate.add`."""
         diagnostics, smooth = contribution.diagnostics, contribution.smooth
         rows, valid, bypass = contribution.take()
         rows, valid = self._watcher.on_rows(rows, valid)
-        again = Contribution(rows, valid, bypass, diagnostics, smooth)
-        return self._watcher.on_release(super().release(again, round_index))
+        super().add(Contribution(rows, valid, bypass, diagnostics, smooth))
+
+    def release(self, round_index: int) -> Released:
+        """See `Gate.release`."""
+        return self._watcher.on_release(super().release(round_index))
 
 
 class WatchedCollector:

@@ -105,7 +105,8 @@ class Trainer:
         values = self._exact_values(actor)
         contribution, stats = self._local(self.shards(actor, index))
         diagnostics = contribution.diagnostics
-        released = parts.gate.release(contribution, index)
+        parts.gate.add(contribution)
+        released = parts.gate.release(index)
         seen = [
             {
                 "train/clipped_fraction": parts.gate.diagnostics[r]["clipped_fraction"],

@@ -12,10 +12,11 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.grid import MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
-from privrl_bench.privacy.noise import MOST_USERS, NoiseSource, SecureNoise, SeededNoise
+from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 
@@ -61,8 +62,11 @@ class Account:
         if local is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
         self.sampler: Sampler = sampler(self.config)
+        if self.slots > MOST_USERS:
+            raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
+        discrete = mechanism.clipped and any(isinstance(noise, SecureNoise) for noise in noises)
         self.mechanism: Mechanism = mechanism(
-            Terms(configs, blocks, unit, rounds, self.sampler, local)
+            Terms(configs, blocks, unit, rounds, self.sampler, local, discrete)
         )
         self.caveats: Mapping[str, str] = MappingProxyType({**(caveats or {}), **mechanism.caveats})
         self.notes = dict(notes or {})
@@ -76,9 +80,7 @@ class Account:
             )
         for noise in noises:
             if mechanism.private:
-                self.notes.update([noise.note])
-        if self.slots > MOST_USERS:
-            raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
+                self.notes.update(noise.notes(exact=mechanism.clipped))
         for r, ledger in enumerate(ledgers):
             planned, settings = self.event(r), self.mechanism.settings(r)
             for line in ledger.lines:

@@ -1,34 +1,41 @@
-"""Bounding what one user can contribute."""
+"""Bounding what one user can contribute, and rounding it to the public grid."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# Rounding the row and later its sum with others moves it by far less than this leaves free.
+# Rounding the norm and then the row takes less than this leaves free: `grid.py`.
 _SAFETY = 1.0 - 1e-6
 
 
-def clip_rows(rows: Tensor, bound: float) -> tuple[Tensor, Tensor]:
-    """Scale every row into the L2 ball; a row with any non-finite number becomes zero.
+def clip_rows(rows: Tensor, bound: float, unit: float) -> tuple[Tensor, Tensor]:
+    """Scale every row into the L2 ball and round it to integers; a row with a non-finite number becomes zero.
 
     Args:
         rows: [..., P] contributions, parameter units.
-        bound: radius of the ball, parameter units; infinite leaves finite rows as they are.
+        bound: radius of the ball, parameter units.
+        unit: of the grid, parameter units (`grid.unit_of(bound)`).
 
     Returns:
-        [..., P] rows in double precision with norm <= bound, and [...] the norms they had, NaN for a row
-        that was not finite (or whose norm is beyond double precision).
+        [..., P] int64 rows in units, with norm <= (1 - grid.MARGIN) bound / unit, and [...] the norms that the
+        rows had, in parameter units, NaN for a row that was not finite (or whose norm is beyond double
+        precision).
 
-    Guarantee: changing one user's row to zero moves the sum over users by at most `bound` in L2 norm,
+    Guarantee: changing one user's row to zero moves the exact sum over users by at most `bound` in L2 norm,
     whatever they sent (NaN, infinities and overflowing norms included).
     """
     wide = rows.to(torch.float64, copy=True)
-    norms = torch.linalg.vector_norm(wide, dim=-1)
-    # The norm of finite single-precision numbers is finite in double precision.
-    broken = ~torch.isfinite(norms)
-    if broken.any():
-        wide[broken] = 0.0
-        norms[broken] = torch.nan
+    norms = row_norms(wide)
+    wide[torch.isnan(norms)] = 0.0
     scale = torch.clamp(bound * _SAFETY / norms.clamp_min(torch.finfo(torch.float64).tiny), max=1.0)
-    return wide.mul_(scale.nan_to_num(0.0)[..., None]), norms
+    # The unit is a power of two: the division is exact.
+    wide.mul_(scale.nan_to_num(0.0)[..., None]).div_(unit).round_()
+    return wide.to(torch.int64), norms
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """L2 norms [...] of rows [..., P] in double precision; NaN for a row that is not finite."""
+    # The norm of finite single-precision numbers is finite in double precision.
+    norms = torch.linalg.vector_norm(rows.double(), dim=-1)
+    return torch.where(torch.isfinite(norms), norms, torch.nan)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import METRICS
+from privrl_bench.privacy.grid import unit_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Block:
     clip: float
     noise_ratio: float = 1.0
 
+    @property
+    def unit(self) -> float:
+        """Of the public grid on which its rows are added (`grid.py`), parameter units."""
+        return unit_of(self.clip)
+
 
 def block_multipliers(z: float, blocks: tuple[Block, ...]) -> dict[str, float]:
     """Split a joint multiplier over blocks so that 1/z^2 = sum of 1/z_b^2.
@@ -42,7 +48,7 @@ def block_multipliers(z: float, blocks: tuple[Block, ...]) -> dict[str, float]:
 
 
 def on_grid(x: Tensor, std: float) -> Tensor:
-    """Round to multiples of a public power of two near std / 1024.
+    """Round to multiples of a public power of two near std / 1024; for outputs that are not clipped rows.
 
     Post-processing, a thousandth of the noise. It takes away the low bits, where a float64 sum shows
     which numbers were added (Haney et al. 2022); a cast to float32 alone leaves them where sum and

@@ -1,11 +1,15 @@
-"""The gate. Private data become parameters in `Gate.release` and nowhere else.
+"""The gate. Private data become parameters in the `Gate` and nowhere else.
 
-    clip every user's row -> sum -> ledger line on disk -> noise -> divide by the public U
+    clip every user's row -> cut to the integer grid -> add -> ledger line on disk -> integer noise -> divide by
+    the public U
+
+`add` takes the rows of some users at a time, `merge` takes sums that workers made of rows (`row_sum.py`), and
+`release` ends the round. Between the clip and the division everything is an integer (`grid.py`).
 
 The mechanism (`mechanisms/`) decides how a sum is privatised, the sampler (`sampling/`) who takes part; both
 are found by the privacy configuration. With noise on the users' devices the gate is on every device
 (`devices.py`): the line is on the disk before its noise is drawn (`begin_local`), what users send is private
-already, and `release` only adds their rows.
+already, and the gate only adds their rows.
 
 The gate is built from the privacy configuration alone, so the noise, the clip, the divisor and the accounted
 event cannot disagree. Any path beside it must be declared by name before the run; the name then stands in
@@ -16,7 +20,6 @@ What is proven and what is assumed: `privrl_bench/privacy/__init__.py`.
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -26,13 +29,13 @@ from torch import Tensor
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.clip import clip_rows
-from privrl_bench.privacy.contribution import _GATE, Block, Contribution, Released, check_private
+from privrl_bench.privacy.contribution import _GATE, Block, Contribution, Released
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger, digest
 from privrl_bench.privacy.mechanisms.mechanism import Attempt
 from privrl_bench.privacy.noise import NoiseSource
+from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
 
 _WRITERS = 8  # threads that wait for the disk
@@ -68,6 +71,7 @@ class Gate(Account):
         super().__init__(configs, blocks, unit, rounds, noises, ledgers, caveats, notes, local)
         self._pooled = self.mechanism.pooled or (pooled and self.mechanism.on_devices)
         self.diagnostics: list[dict[str, float]] = []
+        self._sum = self.empty_sum()
         self._ended: set[int] = set()
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
@@ -153,11 +157,25 @@ class Gate(Account):
             self._writer = ThreadPoolExecutor(_WRITERS, "ledger")
         return self._writer
 
-    def release(self, contribution: Contribution, round_index: int) -> Released:
-        """Clip, sum, write the ledger line, privatise, divide by the public U.
+    def empty_sum(self) -> RowSum:
+        """A sum of this gate's rows, for workers."""
+        return RowSum(self.blocks, self.mechanism.clipped, len(self.configs))
+
+    def add(self, contribution: Contribution) -> None:
+        """Clip, cut to the grid and add the rows of some of the next round's users; it is consumed.
+
+        Raises: as `RowSum.add`.
+        """
+        self._sum.add(contribution)
+
+    def merge(self, rows: RowSum) -> None:
+        """Add a sum that a worker made from other users of the next round. Raises: as `RowSum.merge`."""
+        self._sum.merge(rows)
+
+    def release(self, round_index: int) -> Released:
+        """Write the ledger line, privatise the sum of all rows added, divide by the public U.
 
         Args:
-            contribution: rows of this round's users; consumed.
             round_index: from 0; never more than `rounds`.
 
         Returns: [R, P_b] noised mean of each block.
@@ -165,63 +183,46 @@ class Gate(Account):
         Guarantee: that of the mechanism. `bypass` and `diagnostics` are outside.
 
         Raises:
-            PrivacyError: unknown blocks, a wrong number of users, an undeclared bypass, diagnostics under
-                a name that may leave, a contribution used twice, a round out of order, or more rounds than
-                planned.
+            PrivacyError: a wrong number of users, an undeclared bypass, a round out of order, or more rounds
+                than planned.
         """
         self._check_round(round_index)
-        check_private(contribution.diagnostics)
-        rows, valid, bypass = contribution.take()
-        self._check_rows(rows, valid, bypass)
+        rows, self._sum = self._sum, self.empty_sum()
+        for name in rows.bypass:
+            self.permit(name)
+        users = 1 if self._pooled else self.slots  # all users' data in one row
+        if rows.users != users:
+            raise PrivacyError(f"a round has rows of {users} users, got {rows.users}")
         if round_index <= self._last_round:
             raise PrivacyError(f"round {round_index} after round {self._last_round}: out of order")
         if self.local is not None and self._on_devices != round_index:
             raise PrivacyError(f"the devices had no noise in round {round_index}")
         self._last_round = round_index
-        sums, finite = self._clipped_sums(rows, valid)
-        self.mechanism.prepare(contribution, finite)
+        share = rows.at_bound / rows.valid.clamp_min(1)
+        self.diagnostics = [
+            {"clipped_fraction": float(share[r]), "invalid_users": float(rows.invalid[r])}
+            for r in range(len(self.configs))
+        ]
+        complete = bool((rows.valid == rows.users).all()) and not bool(rows.invalid.any())
+        self.mechanism.prepare(rows.smooth, complete)
         announced, self._announced = self._announced, None
         attempts = {} if announced is None else announced[1].result()
         if announced is None or announced[0] != round_index:
             attempts = self._intend(round_index)
         replicas = [
-            self._release_replica(r, round_index, attempts, sums) for r in range(len(self.configs))
+            self._release_replica(r, round_index, attempts, rows.sums)
+            for r in range(len(self.configs))
         ]
         list(self._threads().map(Ledger.sync, self.ledgers))  # digests, before anything leaves
         for r in self._ended:
-            for leaked in bypass.values():
+            for leaked in rows.bypass.values():
                 for x in leaked.values():
                     x[r] = 0.0
         return Released(
             values={b.name: torch.stack([one[b.name] for one in replicas]) for b in self.blocks},
-            bypass=bypass,
+            bypass=rows.bypass,
             key=_GATE,
         )
-
-    def _clipped_sums(
-        self, rows: dict[str, Tensor], valid: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Sums [R, P_b] of the clipped rows, and [R, U] whose rows are finite; sets `diagnostics`."""
-        clipped: dict[str, Tensor] = {}
-        at_bound = torch.zeros(valid.shape, dtype=torch.bool)
-        finite = valid.clone()
-        for block in self.blocks:
-            bound = block.clip if self.mechanism.clipped else math.inf
-            clipped[block.name], norms = clip_rows(rows.pop(block.name), bound)
-            at_bound |= norms > bound * (1 - 1e-4)
-            finite &= torch.isfinite(norms)
-        if not finite.all():
-            # One bad block voids the user's whole row, so that blocks cannot be played apart.
-            for one in clipped.values():
-                one[~finite] = 0.0
-        share = (at_bound & finite).sum(dim=1) / valid.sum(dim=1).clamp_min(1)
-        invalid = (valid & ~finite).sum(dim=1)
-        self.diagnostics = [
-            {"clipped_fraction": float(share[r]), "invalid_users": float(invalid[r])}
-            for r in range(len(self.configs))
-        ]
-        # Double precision until the noise is in: rounding a sum must not depend on one user.
-        return {name: one.sum(dim=1) for name, one in clipped.items()}, finite
 
     def _release_replica(
         self, r: int, round_index: int, attempts: dict[int, int], sums: dict[str, Tensor]
@@ -234,7 +235,10 @@ class Gate(Account):
         divisor = 1 if self._pooled else self.config.users_per_round
         while True:
             noised = self.mechanism.privatize(own, attempt)
-            values = {name: (x / divisor).float() for name, x in noised.items()}
+            values = {
+                b.name: (noised[b.name].double() * (self.mechanism.grid_unit(b) / divisor)).float()
+                for b in self.blocks
+            }
             if attempt.ledger.came_out(round_index, attempt.number, digest(values)):
                 self.mechanism.released(attempt)
                 return values
@@ -262,24 +266,3 @@ class Gate(Account):
         """Raise PrivacyError for a round beyond those planned."""
         if round_index >= self.rounds:
             raise PrivacyError(f"round {round_index} is beyond the {self.rounds} planned releases")
-
-    def _check_rows(
-        self, rows: dict[str, Tensor], valid: Tensor, bypass: dict[str, dict[str, Tensor]]
-    ) -> None:
-        """Raise PrivacyError for an undeclared bypass, unknown blocks or a wrong number of users."""
-        for name in bypass:
-            self.permit(name)
-        if valid.dtype != torch.bool:
-            raise PrivacyError(f"valid must be bool, got {valid.dtype}")
-        expected = {block.name: block.size for block in self.blocks}
-        got = {name: x.shape[-1] for name, x in rows.items()}
-        if got != expected:
-            raise PrivacyError(f"blocks {got} do not match the gate's {expected}")
-        replicas = len(self.configs)
-        users = 1 if self._pooled else self.slots  # all users' data in one row
-        for name, x in rows.items():
-            if (*x.shape[:-1],) != (replicas, users) or tuple(valid.shape) != (replicas, users):
-                raise PrivacyError(
-                    f"{name}: rows {tuple(x.shape)} and valid {tuple(valid.shape)} must be "
-                    f"[{replicas}, {users}, P]"
-                )

@@ -1,7 +1,15 @@
 """Where privacy noise comes from. Only this module draws it.
 
-`seeded` is reproducible and gives no protection against an adversary who knows the seed. `secure` is
-for data of real users. It protects from:
+`seeded` is reproducible and gives no protection against an adversary who knows the seed. `secure` is for data
+of real users. Clipped rows are integers on a public grid (`grid.py`), and get integer noise (`integers`):
+
+- `secure`: the discrete Gaussian (Canonne, Kamath and Steinke 2020), sampled exactly by the OpenDP library from
+  random bits of the operating system. There is no stream that could be known, stored or repeated, and no
+  floating-point number. Its time depends on the noise, and time is not protected.
+- `seeded`: normal numbers of NumPy's generator, rounded to integers.
+
+Mechanisms whose outputs are not clipped rows (noise on users' devices, smooth sensitivity) take floating-point
+noise (`normal`), and a note of the guarantee says so. There `secure` protects from:
 
 - *A known, guessed, stored or repeated stream.* Every release has a ChaCha20 key of its own, 256 bits
   from the operating system, used once and kept nowhere. So there is no state that a checkpoint, a copy of
@@ -11,26 +19,16 @@ for data of real users. It protects from:
   n = 2, as Opacus' secure mode has it, which counts 2^(53 (2n - 1)) = 2^159 guesses). Theirs may share
   uniforms in pairs; here every normal has two uniforms of its own.
 - *The sampler's time* (Jin et al. 2022). Box-Muller rejects nothing, so its work does not depend on the
-  noise; NumPy's ziggurat and exact discrete samplers do. The binomial below rejects too, but its time
-  depends on the size of a cohort, not on the noise.
-
-What else a proof on real numbers takes for granted, and where it stands:
-
-- *The sum over users* (Casacuberta et al. 2022). The gate adds U clipped rows in double precision, in an
-  order that no data change. Rounding adds less than 2 U^2 2^-53 clips to what one user can move, 9e-13
-  for 64 users; clipping leaves 9e-7 free for it, enough for 60,000.
+  noise; NumPy's ziggurat does. The binomial below rejects too, but its time depends on the size of a cohort,
+  not on the noise.
 - *The precision of the result* (Haney et al. 2022). A small sum of larger doubles ends in zeros that
-  continuous noise would not have, and more draws do not mend that: doubles must not leave the gate. It
-  rounds the noised sum to multiples of a public power of two near a thousandth of the noise
-  (`contribution.on_grid`), then divides and casts to float32. The cast alone failed where sum and noise cancel
-  to 2^-29 of the noise: for about 1.5e-9 of the numbers, 1e-5 of the releases of 5,000.
+  continuous noise would not have, and more draws do not mend that: doubles must not leave the gate. These
+  mechanisms round what they release to multiples of a public power of two near a thousandth of the noise
+  (`contribution.on_grid`).
 
-Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a draw
-end at 17 standard deviations; log and cos are as exact as the machine's library. None of this is in epsilon.
-The fix with a proof is integer arithmetic throughout: rows cut down to a public grid after clipping, an
-exact sum, discrete Gaussian noise (Canonne, Kamath and Steinke 2020). It is not built: it belongs to the
-gate, not to a source of noise; the exact sampler took 0.12 ms a number in Python (0.5 s for the 4,610 of
-CartPole, some 600 times as long as here), and its time depends on the noise.
+Not protected: keys and noise lie in memory (swap, core dumps) until it is used again; the tails of a
+floating-point draw end at 17 standard deviations; log and cos are as exact as the machine's library. None is
+in epsilon.
 """
 
 from __future__ import annotations
@@ -48,9 +46,9 @@ from privrl_bench.errors import PrivacyError
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 _MEMBERS_TAG = 92
-MOST_USERS = 60_000  # in a round, for the sum's rounding above
 _FLOATS = (
-    "noise and sums are floating-point numbers; what a proof on real ones leaves open: noise.py"
+    "floating point",
+    "noise and outputs are floating-point numbers; what a proof on real ones leaves open: noise.py",
 )
 
 
@@ -68,12 +66,16 @@ class SeededNoise:
     """
 
     name = "seeded"
-    note = (  # what the guarantee assumes of it: (name, why)
-        "seeded noise",
-        "reproducible research on simulators: epsilon holds against an adversary who does not know the "
-        "seed, and for one run of these settings and seed; run again on other data, with other code or "
-        f"beside other runs, the noise is the same (privacy.noise=secure for real data); {_FLOATS}",
-    )
+
+    @staticmethod
+    def notes(exact: bool) -> dict[str, str]:
+        """What the guarantee assumes of the noise: name -> why. `exact`: of integers only."""
+        seeded = (
+            "reproducible research on simulators: epsilon holds against an adversary who does not know the "
+            "seed, and for one run of these settings and seed; run again on other data, with other code or "
+            "beside other runs, the noise is the same (privacy.noise=secure for real data)"
+        )
+        return {"seeded noise": seeded} | ({} if exact else dict([_FLOATS]))
 
     def __init__(self, seed: int, settings: int):
         self._words = [seed, settings]
@@ -85,6 +87,13 @@ class SeededNoise:
         words = np.random.SeedSequence([*self._words, _NOISE_TAG, round_index, attempt])
         stream = np.random.default_rng(words)
         return [torch.from_numpy(stream.standard_normal(size)) for size in sizes]
+
+    def integers(
+        self, sizes: list[int], stds: list[float], round_index: int, attempt: int
+    ) -> list[Tensor]:
+        """One int64 vector for each size: `normal` times the standard deviation, rounded."""
+        drawn = self.normal(sizes, round_index, attempt)
+        return [torch.round(std * x).to(torch.int64) for std, x in zip(stds, drawn, strict=True)]
 
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """Number of users who join a round; as secret as the noise."""
@@ -104,11 +113,21 @@ class SecureNoise:
     """
 
     name = "secure"
-    note = ("floating point", _FLOATS)
     _SUMS = 4
 
+    @staticmethod
+    def notes(exact: bool) -> dict[str, str]:
+        """See `SeededNoise.notes`."""
+        return {} if exact else dict([_FLOATS])
+
+    def integers(
+        self, sizes: list[int], stds: list[float], round_index: int, attempt: int
+    ) -> list[Tensor]:
+        """One int64 vector for each size, of the discrete Gaussian; the counters are not used."""
+        return [discrete_gaussian(size, std) for size, std in zip(sizes, stds, strict=True)]
+
     def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[Tensor]:
-        """See `SeededNoise.normal`; the counters are not used."""
+        """See `SeededNoise.normal`; of mechanisms on floating-point outputs."""
         stream = _random_bytes()
         return [torch.from_numpy(self._vector(stream, size)) for size in sizes]
 
@@ -129,6 +148,19 @@ class SecureNoise:
     def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
         """See `SeededNoise.choose`; as `binomial`, a generator of its own for every draw."""
         return np.random.default_rng(secrets.randbits(128)).choice(n, count, replace=False)
+
+
+def discrete_gaussian(size: int, std: float) -> Tensor:
+    """[size] int64 numbers, each k with probability proportional to exp(-k^2 / (2 std^2)), exactly.
+
+    Source: Canonne, Kamath and Steinke 2020, algorithm 3, as the OpenDP library has it.
+    """
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    vectors = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    add_noise = dp.m.make_gaussian(*vectors, scale=std)
+    return torch.tensor(add_noise([0] * size), dtype=torch.int64)
 
 
 def _random_bytes() -> Callable[[int], bytes]:

@@ -128,9 +128,9 @@ def test_the_gate_clips_all_parameters_of_a_person_as_one_vector():
     users = random_users(CHOICE, 2, 3, 9, seed=5, lengths=LENGTHS)
     users.rewards *= 1e6
     rows = rows_of(algo, state, users)
-    clipped, norms = clip_rows(rows, block.clip)
+    clipped, norms = clip_rows(rows, block.clip, block.unit)
     assert (norms > block.clip).all()
-    assert (clipped.norm(dim=-1) <= block.clip).all()
+    assert (clipped.double().norm(dim=-1) * block.unit <= block.clip).all()
 
 
 def test_the_server_follows_as_torchs_adamw_with_amsgrad():

@@ -5,7 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, context, in_double, learn, module_of, random_users, sized, slow_gae
+from helpers import (
+    BOX,
+    CHOICE,
+    context,
+    in_double,
+    learn,
+    module_of,
+    random_users,
+    release,
+    sized,
+    slow_gae,
+)
 
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
@@ -204,7 +215,7 @@ def test_no_parameter_tensor_escapes_the_clip(clipping, users) -> None:
     blocks = sum((b.size for b in algo.blocks()), 0)
     assert blocks == algo.policy.size == whole.shape[-1]
     contribution = Contribution({n: x.clone() for n, x in rows.items()}, valid)
-    released = parts.gate.release(contribution, 0).values
+    released = release(parts.gate, contribution, 0).values
     gradient = torch.cat([released[b.name] for b in algo.blocks()], dim=-1)[0]
     per_tensor = torch.stack([x.norm() for x in gradient.split(sizes)])
     bound = clip if clipping == "joint" else 2.0 * clip
@@ -225,7 +236,9 @@ def test_each_tensor_alone_is_clipped(clipping, tensor) -> None:
     row = torch.cat(pieces, dim=-1)
     split = row.split([b.size for b in parts.algo.blocks()], dim=-1)
     named = {b.name: x for b, x in zip(parts.algo.blocks(), split, strict=True)}
-    released = parts.gate.release(Contribution(named, torch.ones(1, 1, dtype=torch.bool)), 0).values
+    released = release(
+        parts.gate, Contribution(named, torch.ones(1, 1, dtype=torch.bool)), 0
+    ).values
     after = parts.algo.server(made_.state, SimpleNamespace(values=released)).tensors
     gradient = torch.cat([released[b.name] for b in parts.algo.blocks()], dim=-1)
     assert float(gradient.norm()) == pytest.approx(8.0, rel=1e-5)
@@ -273,7 +286,7 @@ def test_the_released_noise_has_that_size() -> None:
     made_, parts = session("+paper=reinforce", "privacy.z=0.2", "algo.hidden=[300]")
     nobody = torch.zeros(1, 1, dtype=torch.bool)
     rows = {b.name: torch.zeros(1, 1, b.size) for b in parts.gate.blocks}
-    values = parts.gate.release(Contribution(rows, nobody), 0).values
+    values = release(parts.gate, Contribution(rows, nobody), 0).values
     assert float(values["W0"].std()) == pytest.approx(0.4 * 8.0, rel=0.1)
     made_.close()
 

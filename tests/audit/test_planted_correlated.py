@@ -6,6 +6,7 @@ The audited code is that of `privrl audit epsilon`; the tests without a defect a
 import numpy as np
 import pytest
 import torch
+from helpers import release
 from scipy import stats
 
 from privrl_bench.audit import bounds, canary, crafted, end_to_end
@@ -167,7 +168,7 @@ def send(plan, round_index, scales):
     """The noised sum of a round when user u sends a row of length scales[u], along that row."""
     rows = torch.full((1, 2, 50), 50**-0.5) * torch.tensor(scales)[None, :, None]
     contribution = Contribution({"actor": rows}, torch.ones(1, 2, dtype=torch.bool))
-    return 2 * float(plan.release(contribution, round_index).values["actor"].sum()) / 50**0.5
+    return 2 * float(release(plan, contribution, round_index).values["actor"].sum()) / 50**0.5
 
 
 class Restarted(SeededNoise):

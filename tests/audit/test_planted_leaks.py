@@ -19,7 +19,6 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
@@ -300,16 +299,17 @@ def test_lengths_of_whole_episodes_decide_how_long_later_users_act(monkeypatch):
 
 def test_a_clip_that_follows_the_norms(monkeypatch):
     """Adaptive clipping without noise; the gate's own values show it, though rows are the same."""
-    real = Gate.release
+    real = Gate.add
 
-    def release(self, contribution, index):
+    def add(self, contribution):
         rows, valid, bypass = contribution.take()
         bound = getattr(self, "bound", 1.0)
         self.bound = 0.5 * float(rows["actor"].norm(dim=-1).mean())
-        rows = {name: clip_rows(x, bound)[0].float() for name, x in rows.items()}
-        return real(self, Contribution(rows, valid, bypass), index)
+        norms = {name: x.norm(dim=-1, keepdim=True) for name, x in rows.items()}
+        rows = {name: x * (bound / norms[name]).clamp(max=1.0) for name, x in rows.items()}
+        real(self, Contribution(rows, valid, bypass))
 
-    monkeypatch.setattr(Gate, "release", release)
+    monkeypatch.setattr(Gate, "add", add)
     config = changed(algo={"critic": "none"}, env={"user": "fresh"}, privacy={"z": 0.01})
     assert_caught(config, "release actor", seen=ROUND + 1)
 

@@ -15,14 +15,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 
 from privrl_bench.config.compose import compose
-from privrl_bench.config.schema import LogConfig, PrivacyConfig
+from privrl_bench.config.schema import LogConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import noise
-from privrl_bench.privacy.contribution import Block, Contribution
-from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.guarantee import Unit
-from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.grid import unit_of
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise, noise_source
 
 SIZE = 40_000
@@ -159,16 +156,15 @@ def record_keys(monkeypatch):
     return keys
 
 
-def test_neither_keys_nor_noise_are_in_a_run_folder(tmp_path, monkeypatch):
-    keys = record_keys(monkeypatch)
+def test_noise_is_not_in_a_run_folder(tmp_path, monkeypatch):
     drawn = []
-    real = SecureNoise.normal
+    real = SecureNoise.integers
 
-    def normal(self, sizes, round_index, attempt):
-        drawn.extend(real(self, sizes, round_index, attempt))
+    def integers(self, sizes, stds, round_index, attempt):
+        drawn.extend(real(self, sizes, stds, round_index, attempt))
         return drawn[-len(sizes) :]
 
-    monkeypatch.setattr(SecureNoise, "normal", normal)
+    monkeypatch.setattr(SecureNoise, "integers", integers)
     small = [
         "privacy.users_per_round=8",
         "env.user_steps=64",
@@ -181,11 +177,11 @@ def test_neither_keys_nor_noise_are_in_a_run_folder(tmp_path, monkeypatch):
     quiet = LogConfig(wandb="none", plot=False, progress=False)
     result = run([replace(config, log=quiet)], [tmp_path / "run"], [["x=1"]])[0]
     assert result.status == "done"
-    assert len(keys) == len(drawn) == 2
-    secret_bytes = [*keys, *(key.hex().encode() for key in keys)]
+    assert len(drawn) == 2
+    secret_bytes = []
     for vector in drawn:
-        clip, z, users = config.privacy.clip, config.privacy.z, config.privacy.users_per_round
-        for scaled in (vector, vector * z * clip, vector * z * clip / users):
+        unit, users = unit_of(config.privacy.clip), config.privacy.users_per_round
+        for scaled in (vector, vector * unit, vector * (unit / users)):
             secret_bytes += [scaled.numpy()[:4].tobytes(), scaled.float().numpy()[:4].tobytes()]
     files = [path for path in Path(tmp_path).rglob("*") if path.is_file()]
     assert {"checkpoint.pt", "policy.pt", "ledger.jsonl"} <= {path.name for path in files}
@@ -254,34 +250,6 @@ def test_a_release_shows_24_bits_because_doubles_of_small_noise_have_fewer_than_
     rounded = x[np.abs(x) < 2**-6].astype(np.float32).view(np.uint32)
     ones = int(np.sum(rounded & np.uint32(1)))
     assert stats.binomtest(ones, len(rounded)).pvalue > CHANCE
-    plan = Gate(
-        [PrivacyConfig(z=1.0, clip=0.5, noise="secure", users_per_round=3)],
-        (Block("actor", 4, 0.5),),
-        Unit("one user", 1),
-        1,
-        [SecureNoise()],
-        [Ledger(None)],
-    )
-    rows = {"actor": torch.zeros(1, 3, 4)}
-    released = plan.release(Contribution(rows, torch.ones(1, 3, dtype=torch.bool)), 0)
-    assert released.values["actor"].dtype == torch.float32
-
-
-def test_rounding_of_a_sum_stays_inside_what_clipping_leaves_free():
-    """What one user can move, summed in doubles against exactly, for users that clash in size."""
-    from fractions import Fraction
-
-    from privrl_bench.privacy.clip import clip_rows
-
-    bound, users, size = 0.05, 64, 200
-    stream = torch.Generator().manual_seed(0)
-    scale = 10.0 ** torch.linspace(-12, 12, users)[:, None]
-    rows, _ = clip_rows(scale * torch.randn(users, size, generator=stream), bound)
-    for user in (0, users // 2, users - 1):
-        without = rows.clone()
-        without[user] = 0.0
-        moved = rows.double().sum(0) - without.double().sum(0)
-        assert sum(Fraction(float(m)) ** 2 for m in moved) <= Fraction(bound) ** 2
 
 
 def test_other_settings_have_other_noise() -> None:

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from helpers import release
 from test_gate import make_plan
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
@@ -26,4 +27,4 @@ def test_a_row_passes_as_it_is():
     row = torch.full((1, 1, 6), 1e6)
     plan = make_plan(mechanism="none", z=0.0)
     sent = Contribution({"actor": row}, torch.ones(1, 1, dtype=torch.bool))
-    assert torch.equal(plan.release(sent, 0).values["actor"], row[:, 0])
+    assert torch.equal(release(plan, sent, 0).values["actor"], row[:, 0])

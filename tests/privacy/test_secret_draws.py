@@ -30,7 +30,7 @@ def rows(config, size: int, key: int, replayed: dict) -> list[dict[str, float]]:
     parts = build([config], [None])
     parts.gate._noises = [Draws(config.seed, key, size)]
     release = parts.gate.release
-    parts.gate.release = lambda sent, i: replayed.setdefault(i, release(sent, i))
+    parts.gate.release = lambda i: replayed.setdefault(i, release(i))
     session, found = Trainer(parts), []
     try:
         while not session.over:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import release
 from scipy.stats import norm
 from test_uniform_single_user import GRID, gate, hockey_stick
 
@@ -66,7 +67,7 @@ def test_the_gate_draws_the_noise_of_a_smooth_bound():
     seen = []
     for bound in (1.0, 2.0):
         plan = smooth_plan()
-        seen.append(plan.release(answer(bound), 0).values["theta"] - 7.0)
+        seen.append(release(plan, answer(bound), 0).values["theta"] - 7.0)
     torch.testing.assert_close(seen[1], 2.0 * seen[0], rtol=1e-4, atol=0.2)
     unit = SeededNoise(0, 7).normal([4], 0, 0)[0]
     torch.testing.assert_close(
@@ -83,15 +84,15 @@ def test_the_gate_draws_the_noise_of_a_smooth_bound():
 @pytest.mark.parametrize("bound", [0.0, 0.001, math.nan, math.inf * 0])
 def test_a_bound_that_is_none_is_refused(bound):
     with pytest.raises(PrivacyError, match="smooth bound is not finite"):
-        smooth_plan().release(answer(bound), 0)
+        release(smooth_plan(), answer(bound), 0)
 
 
 def test_mechanisms_do_not_mix():
     with pytest.raises(PrivacyError, match="go together"):
-        gate().release(answer(1.0), 0)
+        release(gate(), answer(1.0), 0)
     rows = {"theta": torch.zeros(1, 1, 4)}
     with pytest.raises(PrivacyError, match="go together"):
-        smooth_plan().release(Contribution(rows, torch.ones(1, 1, dtype=torch.bool)), 0)
+        release(smooth_plan(), Contribution(rows, torch.ones(1, 1, dtype=torch.bool)), 0)
 
 
 def test_two_smooth_releases_have_no_bound_at_one_delta():

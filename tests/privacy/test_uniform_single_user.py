@@ -8,6 +8,7 @@ import dp_accounting
 import numpy as np
 import pytest
 import torch
+from helpers import release
 from scipy.stats import norm
 
 from privrl_bench.config.schema import PrivacyConfig
@@ -155,7 +156,7 @@ def test_a_release_is_the_row_and_noise_of_z_clips():
     valid = torch.ones(1, 1, dtype=torch.bool)
     seen = torch.cat(
         [
-            plan.release(Contribution({"theta": row.clone()}, valid), index).values["theta"]
+            release(plan, Contribution({"theta": row.clone()}, valid), index).values["theta"]
             for index in range(400)
         ]
     )

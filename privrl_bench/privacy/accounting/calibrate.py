@@ -127,7 +127,10 @@ def affordable(account: Account, r: int, budget: float) -> int:
     """How many of the planned rounds of replica r cost at most `budget`: fixed in advance, public."""
     config = account.configs[r]
     if account.participation is None:
-        return rounds_for(budget, account.event(r), config.delta, config.accountant, account.rounds)
+        most = rounds_for(budget, account.event(r), config.delta, config.accountant, account.rounds)
+        while most and account.mechanism.epsilon_of(r, {account.event(r): most}) > budget:
+            most -= 1  # what discrete noise costs
+        return most
     return account.rounds if account.planned_epsilon(r) <= budget else 0
 
 
@@ -145,6 +148,6 @@ def needed_z(account: Account, r: int, budget: float) -> float:
 
     digits = sampler.calibration_digits
     z = z_for(budget, lambda z: sampler.fast(at(z)), count, config.delta, config.accountant, digits)
-    while ledger_epsilon(Counter({at(z): count}), config.delta, config.accountant) > budget:
+    while account.mechanism.epsilon_of(r, {at(z): count}) > budget:
         z = float(f"{1.01 * z:.4g}")
     return z

@@ -20,11 +20,16 @@ Every attempt at a round is a row of its own, with fresh w, of a longer C: it co
 attempts of earlier rounds whose noise it cancels. So a user of round s moves the whole ledger by at most the
 root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon`).
 
+*On the integer grid* (`grid.py`) the noise of a round is y_t = w_t - round(sum over k of c_k y_{t - k}), with
+integers w. Given the releases, a change of row s by D moves w_t by an integer vector that is c_{t - s} D up to
+a rounding of less than 1 in each of P numbers, exactly D where t = s. So the rows of one user move w by at
+most their norm in C G plus sqrt(P n), n the number of rows of C that contain them; grid.MARGIN of a clip,
+which clipping leaves free, is larger (`_check_rounding`). With `seeded` noise w is a rounded Gaussian, so that
+all releases are post-processing of Gaussian noise; with `secure` noise w is discrete, see `grid.py`.
+
 Noise stays in memory until it is cancelled, `bands` - 1 vectors for each replica, and is nowhere else. After a
 restart seeded noise is drawn again. Secure noise is lost, and the strategy begins anew: later rows contain
-fewer earlier rounds, so they move less. Rounds that are repeated have further lines. (A seeded run that is
-resumed with other `hardware.threads` has another stream. What it cancels was never released, so that its
-parameters have more noise, at the same epsilon.)
+fewer earlier rounds, so they move less. Rounds that are repeated have further lines.
 
 Rows are not amplified by Poisson sampling: a round's user is in later rows, too. (Banded strategies have an
 analysis for sampling from groups that take turns; no sampler here does that.)
@@ -32,12 +37,14 @@ analysis for sampling from groups that take turns; no sampler here does that.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.grid import BITS, MARGIN
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
 
@@ -57,7 +64,7 @@ _CANCELS = "repeats_before"  # in a line: repeated attempts at earlier rounds wh
 
 
 class Past:
-    """The noise of one replica's last rounds, which later noise cancels.
+    """The noise of one replica's last rounds, which later noise cancels; integers, in units of the grid.
 
     Args:
         coefficients: of C.
@@ -66,18 +73,24 @@ class Past:
     def __init__(self, coefficients: Sequence[float]):
         import numpy as np
 
-        self._coefficients = np.array(coefficients)
+        self._coefficients = [float(c) for c in coefficients]
         self._rounds: np.ndarray = np.zeros(0, dtype=np.int64)  # of each row; before any: none
-        self._rows: np.ndarray = np.zeros((0, 0))
+        self._rows: np.ndarray = np.zeros((0, 0), dtype=np.int64)
 
     def correlated(self, fresh: Tensor, round_index: int) -> Tensor:
-        """[P] row of C^-1 w: w of this round less c_k times the noise of k rounds before, for all k."""
+        """[P] row of C^-1 w: w of this round less the rounded sum of c_k times the noise of k rounds before.
+
+        The order of the sum is that of k, whatever the memory, so that it is the same on every machine.
+        """
+        import numpy as np
         import torch
 
-        ago = round_index - self._rounds
-        near = (ago > 0) & (ago < len(self._coefficients))
-        weights = near * self._coefficients[ago * near]
-        return fresh - torch.from_numpy(weights @ self._rows) if len(weights) else fresh
+        places = {round_index - int(t): place for place, t in enumerate(self._rounds)}
+        cancelled = np.zeros(len(fresh))
+        for ago in range(1, len(self._coefficients)):
+            if ago in places:
+                cancelled += self._coefficients[ago] * self._rows[places[ago]]
+        return fresh - torch.from_numpy(np.rint(cancelled).astype(np.int64))
 
     @property
     def nbytes(self) -> int:
@@ -95,8 +108,8 @@ class Past:
         while place >= len(self._rounds):
             more = max(1, min(len(self._rounds), slots - len(self._rounds)))
             self._rounds = np.concatenate([self._rounds, np.full(more, -slots - 1)])
-            rows = self._rows if len(self._rows) else np.zeros((0, len(noise)))
-            self._rows = np.concatenate([rows, np.zeros((more, len(noise)))])
+            rows = self._rows if len(self._rows) else np.zeros((0, len(noise)), dtype=np.int64)
+            self._rows = np.concatenate([rows, np.zeros((more, len(noise)), dtype=np.int64)])
         self._rounds[place], self._rows[place] = round_index, noise.numpy()
 
 
@@ -134,8 +147,20 @@ class Correlated(Gaussian):
             raise PrivacyError(
                 "correlated noise is analysed for users in a bounded number of rounds"
             )
+        self._check_rounding()
         self._past: dict[int, Past] = {}
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
+
+    def _check_rounding(self) -> None:
+        """Raise PrivacyError: rounding on the grid could move more than clipping leaves free."""
+        times = self.terms.unit.participation or 1
+        rounds = min(times * self.strategy.bands, self.terms.rounds)
+        moved = math.sqrt(2.0 * sum(self.sizes) * rounds)  # twice: rounds may be repeated
+        if moved > MARGIN * 2.0**BITS:
+            raise PrivacyError(
+                f"rows of {sum(self.sizes)} numbers in {rounds} rounds have no analysis with correlated noise; "
+                "use privacy.bands or privacy=fixed"
+            )
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -181,8 +206,7 @@ class Correlated(Gaussian):
             attempts = ledger.attempts_by_round(below)
             sums = np.convolve(attempts[::-1], squares)[: len(attempts)]
             moved = times * float(np.sqrt(sums.max()))
-        config = self.terms.configs[r]
-        return ledger_epsilon([self._moved(r, moved)], config.delta, config.accountant)
+        return self.epsilon_of(r, [self._moved(r, moved)])
 
     # -- in a gate --------------------------------------------------------------------------
 
@@ -200,24 +224,22 @@ class Correlated(Gaussian):
         """See `Gaussian.unit_noise`."""
         return block.clip * self.strategy.scale
 
-    def standard_noise(self, attempt: Attempt) -> list[Tensor]:
-        """See `Gaussian.standard_noise`: this round's row of C^-1 w."""
+    def noise(self, attempt: Attempt) -> list[Tensor]:
+        """See `Gaussian.noise`: this round's row of C^-1 w."""
+        key = (attempt.replica, attempt.round, attempt.number)
+        if self._made is None or self._made[0] != key:
+            past = self._past_of(attempt)
+            self._made = key, past.correlated(self._fresh(attempt), attempt.round)
+        return list(self._made[1].split(self.sizes))
+
+    def _fresh(self, attempt: Attempt) -> Tensor:
+        """W of an attempt, all blocks."""
         import torch
 
-        key, sizes = (attempt.replica, attempt.round, attempt.number), self._sizes
-        if self._made is None or self._made[0] != key:
-            fresh = torch.cat(attempt.normal(sizes))
-            self._made = key, self._past_of(attempt).correlated(fresh, attempt.round)
-        return list(self._made[1].split(sizes))
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [block.size for block in self.terms.blocks]
+        return torch.cat(super().noise(attempt))
 
     def _past_of(self, attempt: Attempt) -> Past:
         """Noise of earlier rounds. The first time, after a restart: drawn again if seeded, else lost."""
-        import torch
-
         if attempt.replica in self._past:
             return self._past[attempt.replica]
         past = self._past[attempt.replica] = Past(self.strategy.coefficients)
@@ -233,7 +255,7 @@ class Correlated(Gaussian):
                 )
             repeats += number
             earlier = replace(attempt, round=index, number=number)
-            past.keep(index, past.correlated(torch.cat(earlier.normal(self._sizes)), index))
+            past.keep(index, past.correlated(self._fresh(earlier), index))
         return past
 
     @property

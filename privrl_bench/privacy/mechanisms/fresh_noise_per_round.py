@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.mechanisms.mechanism import Mechanism
-from privrl_bench.privacy.mechanisms.tree import Draw, RunningNoise, Tree
+from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism
+from privrl_bench.privacy.mechanisms.tree import RunningNoise, Tree
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -28,12 +28,16 @@ class FreshNoise(RunningNoise):
         """See `RunningNoise.leaving`: that of the round before."""
         return [round_index - 1] if round_index else []
 
-    def joining(self, sizes: list[int], round_index: int, draw: Draw) -> list[Tensor]:
+    def joining(self, sizes: list[int], stds: list[float], attempt: Attempt) -> list[Tensor]:
         """See `RunningNoise.joining`."""
-        draws = math.floor(math.log(round_index + 1)) + 1
+        import torch
+
+        draws = math.floor(math.log(attempt.round + 1)) + 1
         # (a^2 + b^2 - c^2 - d^2) / 2 of four normals is a Laplace number.
-        four = [x.reshape(draws, 4, -1) ** 2 for x in draw([4 * draws * size for size in sizes])]
-        return [(x[:, :2].sum(1) - x[:, 2:].sum(1)).sum(0) / 2.0 for x in four]
+        drawn = attempt.normal([4 * draws * size for size in sizes])
+        four = [x.reshape(draws, 4, -1) ** 2 for x in drawn]
+        laplace = [(x[:, :2].sum(1) - x[:, 2:].sum(1)).sum(0) / 2.0 for x in four]
+        return [torch.round(std * x).to(torch.int64) for std, x in zip(stds, laplace, strict=True)]
 
 
 class FreshNoisePerRound(Tree):
@@ -43,7 +47,7 @@ class FreshNoisePerRound(Tree):
     records = ("label",)
     imitation = True
     calibrated = False
-    noise = FreshNoise
+    running_noise = FreshNoise
     caveats: ClassVar[Mapping[str, str]] = {
         "fresh noise": "running sums get new noise every round, as in published code: their average "
         "shows the data, and the printed epsilon is that code's label, 1 / z"

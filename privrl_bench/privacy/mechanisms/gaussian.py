@@ -1,4 +1,4 @@
-"""Gaussian noise on the clipped sum of a round.
+"""Gaussian noise on the clipped sum of a round, integers both (`grid.py`).
 
 Guarantee: for one user in one slot of a round, a release is a Gaussian mechanism with multiplier z jointly
 over all blocks under zero-out adjacency, z / 2 under replace-one.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privrl_bench.errors import PrivacyError
+from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
-from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism
+from privrl_bench.privacy.grid import MOST_NOISE, MOST_NUMBERS, MOST_SLACK, SLACK, discrete_cost
+from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism, Terms
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -29,6 +30,29 @@ class Gaussian(Mechanism):
     clipped = True
     subsampled = True
     calibrated = True
+
+    def __init__(self, terms: Terms):
+        """Raises ConfigError: more noise than 64-bit integers hold, or discrete noise without an analysis."""
+        super().__init__(terms)
+        numbers = sum(block.size for block in terms.blocks)
+        if numbers > MOST_NUMBERS:
+            raise PrivacyError(f"a row has {numbers} numbers, at most {MOST_NUMBERS}")
+        for r, config in enumerate(terms.configs):
+            stds = self.stds(r)
+            most = config.z * MOST_NOISE / max(stds) if config.z > 0 else math.inf
+            if config.z > most:
+                rule = f"at most {most:.4g}: sums and their noise are 64-bit integers"
+                raise ConfigError("privacy.z", f"must be {rule}, got {config.z:g}")
+            if self.slack(r) > MOST_SLACK:
+                rule = "larger with privacy.noise=secure: so little discrete noise has no analysis here"
+                raise ConfigError("privacy.z", f"must be {rule}, got {config.z:g}")
+
+    def slack(self, r: int) -> float:
+        """What discrete noise costs beyond Gaussian noise, on epsilon and relative on delta; see `grid.py`."""
+        if not (self.terms.discrete and self.terms.configs[r].z > 0):
+            return 0.0
+        numbers = 2 * sum(self.sizes) * self.terms.rounds  # twice: rounds may be repeated
+        return max(SLACK, 4.0 * discrete_cost(numbers, min(self.stds(r))))
 
     @classmethod
     def single(cls, release: ReleaseEvent) -> DpEvent:
@@ -68,22 +92,26 @@ class Gaussian(Mechanism):
         """Noise std of a block at multiplier 1."""
         return block.clip
 
-    def standard_noise(self, attempt: Attempt) -> list[Tensor]:
-        """One vector for each block, before it is scaled."""
-        return attempt.normal([block.size for block in self.terms.blocks])
+    @property
+    def sizes(self) -> list[int]:
+        """P_b of every block."""
+        return [block.size for block in self.terms.blocks]
+
+    def stds(self, r: int) -> list[float]:
+        """Noise standard deviation of every block of replica r, in units of its grid."""
+        multipliers = self.multipliers(r)
+        return [multipliers[b.name] * self.unit_noise(b) / b.unit for b in self.terms.blocks]
+
+    def noise(self, attempt: Attempt) -> list[Tensor]:
+        """One int64 vector for each block, in units of its grid."""
+        return attempt.integers(self.sizes, self.stds(attempt.replica))
 
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
         """See `Mechanism.privatize`."""
-        from privrl_bench.privacy.contribution import on_grid
-
         if not self.terms.configs[attempt.replica].z > 0:
             return sums
-        multipliers, noised = self.multipliers(attempt.replica), dict(sums)
-        drawn = self.standard_noise(attempt)
-        for block, one in zip(self.terms.blocks, drawn, strict=True):
-            std = multipliers[block.name] * self.unit_noise(block)
-            noised[block.name] = on_grid(sums[block.name] + std * one, std)
-        return noised
+        drawn = zip(self.terms.blocks, self.noise(attempt), strict=True)
+        return {block.name: sums[block.name] + one for block, one in drawn}
 
     def paper_epsilon(self, r: int) -> float:
         """See `Mechanism.paper_epsilon`."""

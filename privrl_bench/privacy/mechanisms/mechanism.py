@@ -10,12 +10,13 @@ Modules here import torch and dp-accounting inside methods only.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.grid import MOST_EPSILON
 from privrl_bench.privacy.sampling import samplers
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from privrl_bench.config.schema import EnvConfig, PrivacyConfig
     from privrl_bench.privacy.accounting.strategy import Strategy
-    from privrl_bench.privacy.contribution import Block, Contribution
+    from privrl_bench.privacy.contribution import Block
     from privrl_bench.privacy.devices import LocalNoise
     from privrl_bench.privacy.guarantee import Unit
     from privrl_bench.privacy.ledger import Ledger
@@ -44,6 +45,7 @@ class Terms:
         rounds: number of releases, fixed in advance.
         sampler: how cohorts are drawn.
         devices: noise on the users' devices, or None.
+        discrete: noise on the grid is the discrete Gaussian itself, not a rounded normal number.
     """
 
     configs: Sequence[PrivacyConfig]
@@ -52,6 +54,7 @@ class Terms:
     rounds: int
     sampler: Sampler
     devices: LocalNoise | None = None
+    discrete: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,10 @@ class Attempt:
         """One vector of standard normals for each size."""
         return self.source.normal(sizes, self.round, self.number)
 
+    def integers(self, sizes: list[int], stds: list[float]) -> list[Tensor]:
+        """One int64 vector of Gaussian noise on the grid for each size and standard deviation, in units."""
+        return self.source.integers(sizes, stds, self.round, self.number)
+
 
 class Mechanism:
     """Base of the mechanisms; its methods describe one that adds nothing and bounds nothing by itself.
@@ -80,7 +87,7 @@ class Mechanism:
         accountants: values of `privacy.accountant` that it takes.
         private: whether anything is bounded at all.
         pooled: all users' data are pooled in one row, which the gate neither clips nor noises.
-        clipped: rows are clipped in the gate.
+        clipped: rows are clipped in the gate and added on the integer grid (`grid.py`).
         on_devices: noise is added on the users' devices, before anything reaches the gate.
         subsampled: one release is a Gaussian mechanism on one user's row, to which the theorems of
             amplification by sampling apply.
@@ -216,20 +223,24 @@ class Mechanism:
         """Public facts of the next line of a ledger, beside the event and the kind of noise."""
         return {}
 
-    def prepare(self, contribution: Contribution, finite: Tensor) -> None:
-        """Take what a contribution has for this mechanism alone.
+    def prepare(self, smooth: Tensor | None, complete: bool) -> None:
+        """Take what a round has for this mechanism alone.
 
         Args:
-            contribution: of this round; its rows have been taken.
-            finite: [R, U] whose rows are finite.
+            smooth: see `Contribution`.
+            complete: every row takes part and is finite.
 
         Raises PrivacyError: it is missing, or it is for another mechanism.
         """
-        if contribution.smooth is not None:
+        if smooth is not None:
             raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
 
+    def grid_unit(self, block: Block) -> float:
+        """The value of 1 in a sum of this block, parameter units."""
+        return block.unit if self.clipped else 1.0
+
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
-        """The noised sums [P_b] of one replica, whose ledger line is on the disk."""
+        """The noised sums [P_b] of one replica, whose ledger line is on the disk; see `RowSum.sums`."""
         return sums
 
     def released(self, attempt: Attempt) -> None:
@@ -247,8 +258,23 @@ class Mechanism:
 
     def planned_epsilon(self, r: int, participation: int | None) -> float:
         """Epsilon of `planned_releases`."""
-        config, (event, count) = self.terms.configs[r], self.planned_releases(r, participation)
-        return ledger_epsilon({event: count}, config.delta, config.accountant)
+        event, count = self.planned_releases(r, participation)
+        return self.epsilon_of(r, {event: count})
+
+    def epsilon_of(
+        self, r: int, releases: Iterable[ReleaseEvent] | Mapping[ReleaseEvent, int]
+    ) -> float:
+        """Epsilon of releases about one user, the slack of discrete noise included."""
+        config = self.terms.configs[r]
+        slack = self.slack(r)
+        found = ledger_epsilon(releases, config.delta * (1.0 - slack), config.accountant)
+        if slack and found > MOST_EPSILON:
+            return math.inf
+        return found + slack if found > 0 else 0.0
+
+    def slack(self, r: int) -> float:
+        """What noise costs beyond the events: added to epsilon, a share of delta. Default: nothing."""
+        return 0.0
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
@@ -261,14 +287,11 @@ class Mechanism:
             participation: in how many rounds at most one user takes part; None: in all.
             below: count rounds below this one only.
         """
-        config = self.terms.configs[r]
-        found = ledger_epsilon(
-            ledger.releases(participation, below), config.delta, config.accountant
-        )
+        found = self.epsilon_of(r, ledger.releases(participation, below))
         if self.terms.sampler.every_round and ledger.summary()["repeated"]:
             # A repeated round had the same users or others; neither is the worse in all cases.
             together = ledger.releases_merged(below)
-            found = max(found, ledger_epsilon(together, config.delta, config.accountant))
+            found = max(found, self.epsilon_of(r, together))
         return found
 
     def paper_epsilon(self, r: int) -> float:

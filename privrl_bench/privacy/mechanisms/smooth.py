@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.contribution import Contribution
 
 
 def noise_factor(epsilon: float, delta: float) -> float:
@@ -133,13 +132,13 @@ class Smooth(Mechanism):
             config.delta,
         )
 
-    def prepare(self, contribution: Contribution, finite: Tensor) -> None:
+    def prepare(self, smooth: Tensor | None, complete: bool) -> None:
         """See `Mechanism.prepare`: the smooth bound on the local sensitivity, which is secret."""
-        if contribution.smooth is None:
+        if smooth is None:
             raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
-        bound = contribution.smooth.double()
+        bound = smooth.double()
         least = min(block.clip for block in self.terms.blocks)
-        if not bool(finite.all()) or not bool((bound >= least * (1 - 1e-9)).all()):
+        if not complete or not bool((bound >= least * (1 - 1e-9)).all()):
             raise PrivacyError(
                 "an output or its smooth bound is not finite, or below the least bound"
             )

@@ -12,12 +12,11 @@ tree had begun.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privrl_bench.privacy.ledger import Ledger
-
-Draw = Callable[[list[int]], "list[Tensor]"]
 
 
 def levels(rounds: int) -> int:
@@ -49,9 +46,9 @@ class RunningNoise:
         count = round_index + 1
         return [count - 2**level - 1 for level in range((count & -count).bit_length() - 1)]
 
-    def joining(self, sizes: list[int], round_index: int, draw: Draw) -> list[Tensor]:
-        """One vector for each size: this round's noise, from standard normals."""
-        return draw(sizes)
+    def joining(self, sizes: list[int], stds: list[float], attempt: Attempt) -> list[Tensor]:
+        """One int64 vector for each size: this round's noise, in units of the grid."""
+        return attempt.integers(sizes, stds)
 
     def change(self, round_index: int, new: list[Tensor]) -> list[Tensor]:
         """How the noise of the sum changes in this round: `new` joins, that of `leaving` leaves."""
@@ -77,13 +74,13 @@ class Tree(Gaussian):
     notion = "joint"
     subsampled = False
     running_sums = True
-    noise: ClassVar[type[RunningNoise]] = RunningNoise
+    running_noise: ClassVar[type[RunningNoise]] = RunningNoise
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
         if terms.unit.participation != 1:
             raise PrivacyError("sums over rounds are analysed for units that are in one round only")
-        self._sums = [self.noise() for _ in terms.configs]
+        self._sums = [self.running_noise() for _ in terms.configs]
         self._joined: tuple[tuple[int, int, int], list[Tensor]] | None = None
 
     @classmethod
@@ -102,12 +99,11 @@ class Tree(Gaussian):
         """See `Mechanism.spent_epsilon`: all nodes of one row, and every repeated round."""
         if not ledger.lines:
             return super().spent_epsilon(r, ledger, participation, below)
-        config = self.terms.configs[r]
         nodes = levels(self.terms.rounds) + ledger.repeats(below)
-        one = replace(self.release_event(r), z=config.z / math.sqrt(nodes))
-        return ledger_epsilon([one], config.delta, config.accountant)
+        z = self.terms.configs[r].z / math.sqrt(nodes)
+        return self.epsilon_of(r, [replace(self.release_event(r), z=z)])
 
-    def standard_noise(self, attempt: Attempt) -> list[Tensor]:
+    def noise(self, attempt: Attempt) -> list[Tensor]:
         """The change of the running sums' noise."""
         sums = self._sums[attempt.replica]
         if attempt.source.name == "seeded":  # after a restart it can be drawn again
@@ -122,9 +118,8 @@ class Tree(Gaussian):
         """Noise that joins the running sums in a round."""
         key = (attempt.replica, attempt.round, attempt.number)
         if self._joined is None or self._joined[0] != key:
-            sizes = [block.size for block in self.terms.blocks]
-            new = self._sums[attempt.replica].joining(sizes, attempt.round, attempt.normal)
-            self._joined = (key, new)
+            sums, stds = self._sums[attempt.replica], self.stds(attempt.replica)
+            self._joined = (key, sums.joining(self.sizes, stds, attempt))
         return self._joined[1]
 
     def released(self, attempt: Attempt) -> None:

@@ -1,0 +1,56 @@
+"""The public integer grid on which users' rows are added.
+
+After clipping a row is rounded to multiples of a public power of two, and from there to the released mean
+everything is an integer: sums over users, noise, and what correlated noise cancels. So no sum depends on the
+order or the grouping of users, and no proof takes a floating-point number for a real one (Mironov 2012;
+Casacuberta et al. 2022; Haney et al. 2022).
+
+1. *A row.* `clip_rows` scales a row to norm at most (1 - 1e-6) clip, and rounding P numbers to multiples of s
+   moves it by at most s sqrt(P) / 2. With s <= 2^-BITS clip and P <= MOST_NUMBERS that is 1.2e-7 clip, and the
+   errors of double precision are below 6e-8 clip. So the integer row has norm at most (1 - MARGIN) clip / s.
+   (Kairouz, Liu and Steinke 2021 rotate and round at random, because their grid is coarse.)
+2. *A sum.* MOST_USERS rows are below 2^61 in every number, and noise is below 2^60 up to 64 standard deviations
+   of at most MOST_NOISE: 64-bit integers hold both, and integer sums are exact.
+3. *Noise.* `seeded`: a normal number in double precision, rounded to an integer. A sum is an integer, so that
+   this is post-processing of Gaussian noise. `secure`: the discrete Gaussian (Canonne, Kamath and Steinke
+   2020), sampled exactly (`noise.py`).
+4. *Epsilon of the discrete Gaussian.* It satisfies the Renyi bound of the Gaussian (theorem 4 there). For the
+   other accountants: let q be the Gaussian of the same parameter sigma, rounded to integers, and p the
+   discrete one. With x = k / sigma, -1 / (8 sigma^2) <= log(q(k) / p(k)) <= x^2 / (8 sigma^2), up to exp(-2
+   pi^2 sigma^2), because q(k) is the mean of the density over [k - 1/2, k + 1/2]. So for N numbers p and q
+   differ by a factor within exp(+-eta), eta = t / (8 sigma^2), unless the squared norm of x is above t = N + 2
+   sqrt(N c) + 2 c, which has probability at most exp(-c) (both are sub-Gaussian). Hence (epsilon, delta) with
+   q is (epsilon + 2 eta, exp(eta) delta + 2 exp(epsilon - c)) with p. Adaptive rounds and secret cohorts
+   change nothing: compare the joint laws of cohorts and noise. `discrete_cost` is eta for c = TAIL.
+   `Gaussian.slack` is at least four times as much; `Mechanism.epsilon_of` adds it to epsilon and takes this
+   share off delta.
+5. *Correlated noise*: `mechanisms/correlated.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+BITS = 36  # a clip is 2^36 to 2^37 units
+MOST_NUMBERS = 2**28  # in a row
+MOST_USERS = 2**24  # in a round
+MOST_NOISE = 2.0**54  # standard deviation of noise, in units
+MARGIN = 8e-7  # of a clip: what rounded rows leave free
+SLACK, MOST_SLACK = 1e-9, 1e-3  # the least and the most that discrete noise may cost
+TAIL = 2000.0  # exp(-TAIL) times exp(epsilon) is nothing beside any delta, for epsilon up to MOST_EPSILON
+MOST_EPSILON = 1000.0
+
+
+def unit_of(clip: float) -> float:
+    """The value of 1 on the grid of a block: a power of two, at most 2^-BITS of its clip norm.
+
+    >>> unit_of(1.0) == 2.0**-36, unit_of(0.4) == 2.0**-38
+    (True, True)
+    """
+    return math.ldexp(1.0, math.frexp(clip)[1] - 1 - BITS)
+
+
+def discrete_cost(numbers: int, std: float) -> float:
+    """The module's eta of `numbers` discrete Gaussian numbers whose parameter is at least `std` units."""
+    norm = numbers + 2.0 * math.sqrt(numbers * TAIL) + 2.0 * TAIL
+    return norm / (8.0 * std**2)
