@@ -63,6 +63,7 @@ class UserBatch:
             step happened; None if it is not known.
         numbers: [R, U] number of the declared user, -1 for an empty slot; None if the environment
             declares no users.
+        first: slot of the first user in the round.
     """
 
     obs: Tensor
@@ -76,6 +77,7 @@ class UserBatch:
     stats: list[dict[str, float]] = field(default_factory=list)
     behavior_probs: Tensor | None = None
     numbers: Tensor | None = None
+    first: int = 0
 
 
 @dataclass
@@ -91,6 +93,7 @@ class TextBatch:
         scores: [R, U] reward of the answer.
         valid: [R, U] bool, the user takes part and their score is finite.
         stats: private metrics of each replica.
+        first: slot of the first user in the round.
     """
 
     tokens: Tensor
@@ -99,6 +102,7 @@ class TextBatch:
     scores: Tensor
     valid: Tensor
     stats: list[dict[str, float]] = field(default_factory=list)
+    first: int = 0
 
 
 class Transitions(NamedTuple):

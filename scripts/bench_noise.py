@@ -31,7 +31,7 @@ from privrl_bench.privacy.noise import NoiseSource, noise_source
 def milliseconds(source: NoiseSource, sizes: list[int], index: int) -> float:
     """Time of the noise of one release."""
     start = time.perf_counter()
-    source.normal(sizes, index, 0)
+    source.integers(sizes, [2.0**37] * len(sizes), index, 0)
     return 1e3 * (time.perf_counter() - start)
 
 
@@ -56,15 +56,17 @@ class Timed:
     """A source of noise that adds up its own time."""
 
     def __init__(self, source: NoiseSource):
-        self.name, self.note = source.name, source.note
+        self.name, self.notes = source.name, source.notes
         self._source = source
         self.seconds = 0.0
 
-    def normal(self, sizes: list[int], round_index: int, attempt: int) -> list[torch.Tensor]:
-        """See `SeededNoise.normal`."""
+    def integers(
+        self, sizes: list[int], stds: list[float], round_index: int, attempt: int
+    ) -> list[torch.Tensor]:
+        """See `SeededNoise.integers`."""
         start = time.perf_counter()
         try:
-            return self._source.normal(sizes, round_index, attempt)
+            return self._source.integers(sizes, stds, round_index, attempt)
         finally:
             self.seconds += time.perf_counter() - start
 

@@ -10,11 +10,11 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def sweeps_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def runs_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a test replaces a part; tests of several processes ask for them."""
-    from privrl_bench.sweep import workers
+    from privrl_bench.kernels import machine
 
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(machine, "cores", lambda: 1)
 
 
 @pytest.fixture(scope="session")

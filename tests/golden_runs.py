@@ -107,17 +107,18 @@ def cases() -> dict[str, str]:
     return {name: f"{found['common']} {full(words)}" for name, words in found["cases"].items()}
 
 
-def run(name: str, made: Path) -> dict[str, Any]:
+def run(name: str, made: Path, *more: str) -> dict[str, Any]:
     """The record of a case, run in a temporary folder.
 
     Args:
         name: of the case.
         made: the folder that `make` filled.
+        more: further words.
 
     Raises:
         RuntimeError: the command did not end with 0; the message holds what it printed.
     """
-    given = shlex.split(cases()[name])
+    given = [*shlex.split(cases()[name]), *more]
     words = list({word.partition("=")[0]: word for word in given}.values())  # of two the later one
     places = ["hydra.run.dir=run/0", "hydra.sweep.dir=run", "hydra.sweep.subdir=${hydra:job.num}"]
     printed = io.StringIO()

@@ -83,7 +83,9 @@ def rollout_of(
 
 def tensors(users: UserBatch) -> dict[str, torch.Tensor]:
     """The tensors of a batch by name."""
-    every = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+    every = {
+        f.name: getattr(users, f.name) for f in fields(users) if f.name not in ("stats", "first")
+    }
     return {name: x for name, x in every.items() if x is not None}
 
 

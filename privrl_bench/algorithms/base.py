@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.rng import Streams
+from privrl_bench.functional.rng import Draw, Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
@@ -189,6 +189,22 @@ class Algorithm(ABC):
         return []
 
 
+def user_draws(
+    users: UserBatch,
+    streams: list[Streams],
+    name: str,
+    round_index: int,
+    draw: Draw,
+) -> list[Tensor]:
+    """Random numbers of the users of a batch, of each replica; see `Streams.per_user`."""
+    slots = range(users.first, users.first + users.valid.shape[1])
+    numbers = [None] * len(streams) if users.numbers is None else users.numbers.tolist()
+    return [
+        s.per_user(name, round_index, slots, who, draw)
+        for s, who in zip(streams, numbers, strict=True)
+    ]
+
+
 def step_order(
     users: UserBatch, streams: list[Streams], round_index: int, epochs: int, minibatches: int
 ) -> Tensor:
@@ -199,7 +215,7 @@ def step_order(
     slot, or on their number where the environment declares users.
 
     Args:
-        users: `mask` [R, U, T] and `numbers` [R, U] are used.
+        users: `mask` [R, U, T], `numbers` [R, U] and `first` are used.
         streams: of each replica.
         round_index: selects the random numbers.
         epochs: E, passes over a user's steps.
@@ -210,19 +226,9 @@ def step_order(
     """
     replicas, count, steps = users.mask.shape
     size = max(steps // minibatches, 1)
-    if users.numbers is None:
-        drawn = [
-            torch.rand(epochs, count, steps, generator=s.torch("local", round_index))
-            for s in streams
-        ]
-    else:
-        drawn = [
-            torch.cat([torch.rand(epochs, 1, steps, generator=g) for g in each], dim=1)
-            for each in (
-                [s.torch("local", round_index, max(k, 0)) for k in who]
-                for s, who in zip(streams, users.numbers.tolist(), strict=True)
-            )
-        ]
+    drawn = user_draws(
+        users, streams, "local", round_index, lambda g, n: torch.rand(epochs, n, steps, generator=g)
+    )
     scores = torch.stack(drawn, dim=1)  # [E, R, U, T]
     order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)
     own = users.mask.sum(-1).clamp_min(1)[..., None]  # [R, U, 1]

@@ -109,22 +109,29 @@ class Canaries(Wrapped):
         contribution = self._algo.local(state, users, streams)
         diagnostics = contribution.diagnostics
         rows, valid, bypass = contribution.take()
-        self.cohorts.append(int(users.mask[0, :, 0].sum()))
-        index, count = state.round // self._repeat, self.coins.shape[1]
-        if index >= len(self.coins):
-            self._expected = self._clipped_sums(rows, valid, 0)
+        index, first = state.round // self._repeat, users.first
+        planted = index < len(self.coins)
+        if first == 0:
+            self.cohorts.append(0)
+            self._expected = {b.name: torch.zeros(b.size).double() for b in self._parts.gate.blocks}
+            if planted and state.round % self._repeat == 0:
+                self._begin(index)
+        self.cohorts[-1] += int(users.mask[0, :, 0].sum())
+        # The canaries are in the first slots of the round; these are some of them.
+        there = range(first, min(first + valid.shape[1], self.coins.shape[1] if planted else 0))
+        for name, x in self._clipped_sums(rows, valid, len(there)).items():
+            self._expected[name] += x
+        if not there:
             return Contribution(rows, valid, bypass, diagnostics)
-        self._expected = self._clipped_sums(rows, valid, count)
-        if state.round % self._repeat == 0:
-            self._begin(index)
-        sent = self._open[-1].sent[:, None]
+        own = slice(there.start, there.stop)
+        sent = self._open[-1].sent[own, None]
         rows = {name: x.clone() for name, x in rows.items()}
         for block in self._parts.gate.blocks:
-            canaries = block.clip * sent * self._units[block.name]
-            rows[block.name][0, :count] = (LENGTH * canaries).float()
+            canaries = block.clip * sent * self._units[block.name][own]
+            rows[block.name][0, : len(there)] = (LENGTH * canaries).float()
             self._expected[block.name] += canaries.sum(0)
         valid = valid.clone()
-        valid[0, :count] = True
+        valid[0, : len(there)] = True
         return Contribution(rows, valid, bypass, diagnostics)
 
     def _clipped_sums(

@@ -101,7 +101,7 @@ class Stages:
         self.differences: list[Difference] = []
         self.compared = 0
         self._model, self._substitute = model, substitute
-        self._seen: dict[str, dict[str, Tensor]] = {}
+        self._seen: dict[tuple[str, int], dict[str, Tensor]] = {}
 
     def record(
         self,
@@ -111,6 +111,7 @@ class Stages:
         path: str | None = None,
         own: int | None = None,
         by_replica: bool = True,
+        part: int = 0,
     ) -> None:
         """Record the output of a stage and compare it with the model's.
 
@@ -121,11 +122,12 @@ class Stages:
             path: the caveat's name, if the stage is one.
             own: the user's slot in replica 0, which may differ; [R, U, ...] then.
             by_replica: the replicas are compared separately; else tensors may have any shape.
+            part: of a stage that a round has several times.
         """
-        self._seen[stage] = {name: x.detach().clone() for name, x in tensors.items()}
+        self._seen[stage, part] = {name: x.detach().clone() for name, x in tensors.items()}
         if self._model is None:
             return
-        there = self._model._seen.get(stage, {})
+        there = self._model._seen.get((stage, part), {})
         for name in {**there, **tensors}:
             for elsewhere, size in pairs(there.get(name), tensors.get(name), own, by_replica):
                 self.compared += 1

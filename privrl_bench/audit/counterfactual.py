@@ -33,7 +33,7 @@ from privrl_bench.audit.compare import (
     padded,
     policy_tensors,
 )
-from privrl_bench.audit.replacement_data import NULL
+from privrl_bench.audit.replacement_data import NULL, slots_of
 from privrl_bench.audit.substitutes import substitution_for
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
@@ -85,6 +85,7 @@ class CounterfactualRun:
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)
         self.session = Trainer(self.parts)
+        self.session.work.together = parts.gate.slots  # so that rows could mix all users
         if visit.planned is not None:  # after the collector was built for the users of a short run
             iterations = visit.planned + parts.iterations - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, iterations=iterations)
@@ -101,8 +102,8 @@ class CounterfactualRun:
         self._index = 0
         # Outputs of this round's stages; runs that have this one as their model continue from them.
         self._cohort: Cohort
-        self._users: Batch
-        self._rows: dict[str, Tensor]
+        self._users: list[Batch] = []  # of every microbatch
+        self._rows: list[dict[str, Tensor]] = []
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.gate.local is not None
@@ -129,9 +130,10 @@ class CounterfactualRun:
         path: str | None = None,
         own: int | None = None,
         by_replica: bool = True,
+        part: int = 0,
     ) -> None:
         """Record the output of a stage in this round; see `Stages.record`."""
-        self.stages.record(self._index, stage, tensors, path, own, by_replica)
+        self.stages.record(self._index, stage, tensors, path, own, by_replica, part)
 
     @property
     def _slot(self) -> int | None:
@@ -142,6 +144,11 @@ class CounterfactualRun:
     def _apart(self) -> int | None:
         """`_slot`, if what the user sends may differ: not where it is private when it leaves the device."""
         return None if self._local else self._slot
+
+    @staticmethod
+    def _within(slot: int | None, users: Batch) -> int | None:
+        """A slot of the round, as the slot of a batch; None: it is in another one."""
+        return slot - users.first if slot is not None and slot in slots_of(users) else None
 
     # -- the stages of a round --------------------------------------------------------------
 
@@ -169,20 +176,20 @@ class CounterfactualRun:
         return batch
 
     def on_users(self, users: Batch) -> Batch:
-        """The data of a round; a null user's are blank."""
+        """The data of a microbatch; a null user's are blank."""
         names = [f.name for f in fields(users) if isinstance(getattr(users, f.name), Tensor)]
-        u = self._apart
+        u, part = self._within(self._apart, users), len(self._users)
         if u is not None and self._substitute == NULL:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
                 x[0, u] = 0
             users = replace(users, **blank)
         tensors = {name: getattr(users, name) for name in names}
-        self._record("users", tensors, own=u)
-        self._users = users
+        self._record("users", tensors, own=u, part=part)
+        self._users.append(users)
         if self._model is None or not self._resynchronise:
             return users
-        resynchronised = {name: getattr(self._model._users, name).clone() for name in names}
+        resynchronised = {name: getattr(self._model._users[part], name).clone() for name in names}
         if u is not None:
             for name, x in resynchronised.items():
                 x[0, u] = tensors[name][0, u]
@@ -190,23 +197,25 @@ class CounterfactualRun:
 
     def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """What the users send to the gate: (rows, valid)."""
-        pooled = valid.shape[1] != self.parts.gate.slots  # one row of all users
-        u = self._apart
+        part = len(self._rows)
+        users = self._users[part]
+        pooled = valid.shape[1] != users.valid.shape[1]  # one row of all users
+        u, slot = self._within(self._apart, users), self._within(self._slot, users)
         place = None if u is None else 0 if pooled else u
         tensors = {**rows, "valid": valid}
-        self._rows = tensors
-        if self._slot is not None:
-            at = 0 if pooled else self._slot
+        self._rows.append(tensors)
+        if slot is not None:
+            at = 0 if pooled else slot
             own = {name: x[0, at].clone() for name, x in rows.items()}
             if self._local:
                 shown = [np.ravel(x[0, self._visit.user]) for x in self._shown]
                 own = {"what the device shows": torch.from_numpy(np.concatenate(shown))}
             self.own_rows.append(own)
             self.own_valid |= bool(valid[0, at])
-        self._record("rows", tensors, own=place)
+        self._record("rows", tensors, own=place, part=part)
         if self._model is None or not self._resynchronise:
             return rows, valid
-        resynchronised = {name: x.clone() for name, x in self._model._rows.items()}
+        resynchronised = {name: x.clone() for name, x in self._model._rows[part].items()}
         if place is not None:
             for name, x in resynchronised.items():
                 x[0, place] = tensors[name][0, place]
@@ -232,7 +241,7 @@ class CounterfactualRun:
     def step(self) -> None:
         """Run one round, and record the state that later rounds depend on."""
         self._index = self.session.round
-        self._shown = []
+        self._shown, self._users, self._rows = [], [], []
         self._substitution.switch(self._index)
         self.session.step()
         self._substitution.switch(None)

@@ -79,8 +79,9 @@ class Crafted(Wrapped):
 
     def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
         """Compute the real rows of a cohort with or without the crafted user."""
-        self._record.states.append({n: x.clone() for n, x in state.tensors.items()})
-        if state.round > 0:
+        if users.first == 0:
+            self._record.states.append({n: x.clone() for n, x in state.tensors.items()})
+        if state.round > 0 or users.first > 0:
             return self._algo.local(state, users, streams)
         crafted = craft(users, self._present, self._signs, self._record.parts)
         contribution = self._algo.local(state, crafted, streams)
@@ -112,7 +113,9 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents
         signs: [D] of +-1; the user's states are `signs` and `-signs`.
         parts: for the public bounds.
     """
-    copies = {f.name: getattr(users, f.name) for f in fields(users) if f.name != "stats"}
+    copies = {
+        f.name: getattr(users, f.name) for f in fields(users) if f.name not in ("stats", "first")
+    }
     made = replace(users, **{name: x.clone() for name, x in copies.items() if x is not None})
     steps = users.mask.shape[-1]
     sign = torch.where(torch.arange(steps) % 2 == 0, 1.0, -1.0)

@@ -195,8 +195,8 @@ def _not_covered(
         )
     if parts.spec.users is not None:
         lines.append("what the environment does for a declared user (users are simulated here)")
-    if config.hardware.env_workers or config.hardware.eval_process:
-        lines.append("environments and evaluation in other processes")
+    if config.hardware.workers != 1:
+        lines.append("other processes (hardware.workers), which run the same code")
     if config.hardware.device != "cpu":
         lines.append("the memory of the device")
     return tuple(lines)

@@ -15,6 +15,11 @@ NULL, CRAFTED = "null", "crafted"
 _BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
 
 
+def slots_of(users: UserBatch | TextBatch) -> range:
+    """The slots of a batch in its round."""
+    return range(users.first, users.first + users.valid.shape[1])
+
+
 class SubstituteUser:
     """Environment slots, of which one has a substitute while `present`.
 
@@ -54,6 +59,10 @@ class SubstituteUser:
         self._elapsed = 0
         self._simulated = False  # the environment declares users
 
+    def move(self, slot: int) -> None:
+        """The user is in this slot now; -1: in none."""
+        self._slot = slot
+
     def _simulated_users(self, count: int) -> Users:
         return [None] * count if self._simulated else None
 
@@ -79,7 +88,8 @@ class SubstituteUser:
         if not own.any():
             return result
         self._elapsed += 1
-        if not self.present:
+        if not self.present:  # the real episode may have begun later, after a substitute's end
+            result.truncated[own] |= self._elapsed >= self._max_episode_steps
             return result
         self._taken += 1
         if "rewards" not in self._shares:
@@ -115,11 +125,11 @@ class SubstituteTrajectory:
 
     def __call__(self, users: UserBatch) -> UserBatch:
         """The batch with the substitute."""
-        if not self.present:
+        if not self.present or self._slot not in slots_of(users):
             return users
         obs, after, rewards = users.obs.clone(), users.next_obs.clone(), users.rewards.clone()
         behavior_probs = None if users.behavior_probs is None else users.behavior_probs.clone()
-        place = (0, self._slot)
+        place = (0, self._slot - users.first)
         if self._kind == NULL:
             for x in (obs, after, rewards, *([] if behavior_probs is None else [behavior_probs])):
                 x[place] = np.nan
@@ -148,11 +158,11 @@ class SubstituteAnswer:
 
     def __call__(self, users: TextBatch) -> TextBatch:
         """The batch with the substitute."""
-        if not self.present:
+        if not self.present or self._slot not in slots_of(users):
             return users
         tokens, seen, mask = (x.clone() for x in (users.tokens, users.seen, users.mask))
         scores, valid = users.scores.clone(), users.valid.clone()
-        place = (0, self._slot)
+        place = (0, self._slot - users.first)
         if self._kind == NULL:
             scores[place], valid[place] = torch.nan, False
         else:
@@ -180,6 +190,10 @@ class SubstituteStart:
         self._slot, self._kind = slot, kind
         slots.reset = self.reset
 
+    def move(self, slot: int) -> None:
+        """The user is in this slot now; -1: in none."""
+        self._slot = slot
+
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`."""
         obs: np.ndarray = self._reset(indices, seeds, users)
@@ -204,15 +218,17 @@ class SubstitutePrompt:
         self.task = answers.task
         self._answers, self._slot = answers, slot
 
-    def batch(self, policy_params: Any, prompts: Any, sources: Any, users: int) -> TextBatch:
+    def batch(
+        self, policy_params: Any, prompts: Any, uniforms: Any, slots: range, together: int
+    ) -> TextBatch:
         """See `Answerer.batch`."""
-        if self.present and len(prompts[0]) > self._slot:
-            own = list(prompts[0])
-            prompt = own[self._slot]
+        if self.present and len(prompts[0]) and self._slot in slots:
+            own, at = list(prompts[0]), self._slot - slots.start
+            prompt = own[at]
             # Other words of the same vocabulary, and fewer or more of them within the public width.
             other = [token + 1 if token == min(prompt) else min(prompt) for token in prompt]
             longer = len(prompt) < self.task.width
-            own[self._slot] = [*other, other[0]] if longer else other[:-1] or other
+            own[at] = [*other, other[0]] if longer else other[:-1] or other
             prompts = [own, *prompts[1:]]
-        batch: TextBatch = self._answers.batch(policy_params, prompts, sources, users)
+        batch: TextBatch = self._answers.batch(policy_params, prompts, uniforms, slots, together)
         return batch

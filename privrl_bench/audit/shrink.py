@@ -79,7 +79,7 @@ def shrink(
     cuts.cut("algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
     cuts.cut("privacy", users_per_round=users)
     cuts.cut("eval", episodes=_EPISODES)
-    cuts.cut("hardware", env_workers=0)
+    cuts.cut("hardware", workers=1)
     if config.algo.evaluator == "mspbe":
         many = config.rounds if "rounds" in given and config.rounds else rounds
         need = many * cuts.config.privacy.users_per_round if in_order(config) else 0

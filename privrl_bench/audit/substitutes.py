@@ -97,7 +97,7 @@ class SimulatedSubstitution(Substitution):
         self._live = live
         self.compiles = live.compiled() is not None
         if visit.compiled:
-            return [SubstituteStart(live.slots, visit.user, kind)]
+            return [self._follow(live, SubstituteStart(live.slots, visit.user, kind))]
         exact = ("ends",) if parts.config.privacy.rewards == "noised" else ("ends", "rewards")
         # Also in the model, where it never replaces a user: then all runs are stepped in the same way,
         # and none in compiled code, which rounds differently.
@@ -110,7 +110,19 @@ class SimulatedSubstitution(Substitution):
             resets=parts.config.env.user != "segment",
             shares=() if parts.gate.local is None else exact,
         )
-        return [live.slots]
+        return [self._follow(live, live.slots)]
+
+    def _follow(self, live: Any, one: Any) -> Any:
+        """`one`, which is in the user's slot of the shard that is collected."""
+        real, user, size = live.collect, self._visit.user, live.shape.users
+
+        def collect(policy_params: Any, round_index: int, cohort: Cohort) -> Any:
+            at = user - (0 if cohort.slots is None else cohort.slots.start)
+            one.move(at if 0 <= at < size else -1)
+            return real(policy_params, round_index, cohort)
+
+        live.collect = collect
+        return one
 
     def watch_devices(self, devices: Any) -> None:
         """Put `devices` in the place of the users' devices."""

@@ -24,7 +24,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_file, check_folder
-from privrl_bench.kernels.machine import check_hardware, use_threads
+from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_epsilon, shown_measured
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     args = _leak_arguments(words, prog)
     config = compose(args.overrides, args.config_dir)
     check_hardware(config)
-    use_threads(config.hardware.threads)
+    one_thread()
 
     from privrl_bench.audit.leaks import audit_leaks
     from privrl_bench.experiment.plugin_review import outside, write
@@ -176,7 +176,7 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     audit.check_auditable(claimed)
     folder = args.folder or audit.default_folder(claimed)
     check_folder("--folder", folder)
-    use_threads(claimed.hardware.threads)
+    one_thread()
     sized = audit.attacked_runs(claimed, options, explicit_keys(args.overrides))
     guarantee = build([claimed], [None]).gate.guarantee(0)
     _announce(claimed, guarantee, options.confidence)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.collectors.collector import BatchShape
+from privrl_bench.collectors.shards import some_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
@@ -139,13 +140,16 @@ class PaddedUsers:
         """The batch; `invalid`: users of each replica without usable data."""
         both = zip(self._returns, invalid, strict=True)
         stats = [train_stats(returns, count) for returns, count in both]
-        return UserBatch(**self.steps, valid=self.valid, stats=stats, behavior_probs=self._probs)
+        return UserBatch(
+            **cast(Any, self.steps), valid=self.valid, stats=stats, behavior_probs=self._probs
+        )
 
 
 class BaseCollector(ABC):
     """A `Collector` whose round is one call of `collect` for each shard, and which has no state."""
 
     used_once = False
+    portable = True
     shape: BatchShape
 
     @abstractmethod
@@ -153,15 +157,13 @@ class BaseCollector(ABC):
         """One shard; arguments and errors as `Collector.shards`."""
 
     def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
-        """See `Collector.shards`: the members in order, `shape.users` at a time; at least one shard."""
-        if cohort.members is None:
-            yield self.collect(policy_params, round_index, cohort)
-            return
-        size, longest = self.shape.users, max(len(who) for who in cohort.members)
-        for start in range(0, max(longest, 1), size):
-            members = [who[start : start + size] for who in cohort.members]
-            piece = Cohort([len(who) for who in members], members)
-            yield self.collect(policy_params, round_index, piece)
+        """See `Collector.shards`: the slots in order, `shape.users` at a time; at least one shard."""
+        slots, size = cohort.slots or range(max(self.shape.users, *cohort.sizes)), self.shape.users
+        for start in range(slots.start, max(slots.stop, slots.start + 1), size):
+            stop = min(start + size, slots.stop)
+            users = self.collect(policy_params, round_index, cohort.part(start, stop))
+            users.first = start
+            yield users if stop - start == size else some_of(users, 0, stop - start)
 
     def get_state(self) -> dict[str, Tensor]:
         """Empty."""

@@ -47,9 +47,10 @@ class BehaviorCollector(BaseCollector):
         streams: of each replica.
         population: n users.
         shape: R, users of a shard, T.
-        workers: processes that step environments.
         used_once: see `Collector`.
     """
+
+    portable = False  # every process would simulate all users
 
     def __init__(
         self,
@@ -59,7 +60,6 @@ class BehaviorCollector(BaseCollector):
         streams: list[Streams],
         population: int,
         shape: BatchShape,
-        workers: int = 0,
         used_once: bool = False,
     ):
         self.shape = shape
@@ -67,7 +67,7 @@ class BehaviorCollector(BaseCollector):
         self.scaler = SignalScaler(config, 1, 1, spec.obs_dim, 1.0)
         self._spec, self._policy = spec, policy
         together = shard_size(spec, shape.steps)
-        self._arguments = (config, spec, policy, streams, together, shape.steps, 1.0, workers)
+        self._arguments = (config, spec, policy, streams, together, shape.steps, 1.0)
         self._users: list[_Trajectories] | None = None
 
     def simulate(self) -> Iterator[UserBatch]:

@@ -7,6 +7,7 @@ state or policy never does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ class ReturningUsers(BaseCollector):
         arrivals: round -> numbers of the users who arrive in it.
     """
 
+    portable = False  # what users keep is here
+
     def __init__(
         self,
         live: SimulatedCollector,
@@ -60,7 +63,7 @@ class ReturningUsers(BaseCollector):
         assert cohort.members is not None
         coming, replicas = self.arrivals(round_index), self.shape.replicas
         stats = [train_stats([], 0) for _ in range(replicas)]
-        if coming:
+        if coming and (cohort.slots is None or cohort.slots.start == 0):  # with the first shard
             declared = self._spec.users is not None
             members = [np.array(coming)] * replicas if declared else None
             arriving = Cohort([len(coming)] * replicas, members)
@@ -87,7 +90,7 @@ class ReturningUsers(BaseCollector):
             numbers, last = torch.from_numpy(who[slots]), self._longest
             for name, kept in self._kept.items():
                 found[name][r, slots, :last] = kept[r, numbers, :last]
-        return UserBatch(**found, valid=found["mask"].any(-1), stats=stats)
+        return UserBatch(**cast(Any, found), valid=found["mask"].any(-1), stats=stats)
 
     def get_state(self) -> dict[str, Tensor]:
         """What users keep (views), and the state of `live`."""

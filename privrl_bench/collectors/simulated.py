@@ -17,6 +17,8 @@ users. A cohort without members consists of simulated users.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from torch import Tensor
 from privrl_bench.collectors import batches
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.compiled_episodes import Player, player
+from privrl_bench.collectors.shards import GroupedSampler
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
@@ -52,7 +55,6 @@ class SimulatedCollector(batches.BaseCollector):
         users: U, slots of one replica.
         steps: T, steps of one user.
         gamma: discount, for running reward statistics only.
-        workers: processes that step environments.
         device: clip and noise on the users' own devices; None: observations are seen as they are.
     """
 
@@ -65,7 +67,6 @@ class SimulatedCollector(batches.BaseCollector):
         users: int,
         steps: int,
         gamma: float,
-        workers: int = 0,
         device: LocalNoise | None = None,
     ):
         self.device = device
@@ -77,7 +78,7 @@ class SimulatedCollector(batches.BaseCollector):
         self._spec = spec
         self._policy = policy
         self._streams = streams
-        self.slots = make_slots(config, len(streams) * users, workers)
+        self.slots = make_slots(config, len(streams) * users)
         width = 1 if spec.discrete else spec.actions
         replicas = len(streams)
         self._raw = np.zeros((replicas, users, spec.obs_dim))  # what environments returned
@@ -118,14 +119,17 @@ class SimulatedCollector(batches.BaseCollector):
 
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
-        users, steps = self.shape.users, self.shape.steps
-        draw, drawn = self._policy.draw, []
-        for stream, who in zip(self._streams, self._places.numbers.tolist(), strict=True):
-            if self._places.real:
-                each = [stream.torch("policy", round_index, max(k, 0)) for k in who]
-                drawn.append(torch.cat([draw(g, steps, 1) for g in each], dim=1))
-            else:
-                drawn.append(draw(stream.torch("policy", round_index), steps, users))
+        steps, places, draw = self.shape.steps, self._places, self._policy.draw
+        drawn = [
+            stream.per_user(
+                "policy",
+                round_index,
+                places.slots,
+                who if places.real else None,
+                lambda g, n: draw(g, steps, n),
+            )
+            for stream, who in zip(self._streams, places.numbers.tolist(), strict=True)
+        ]
         return torch.stack(drawn, dim=1)
 
     def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
@@ -141,10 +145,11 @@ class SimulatedCollector(batches.BaseCollector):
         Raises:
             EnvironmentFailure: an environment raised.
         """
+        at = 0 if cohort.slots is None else cohort.slots.start
         if cohort.members is None:
-            active = self._places.simulate(cohort.sizes)
+            active = self._places.simulate(cohort.sizes, at)
         else:
-            active = self._places.seat(cohort.members)
+            active = self._places.seat(cohort.members, at)
         carried = self._config.user == "segment" and self._started
         if not carried:
             self._episode[:] = 0
@@ -160,7 +165,7 @@ class SimulatedCollector(batches.BaseCollector):
         first = self.scaler.obs(self._shown, update=None if carried else active & ~bad_users)
         batch, finished = self._act(policy_params, round_index, noise, active, bad_users, first)
         return UserBatch(
-            **{name: x.movedim(0, 2).contiguous() for name, x in batch.items()},
+            **cast(Any, {name: x.movedim(0, 2).contiguous() for name, x in batch.items()}),
             valid=torch.from_numpy(active & ~bad_users),
             stats=_stats(finished, bad_users),
             numbers=torch.from_numpy(self._places.numbers) if self._places.real else None,
@@ -186,7 +191,7 @@ class SimulatedCollector(batches.BaseCollector):
         finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
         with torch.inference_mode():
-            sample = self._policy.sampler(policy_params)
+            sample = GroupedSampler(self._policy, policy_params, self._places.slots)
             for t in range(steps):
                 if not going.any():
                     break
@@ -268,7 +273,7 @@ class SimulatedCollector(batches.BaseCollector):
         bad_users |= played.broken
         finished = [played.returns[r][played.over[r]].tolist() for r in range(shape.replicas)]
         valid = torch.from_numpy(active & ~bad_users)
-        return UserBatch(**kept, valid=valid, stats=_stats(finished, bad_users))
+        return UserBatch(**cast(Any, kept), valid=valid, stats=_stats(finished, bad_users))
 
     def _step(
         self, going: np.ndarray, actions: np.ndarray

@@ -84,9 +84,6 @@ def _text_settings(run: RunConfig) -> None:
         value = getattr(run.env, key)
         require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
     require_choice("eval.policy", run.eval.policy, ("stochastic",))
-    aside, workers = run.hardware.eval_process, run.hardware.env_workers
-    require("hardware.eval_process", not aside, "null or false for texts", aside)
-    require("hardware.env_workers", workers == 0, "0 for texts", workers)
 
 
 def _mechanism(run: RunConfig) -> None:

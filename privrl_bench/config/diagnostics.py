@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from privrl_bench.config.identity import REMOVED
 from privrl_bench.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str
     """
     if free:
         return ConfigError(key, f"no such key; add it with +{key}=<value>")
+    if key in REMOVED:
+        return ConfigError(key, "was replaced by hardware.workers, the number of processes")
     known = [name for name in names if name not in SET_BY_FILES]
     parent = key.rpartition(".")[0]
     beside = [name for name in known if name.rpartition(".")[0] == parent]

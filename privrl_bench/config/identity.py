@@ -26,11 +26,12 @@ VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
     *("log.", "plan_only", "resume", "hyperparameter_source", "env.text.cache"),
-    *("hardware.env_workers", "hardware.eval_process", "hardware.max_replicas"),
-    "hardware.processes",
+    *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
+    *("hardware.engine", "hardware.address"),
 )
-# Rows may differ in their last bits: the noise is independent, but the run can be resumed.
-ROUNDING = ("hardware.threads",)
+# Keys of earlier versions, with the value that all runs have now; and those that never mattered.
+CONSTANT: dict[str, Any] = {"hardware.threads": 1}
+REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes")
 # Keys that were added after this version was set, with the value at which the program behaves as before. At
 # that value they are left out.
 ADDED: dict[str, Any] = {"privacy.correlation": 0.95, "privacy.bands": None}
@@ -53,11 +54,16 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
     """
     unused = privacy_rules().unused(config.privacy)
     left_out = (*IGNORED, *without, *unused)
-    return {"version": VERSION} | {
-        key: RENAMED[key].get(value, value) if key in RENAMED else value
-        for key, value in sorted(_flat(config, RunConfig, "").items())
-        if not _within(key, left_out) and not (key in ADDED and value == ADDED[key])
-    }
+    constant = {key: x for key, x in CONSTANT.items() if not _within(key, left_out)}
+    return (
+        {"version": VERSION}
+        | constant
+        | {
+            key: RENAMED[key].get(value, value) if key in RENAMED else value
+            for key, value in sorted(_flat(config, RunConfig, "").items())
+            if not _within(key, left_out) and not (key in ADDED and value == ADDED[key])
+        }
+    )
 
 
 def canonical(config: RunConfig, without: Iterable[str] = ()) -> str:
@@ -79,7 +85,7 @@ def group_key(config: RunConfig) -> str:
     """Equal text for runs that can be trained together.
 
     They differ in seed, and in z where it changes no schedule. Unlike the identity this holds every key,
-    because a group has one logger and one set of threads.
+    because a group has one logger and one set of workers.
     """
     free = {"seed"} if config.privacy.epsilon is not None else {"seed", "privacy.z"}
     return _as_text({k: v for k, v in _flat(config, RunConfig, "").items() if k not in free})

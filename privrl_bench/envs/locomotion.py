@@ -5,7 +5,7 @@ terminations are computed for all slots at once. This is about twice as fast as 
 environments, where half of the time is not physics.
 
 `LocomotionSlots` equals stepping single environments bit for bit (tested). `RolloutPhysics` passes all
-slots to `mujoco.rollout`, which supports several threads but does not warm-start the constraint solver:
+slots to `mujoco.rollout`, which does not warm-start the constraint solver:
 equal within 1e-9 per step on HalfCheetah and Hopper (tested); the chaotic dynamics amplify the difference.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import mujoco
 import numpy as np
-import torch
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import StepResult, Users, tame_mujoco
@@ -74,14 +73,14 @@ class DirectPhysics:
 
 
 class RolloutPhysics:
-    """All slots in one call of `mujoco.rollout` on `threads` threads."""
+    """All slots in one call of `mujoco.rollout`, on this thread."""
 
-    def __init__(self, model: Any, frame_skip: int, count: int, threads: int):
+    def __init__(self, model: Any, frame_skip: int, count: int):
         from mujoco import rollout
 
         self._model, self._frame_skip = model, frame_skip
-        self._rollout = rollout.Rollout(nthread=threads if threads > 1 else 0)
-        self._data = [mujoco.MjData(model) for _ in range(threads)]
+        self._rollout = rollout.Rollout(nthread=0)
+        self._data = [mujoco.MjData(model) for _ in range(1)]
         size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         self._state = np.zeros((count, size))  # time, positions, velocities
         self.qpos = self._state[:, 1 : 1 + model.nq]
@@ -141,7 +140,7 @@ class LocomotionSlots(ABC):
         model, skip = env.model, env.frame_skip
         self._physics: Physics
         if config.backend == "rollout":
-            self._physics = RolloutPhysics(model, skip, count, torch.get_num_threads())
+            self._physics = RolloutPhysics(model, skip, count)
         else:
             self._physics = DirectPhysics(model, skip, count)
         self._elapsed = np.zeros(count, dtype=np.int64)

@@ -155,20 +155,15 @@ def process_of(config: EnvConfig) -> Any:
     return None if found is None else found(config)
 
 
-def make_slots(config: EnvConfig, count: int, workers: int = 0) -> Slots:
-    """Make environment slots: in worker processes, vectorised if supported, otherwise in a loop.
+def make_slots(config: EnvConfig, count: int) -> Slots:
+    """Make environment slots: vectorised if supported, otherwise in a loop.
 
     All of these are equal bit for bit, except `backend=rollout`, and dm_control's cartpole (up to rounding).
 
     Args:
         config: The environment.
         count: Number of slots.
-        workers: Number of processes; 0: none.
     """
-    if workers > 0 and count > 1:
-        from privrl_bench.envs.slot_workers import WorkerSlots
-
-        return WorkerSlots(config, count, workers)
     own = _own_slots(config)
     if own is not None:
         made: Slots = own(config, count)

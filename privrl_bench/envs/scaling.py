@@ -72,6 +72,7 @@ class SignalScaler:
 
     def __init__(self, config: EnvConfig, replicas: int, users: int, obs_dim: int, gamma: float):
         self._config = config
+        self._running = "running" in (config.obs_scaling, config.reward_scaling)
         self._gamma = gamma
         self._obs = _Moments(replicas, users, obs_dim)
         self._returns = _Moments(replicas, users)
@@ -132,12 +133,18 @@ class SignalScaler:
         """Return the current scaling for evaluation: the average of the slots' statistics."""
         if self._config.obs_scaling == "none":
             return FrozenScaling(None, None, self._config.obs_clip)
-        mean = self._obs.mean.mean(axis=1, keepdims=True)
-        std = np.sqrt(self._obs.var.mean(axis=1, keepdims=True) + 1e-8)
+        mean, var = self._obs.mean, self._obs.var
+        if self._running:
+            mean, var = mean.mean(axis=1, keepdims=True), var.mean(axis=1, keepdims=True)
+        else:  # all slots have the same
+            mean, var = mean[:, :1], var[:, :1]
+        std = np.sqrt(var + 1e-8)
         return FrozenScaling(mean, std, self._config.obs_clip)
 
     def get_state(self) -> dict[str, Tensor]:
-        """Return tensors for the checkpoint."""
+        """Return tensors for the checkpoint; none where nothing is learned from slots."""
+        if not self._running:
+            return {}
         arrays = {
             "obs_mean": self._obs.mean,
             "obs_var": self._obs.var,
@@ -151,6 +158,8 @@ class SignalScaler:
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Restore `get_state`."""
+        if not self._running:
+            return
         arrays = {name: x.numpy().copy() for name, x in state.items()}
         self._obs.mean, self._obs.var = arrays["obs_mean"], arrays["obs_var"]
         self._obs.count = arrays["obs_count"]

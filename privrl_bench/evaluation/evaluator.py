@@ -6,7 +6,6 @@ its class.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,7 +15,6 @@ from torch import Tensor
 from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.objective import Objective
-from privrl_bench.kernels.machine import cores
 
 # Seconds that an evaluator's process takes to start; below, a run does not need one.
 _WORTH_A_PROCESS = 3.0
@@ -87,20 +85,16 @@ class BackgroundEvaluator:
     Args:
         kind: the evaluator's class.
         arguments: of `kind`.
-        aside: in its own process; None: once evaluations have taken longer than a process takes to
-            start, if this program leaves a core idle.
-        busy: number of cores that training uses.
+        aside: in a process of its own, once evaluations have taken longer than a process takes to start.
     """
 
-    def __init__(
-        self, kind: Callable[..., Evaluator], *arguments: Any, aside: bool | None, busy: int
-    ):
+    def __init__(self, kind: Callable[..., Evaluator], *arguments: Any, aside: bool):
         self.objective: Objective = kind.objective  # type: ignore[attr-defined]
         self._kind = kind
         self._arguments = arguments
         self._evaluator: Evaluator | None = None
         self._remote: Remote | None = None
-        self._aside, self._busy = aside, busy
+        self._aside = aside
         self._spent = 0.0
         self._found: Sequence[Evaluation] | None = None
         self._begun = False
@@ -147,10 +141,7 @@ class BackgroundEvaluator:
         return found
 
     def _leaves(self) -> bool:
-        if self._aside is not None or self._remote is not None:
-            return bool(self._aside) or self._remote is not None
-        alone = multiprocessing.parent_process() is None  # not one of a sweep's processes
-        return alone and self._spent > _WORTH_A_PROCESS and cores() > self._busy
+        return self._remote is not None or (self._aside and self._spent > _WORTH_A_PROCESS)
 
     def close(self) -> None:
         """Free the environments."""

@@ -61,7 +61,8 @@ class GenerationEvaluator:
 
     def _one(self, vector: Tensor, source: torch.Generator) -> ReturnEvaluation:
         task = self._task
-        found, scores = self._answers(vector, self._prompts, source)
+        uniforms = torch.rand(len(self._prompts), task.new_tokens, generator=source)
+        found, scores = self._answers(vector, self._prompts, uniforms)
         with torch.no_grad():
             start = answer_logprobs(task.model, None, found.tokens, found.mask, task.new_tokens)
         more = {

@@ -81,7 +81,7 @@ class ReturnEvaluator:
     The environments are simulated and belong to no user.
 
     Args:
-        config, spec, policy, streams, workers: as `SimulatedCollector`.
+        config, spec, policy, streams: as `SimulatedCollector`.
         episodes: E of each evaluation.
         greedy: take the most likely action.
     """
@@ -96,14 +96,13 @@ class ReturnEvaluator:
         streams: list[Streams],
         episodes: int,
         greedy: bool,
-        workers: int = 0,
     ):
         self._spec = spec
         self._policy = policy
         self._streams = streams
         self._episodes = episodes
         self._greedy = greedy
-        self._slots = make_slots(config, len(streams) * episodes, workers)
+        self._slots = make_slots(config, len(streams) * episodes)
 
     def evaluate(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ class RunComponents:
         iterations: of the loop: the releases, and what the algorithm does after the last.
         data: the dataset of an offline run.
         task: models and prompts of a text environment.
+        composed: the configurations as they were given to `build`.
     """
 
     configs: list[RunConfig]
@@ -64,6 +65,7 @@ class RunComponents:
     iterations: int
     data: Dataset | None = None
     task: TextTask | None = None
+    composed: list[RunConfig] = field(default_factory=list)
 
     @property
     def config(self) -> RunConfig:
@@ -102,7 +104,8 @@ def build(
     if len({group_key(config) for config in configs}) > 1:
         raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
-    unreviewed = note(configs[0])  # of the configuration as it was composed
+    composed = configs
+    unreviewed = note(composed[0])
     if configs[0].algo.full_batch:
         configs = [replace(c, rounds=1) for c in configs]
     task = _task_of(configs[0]) if configs[0].env.kind == "text" else None
@@ -142,7 +145,18 @@ def build(
     gate.notes |= unreviewed
     iterations = rounds + algo.iterations_after
     return RunComponents(
-        configs, spec, algo, gate, streams, steps, round_steps, rounds, iterations, data, task
+        configs,
+        spec,
+        algo,
+        gate,
+        streams,
+        steps,
+        round_steps,
+        rounds,
+        iterations,
+        data,
+        task,
+        composed,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.kernels.machine import workers_of
 
 _PACKAGES = (
     "torch",
@@ -40,7 +41,7 @@ def provenance(config: RunConfig) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": device,
-        "threads": config.hardware.threads,
+        "workers": workers_of(config),
     }
 
 

@@ -29,7 +29,7 @@ from privrl_bench.experiment.provenance import provenance
 from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.experiment.signals import Stop, catching_signals
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.kernels.machine import use_threads
+from privrl_bench.kernels.machine import one_thread
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.models.fixed_policies import fixed_policy
 
@@ -290,7 +290,7 @@ def _exists(name: str, card: dict[str, Any]) -> bool:
 
 def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label: str) -> Path:
     """Return the work folder, which belongs to one order. Raises `ConfigError`."""
-    use_threads(config.hardware.threads)
+    one_thread()
     folder = root / order.name.replace("/", "-")
     path, mine = folder / "order.json", order._asdict() | {"words": sorted(order.words)}
     if path.exists() and json.loads(path.read_text()) != mine:

@@ -26,7 +26,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from privrl_bench.config.identity import ADDED, ROUNDING, identity
+from privrl_bench.config.identity import ADDED, CONSTANT, identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import ERROR_FILE
@@ -123,7 +123,7 @@ class RunDir:
             return
         path = self / "identity.json"
         old = json.loads(path.read_text()) if path.exists() else {"version": None}
-        new = identity(config, ROUNDING)
+        new = identity(config, CONSTANT)
         if old["version"] != new["version"]:
             raise ConfigError(
                 "resume",
@@ -157,7 +157,7 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True)
         (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
-        write_json(self / "identity.json", identity(config, ROUNDING))
+        write_json(self / "identity.json", identity(config, CONSTANT))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config))
 

@@ -25,7 +25,7 @@ from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.signals import catching_signals
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
-from privrl_bench.kernels.machine import use_threads
+from privrl_bench.kernels.machine import one_thread
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.guarantee import WEAK_DELTA
@@ -62,7 +62,7 @@ def run_each(
     configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
 ) -> list[RunResult | ConfigError]:
     """Like `run`, but return the error of a refused run in its place and train the others."""
-    use_threads(configs[0].hardware.threads)
+    one_thread()
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]

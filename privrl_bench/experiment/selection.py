@@ -16,24 +16,30 @@ from privrl_bench.collectors.collector import BatchShape, Collector
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_order
+from privrl_bench.experiment.shard_work import shard_users
+from privrl_bench.kernels.machine import workers_of
 
 
-def make_collector(components: RunComponents) -> Collector:
-    """The collector of a run. Raises ConfigError, EnvironmentFailure."""
-    return COLLECTORS[components.config.collector](components)
+def make_collector(components: RunComponents, users: int | None = None) -> Collector:
+    """The collector of a run.
+
+    Args:
+        components: of the run.
+        users: of a shard; None: as one process takes them.
+
+    Raises:
+        ConfigError, EnvironmentFailure: it cannot be made.
+    """
+    config, steps = components.config, components.steps
+    if config.algo.full_batch:
+        users = shard_size(components.spec, steps)
+    shape = BatchShape(len(components.configs), users or shard_users(components), steps)
+    return COLLECTORS[config.collector](components, shape)
 
 
 def make_evaluator(components: RunComponents) -> BackgroundEvaluator:
     """The evaluator of a run; it makes its environments when it is first used."""
     return EVALUATORS[components.config.algo.evaluator](components)
-
-
-def _shape(components: RunComponents) -> BatchShape:
-    """Of a round's cohort or, where a round takes all users, of one of its shards."""
-    users, steps = components.gate.slots, components.steps
-    if components.config.algo.full_batch:
-        users = shard_size(components.spec, steps)
-    return BatchShape(len(components.configs), users, steps)
 
 
 def _live(components: RunComponents, users: int) -> Any:
@@ -49,33 +55,32 @@ def _live(components: RunComponents, users: int) -> Any:
         users,
         components.steps,
         config.algo.gamma,
-        config.hardware.env_workers,
         components.gate.local,
     )
 
 
-def _simulated(components: RunComponents) -> Collector:
-    return cast(Collector, _live(components, components.gate.slots))
+def _simulated(components: RunComponents, shape: BatchShape) -> Collector:
+    return cast(Collector, _live(components, shape.users))
 
 
-def _returning_users(components: RunComponents) -> Collector:
+def _returning_users(components: RunComponents, shape: BatchShape) -> Collector:
     from privrl_bench.collectors.returning_users import ReturningUsers
 
-    algo, gate = components.config.algo, components.gate
+    algo = components.config.algo
     live = _live(components, len(algo.arrivals(0)))
     population = algo.people(components.rounds)
-    return ReturningUsers(live, components.spec, population, gate.slots, algo.arrivals)
+    return ReturningUsers(live, components.spec, population, shape.users, algo.arrivals)
 
 
-def _dataset(components: RunComponents) -> Collector:
+def _dataset(components: RunComponents, shape: BatchShape) -> Collector:
     from privrl_bench.collectors.dataset import DatasetCollector
 
     assert components.data is not None
     config = components.config
-    return DatasetCollector(components.data, config.env, _shape(components), in_order(config))
+    return DatasetCollector(components.data, config.env, shape, in_order(config))
 
 
-def _behavior(components: RunComponents) -> Collector:
+def _behavior(components: RunComponents, shape: BatchShape) -> Collector:
     from privrl_bench.collectors.behavior import BehaviorCollector
 
     config, algo = components.config, cast(Any, components.algo)
@@ -85,25 +90,25 @@ def _behavior(components: RunComponents) -> Collector:
         algo.policy,
         components.streams,
         int(config.privacy.population or 0),
-        _shape(components),
-        config.hardware.env_workers,
+        shape,
         in_order(config),
     )
 
 
-def _prompts(components: RunComponents) -> Collector:
+def _prompts(components: RunComponents, shape: BatchShape) -> Collector:
     from privrl_bench.collectors.prompts import PromptCollector
 
     assert components.task is not None
     adapter, users = components.algo.adapter, components.gate.slots
     env = components.config.env
-    return PromptCollector(env, components.task, adapter, components.streams, users)
+    task, streams = components.task, components.streams
+    return PromptCollector(env, task, adapter, streams, users, shape.users)
 
 
 def _returns(components: RunComponents) -> BackgroundEvaluator:
     from privrl_bench.evaluation.returns import ReturnEvaluator
 
-    config, hardware = components.config, components.config.hardware
+    config = components.config
     return BackgroundEvaluator(
         ReturnEvaluator,
         config.env,
@@ -112,9 +117,7 @@ def _returns(components: RunComponents) -> BackgroundEvaluator:
         components.streams,
         config.eval.episodes,
         config.eval.policy == "greedy",
-        hardware.env_workers,
-        aside=hardware.eval_process,
-        busy=hardware.threads + hardware.env_workers,
+        aside=workers_of(config) > 1,
     )
 
 
@@ -123,7 +126,7 @@ def _mspbe(components: RunComponents) -> BackgroundEvaluator:
 
     config = components.config
     arguments = (config.env, components.spec, components.algo)
-    return BackgroundEvaluator(MspbeEvaluator, *arguments, aside=False, busy=0)
+    return BackgroundEvaluator(MspbeEvaluator, *arguments, aside=False)
 
 
 def _generations(components: RunComponents) -> BackgroundEvaluator:
@@ -131,10 +134,10 @@ def _generations(components: RunComponents) -> BackgroundEvaluator:
 
     episodes = components.config.eval.episodes
     arguments = (components.task, components.algo.adapter, components.streams, episodes)
-    return BackgroundEvaluator(GenerationEvaluator, *arguments, aside=False, busy=0)
+    return BackgroundEvaluator(GenerationEvaluator, *arguments, aside=False)
 
 
-COLLECTORS: dict[str, Callable[[RunComponents], Collector]] = {
+COLLECTORS: dict[str, Callable[[RunComponents, BatchShape], Collector]] = {
     "simulated": _simulated,
     "returning_users": _returning_users,
     "dataset": _dataset,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from privrl_bench.collectors.collector import Collector
 from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.selection import make_collector, make_evaluator
-from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.experiment.shard_work import ShardWork, slots_of
+from privrl_bench.experiment.worker_pool import WorkerPool
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
 
-CHECKPOINT_VERSION = 4
-_NO_STATS = {"train/invalid_users": 0.0}  # of a round that takes all users
+CHECKPOINT_VERSION = 5
 
 
 class Trainer:
@@ -26,7 +28,6 @@ class Trainer:
         parts: what `build` built. Tests replace `parts.gate` to replay releases.
 
     Attributes:
-        collector: where the users of a round come from.
         evaluator: how released parameters are judged.
         diagnostics: metrics of the last round, of each replica; some are private.
     """
@@ -37,12 +38,22 @@ class Trainer:
         self.state: State = parts.algo.init(parts.streams)
         self.diagnostics: list[dict[str, float]] = []
         self._frozen: dict[int, dict[str, Tensor]] = {}
-        self.collector = make_collector(parts)
+        self.work = ShardWork(parts, make_collector(parts))
+        self.pool = WorkerPool(parts, self.work)
         self.evaluator = make_evaluator(parts)
         # With noised observations users act with another policy than the one with known values.
         hidden = parts.gate.local is not None or config.algo.evaluator != "returns"
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
+
+    @property
+    def collector(self) -> Collector:
+        """Where the users of a round come from."""
+        return self.work.collector
+
+    @collector.setter
+    def collector(self, collector: Collector) -> None:
+        self.work.collector = collector
 
     @property
     def round(self) -> int:
@@ -103,9 +114,8 @@ class Trainer:
         parts.gate.announce(index)
         self.collector.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor)
-        contribution, stats = self._local(self.shards(actor, index))
-        diagnostics = contribution.diagnostics
-        parts.gate.add(contribution)
+        gate = parts.gate
+        stats = self.pool.run(self.state, actor, self.cohort(index), gate.add, gate.merge).metrics()
         released = parts.gate.release(index)
         seen = [
             {
@@ -113,33 +123,23 @@ class Trainer:
                 **values[r],
                 **stats[r],
                 "train/invalid_users": parts.gate.diagnostics[r]["invalid_users"]
-                + stats[r]["train/invalid_users"],
-                **(diagnostics[r] if diagnostics else {}),
+                + stats[r].get("train/invalid_users", 0.0),
             }
             for r in range(len(parts.configs))
         ]
         return parts.algo.server(self.state, released), seen
 
-    def shards(self, policy_params: Tensor, index: int) -> Iterator[Any]:
-        """The users of a round, drawn by the gate, in shards as the algorithm takes them."""
+    def cohort(self, index: int) -> Cohort:
+        """The users of a round, drawn by the gate, with their slots."""
         gate, collector = self.parts.gate, self.collector
         gate.begin_local(index)
-        cohort = gate.draw(index, collector.population, collector.used_once)
-        return collector.shards(policy_params, index, cohort)
+        drawn = gate.draw(index, collector.population, collector.used_once)
+        return drawn.part(0, slots_of(self.parts, drawn))
 
     def collect(self, policy_params: Tensor, index: int) -> Any:
         """The users of a round that has one shard."""
-        (users,) = self.shards(policy_params, index)
+        (users,) = self.collector.shards(policy_params, index, self.cohort(index))
         return users
-
-    def _local(self, shards: Iterator[Any]) -> tuple[Contribution, list[dict[str, float]]]:
-        """What the users send, and private statistics of them; their data end here."""
-        parts = self.parts
-        if parts.config.algo.full_batch:
-            contribution = parts.algo.local_of_all(self.state, shards, parts.streams)
-            return contribution, [_NO_STATS for _ in parts.configs]
-        (users,) = shards
-        return parts.algo.local(self.state, users, parts.streams), users.stats
 
     def _exact_values(self, actor: Tensor) -> list[dict[str, float]]:
         """Expected return of the policy of this round, and the regret so far, with U users a round.
@@ -212,7 +212,8 @@ class Trainer:
         return self.collector.set_state(_join([one["collector"] for one in saved]))
 
     def close(self) -> None:
-        """Free the environments."""
+        """Free the environments and the workers."""
+        self.pool.close()
         self.collector.close()
         self.evaluator.close()
 

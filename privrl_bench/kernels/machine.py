@@ -1,15 +1,12 @@
-"""Cores, threads and devices that this process may use."""
+"""Cores and devices that this process may use."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
-import itertools
+import importlib.util
 import os
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema import RunConfig
@@ -19,27 +16,40 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_share = 0  # cores of this process, where others of the same command have theirs; 0: all
+
+
+def use_cores(count: int) -> None:
+    """Tell this process that it may use so many cores."""
+    global _share
+    _share = count
+
+
 def cores() -> int:
     """Number of processor cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return _share or (len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
-def use_threads(count: int) -> None:
-    """Set the number of threads of torch, and of BLAS, which compiled code calls for products.
+def workers_of(run: RunConfig) -> int:
+    """Processes that work on the rounds of a run: `hardware.workers`, by default one for each core."""
+    wanted = run.hardware.workers or cores()
+    return min(wanted, _share) if _share else wanted
 
-    By default BLAS uses every core in every process of a sweep, and small products take 4 to 9 times as long.
 
-    Args:
-        count: `hardware.threads`.
+def one_thread() -> None:
+    """Let torch and BLAS, which compiled code calls for products, use one thread.
+
+    A round is shared by processes, not by threads. By default BLAS uses every core in every process of a
+    sweep, and small products take 4 to 9 times as long.
     """
     import torch
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(count)
+    torch.set_num_threads(1)
     # Numba's BLAS; the limit applies to libraries that are loaded.
     importlib.import_module("scipy.linalg.cython_blas")
-    threadpool_limits(count, user_api="blas")
+    threadpool_limits(1, user_api="blas")
 
 
 def uses_kernels(params: Tensor, device: str = "cpu") -> bool:
@@ -56,28 +66,8 @@ def uses_kernels(params: Tensor, device: str = "cpu") -> bool:
     return device == "cpu" and params.dtype == torch.float32
 
 
-def over_threads(users: int, work: Callable[[slice], None]) -> None:
-    """Distribute work on users over torch's threads.
-
-    Args:
-        users: number of users.
-        work: is called with consecutive slices of range(users), one per thread. It should release the
-            interpreter lock, as compiled code does.
-    """
-    import torch
-
-    threads = max(min(torch.get_num_threads(), users), 1)
-    ends = [users * i // threads for i in range(threads + 1)]
-    parts = [slice(a, b) for a, b in itertools.pairwise(ends)]
-    if threads == 1:
-        work(parts[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, parts))
-
-
 def most_workers() -> int:
-    """Largest number of threads or processes that a run may request."""
+    """Largest number of processes that a run may request."""
     return max(64, 4 * cores())
 
 
@@ -85,15 +75,17 @@ def check_hardware(run: RunConfig) -> None:
     """Check that this machine has what a run requests.
 
     Raises:
-        ConfigError: too many threads or processes, or no CUDA device.
+        ConfigError: too many processes, no CUDA device, or no Ray.
     """
-    for key in ("threads", "env_workers", "processes"):
-        count, most = getattr(run.hardware, key), most_workers()
-        if count is not None and count > most:
-            raise ConfigError(
-                f"hardware.{key}",
-                f"must be at most {most} on this machine of {cores()} cores, got {count}",
-            )
+    count, most = run.hardware.workers, most_workers()
+    if run.hardware.engine == "ray":
+        if importlib.util.find_spec("ray") is None:
+            raise ConfigError("hardware", "ray is not installed: pip install 'privrl-bench[ray]'")
+    elif count is not None and count > most:
+        raise ConfigError(
+            "hardware.workers",
+            f"must be at most {most} on this machine of {cores()} cores, got {count}",
+        )
     if run.hardware.device == "cuda" and not _cuda_works():
         raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
 

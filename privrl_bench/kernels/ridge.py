@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.kernels.jit import jit, part
-from privrl_bench.kernels.machine import over_threads
 
 
 @part
@@ -102,7 +101,7 @@ def solve_users(phi, target, count, ridge, result):  # type: ignore[no-untyped-d
 
 
 def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
-    """Solve the regressions of all users, distributed over torch's threads.
+    """Solve the regressions of all users.
 
     Args:
         phi: [N, T, F] features, zero where a user has no step.
@@ -116,9 +115,5 @@ def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) 
     arrays = [x.float().contiguous().numpy() for x in (phi, target, count)]
     users = len(phi)
     result = np.empty((users, phi.shape[-1]), np.float32)
-
-    def some(part: slice) -> None:
-        solve_users(*(x[part] for x in arrays), ridge, result[part])
-
-    over_threads(users, some)
+    solve_users(*arrays, ridge, result)
     return torch.from_numpy(result)

@@ -27,15 +27,17 @@ def clip_rows(rows: Tensor, bound: float, unit: float) -> tuple[Tensor, Tensor]:
     """
     wide = rows.to(torch.float64, copy=True)
     norms = row_norms(wide)
-    wide[torch.isnan(norms)] = 0.0
+    broken = torch.isnan(norms)
+    if broken.any():
+        wide[broken] = 0.0
     scale = torch.clamp(bound * _SAFETY / norms.clamp_min(torch.finfo(torch.float64).tiny), max=1.0)
-    # The unit is a power of two: the division is exact.
-    wide.mul_(scale.nan_to_num(0.0)[..., None]).div_(unit).round_()
+    # The unit is a power of two: dividing by it is exact.
+    wide.mul_((scale.nan_to_num(0.0) / unit)[..., None]).round_()
     return wide.to(torch.int64), norms
 
 
 def row_norms(rows: Tensor) -> Tensor:
     """L2 norms [...] of rows [..., P] in double precision; NaN for a row that is not finite."""
     # The norm of finite single-precision numbers is finite in double precision.
-    norms = torch.linalg.vector_norm(rows.double(), dim=-1)
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
     return torch.where(torch.isfinite(norms), norms, torch.nan)

@@ -62,9 +62,10 @@ class RowSum:
                 norms = row_norms(x)
                 found[block.name] = x.double()
             finite &= torch.isfinite(norms)
+        used = bool(finite.all())
         for name, x in found.items():
             # One bad block voids the user's whole row, so that blocks cannot be played apart.
-            self.sums[name] += torch.where(finite[..., None], x, 0).sum(dim=1)
+            self.sums[name] += (x if used else torch.where(finite[..., None], x, 0)).sum(dim=1)
         self._count(
             valid.shape[1], valid.sum(1), (at_bound & finite).sum(1), (valid & ~finite).sum(1)
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.config.identity import IGNORED, ROUNDING
+from privrl_bench.config.identity import IGNORED, REMOVED
 from privrl_bench.reporting.results_store import RUNS_FILE, read_results
 from privrl_bench.reporting.runs import Run, flatten
 
@@ -68,7 +68,7 @@ def _digest(identity: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     recorded = identity or {"version": 0} | {
         key: value
         for key, value in flatten(config)
-        if not key.startswith(sections) and key not in (*IGNORED, *ROUNDING)
+        if not key.startswith(sections) and key not in (*IGNORED, *REMOVED)
     }
     text = json.dumps(recorded, sort_keys=True, separators=(",", ":"), default=str)
     return f"v{recorded['version']}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"

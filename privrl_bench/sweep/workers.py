@@ -1,7 +1,7 @@
 """The processes of a sweep.
 
 Groups of jobs are trained one after the other in this process, or in several processes
-(`hardware.processes`), each of which takes the next group when it has finished one.
+(`hardware.workers`), each of which takes the next group when it has finished one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
-from privrl_bench.kernels.machine import cores
+from privrl_bench.kernels.machine import use_cores, workers_of
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
     Job,
@@ -43,7 +43,7 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
         return []
     from privrl_bench.experiment.runner import supports_replicas
 
-    processes = max(job.config.hardware.processes or cores() for job in jobs)
+    processes = max(workers_of(job.config) for job in jobs)
     waves = schedule(jobs, supports_replicas, processes)
     groups = [group for wave in waves for group in wave]
     if len(jobs) > 1:
@@ -60,7 +60,7 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
             continue
         at_once = min(processes, len(wave))
         if at_once > 1:
-            found, code = _in_processes(wave, at_once)
+            found, code = _in_processes(wave, at_once, max(1, processes // at_once))
         else:
             found = train_in_turn(wave)
             code = interruption(found)
@@ -69,12 +69,12 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
 
 
 class _Worker:
-    """A process that trains groups."""
+    """A process that trains groups, with so many workers of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, registered()))
+        self.process = context.Process(target=_work, args=(theirs, registered(), workers))
         self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
@@ -118,24 +118,24 @@ class _Worker:
         self.process.join()
 
 
-def _in_processes(groups: Sequence[Group], count: int) -> tuple[list[Outcome], int]:
-    """Train groups in `count` processes.
+def _in_processes(groups: Sequence[Group], count: int, workers: int) -> tuple[list[Outcome], int]:
+    """Train groups in `count` processes, with so many workers each.
 
     Returns:
         How each job ended, and the exit code of an interruption (0: there was none).
     """
     waiting, outcomes = deque(groups), list[Outcome]()
-    workers: list[_Worker] = []
-    with _passing_on_signals(workers) as signals:
+    processes: list[_Worker] = []
+    with _passing_on_signals(processes) as signals:
         try:
             while True:
                 code = interruption(outcomes)
-                while waiting and not signals and not code and len(workers) < count:
-                    workers.append(_Worker())
-                for worker in workers:
+                while waiting and not signals and not code and len(processes) < count:
+                    processes.append(_Worker(workers))
+                for worker in processes:
                     if waiting and not signals and not code and not worker.group:
                         worker.begin(waiting.popleft())
-                busy = [worker for worker in workers if worker.group]
+                busy = [worker for worker in processes if worker.group]
                 if not busy:
                     code = 128 + signals[0] if signals else code
                     outcomes += [not_started(job, code) for group in waiting for job in group]
@@ -145,9 +145,9 @@ def _in_processes(groups: Sequence[Group], count: int) -> tuple[list[Outcome], i
                     if worker.pipe in ready:
                         outcomes += worker.collect(signals[0] if signals else 0)
                 # A dead worker that still has a group is collected first: its pipe signals the end.
-                workers[:] = [w for w in workers if w.group or w.process.is_alive()]
+                processes[:] = [w for w in processes if w.group or w.process.is_alive()]
         finally:
-            for worker in workers:
+            for worker in processes:
                 worker.stop()
 
 
@@ -180,13 +180,15 @@ class _Lines(io.TextIOWrapper):
         return False
 
 
-def _work(pipe: Connection, outside: dict[str, Location]) -> None:
+def _work(pipe: Connection, outside: dict[str, Location], workers: int) -> None:
     """Train groups until the pipe is closed; the main function of a worker process.
 
     Args:
         pipe: receives groups and sends outcomes.
         outside: algorithms that the parent has registered.
+        workers: that share the rounds of a group.
     """
+    use_cores(workers)
     ALGORITHMS.update(outside)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on

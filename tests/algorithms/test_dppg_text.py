@@ -320,8 +320,6 @@ REFUSED = {
     ("algo", "gamma", 0.9): "algo.gamma: must be 1",
     ("env", "obs_scaling", "public"): "env.obs_scaling",
     ("env", "reward_scale", 2.0): "env.reward_scale: must be left out",
-    ("hardware", "env_workers", 2): "hardware.env_workers: must be 0",
-    ("hardware", "eval_process", True): "hardware.eval_process: must be null or false",
 }
 
 

@@ -13,7 +13,7 @@ from privrl_bench.functional.policy_evaluation import mspbe, solve
 
 def test_off_policy_ratios_find_the_targets_value():
     """Uniform play, the value of a policy that goes right more often: LSTD with ratios nears the table's."""
-    words = ("algo=lstd", *SWIM[:2], "privacy.population=3000")
+    words = ("algo=lstd", *SWIM[:2], "privacy.population=9000")
     parts = parts_of(*words)
     swim_right = SimpleNamespace(
         probabilities=lambda obs: obs.new_tensor([0.2, 0.8]).expand(*obs.shape[:-1], 2)

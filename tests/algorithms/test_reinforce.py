@@ -51,7 +51,7 @@ def made(setup=SETUP, round_index=2, **changes):
 def row_by_hand(algo, state, users, r, u):
     """Autograd on one user's log probabilities, with dropout as a multiplication."""
     length = LENGTHS[r][u]
-    noise = algo.policy.draw(STREAMS[r].torch("policy", state.round), 70, 3)[:length, u]
+    noise = algo.policy.draw(STREAMS[r].torch("policy", state.round), 70, 64)[:length, u]
     (mask,) = algo.policy.keep(noise)
     first, _, last = network = module_of(state.tensors["actor"][r], [3, 6, 4], torch.nn.ReLU)
     logits = last(torch.relu(mask * first(users.obs[r, u, :length])))
@@ -146,11 +146,11 @@ def test_masks_that_are_drawn_again_are_those_of_the_actions(dropout) -> None:
     for index in range(3):
         users = rollout.collect(actor, index, sized(3, 3))
         for r, s in enumerate(streams):
-            noise = algo.policy.draw(s.torch("policy", index), 40, 3).transpose(0, 1)
+            noise = algo.policy.draw(s.torch("policy", index), 40, 64)[:, :3].transpose(0, 1)
             params = actor[r].expand(3, -1)
             again = algo.policy.sampler(params)(users.obs[r], noise)
             assert torch.equal(again[users.mask[r]], users.actions[r][users.mask[r]])
-            others = algo.policy.draw(s.torch("policy", index + 1), 40, 3).transpose(0, 1)
+            others = algo.policy.draw(s.torch("policy", index + 1), 40, 64)[:, :3].transpose(0, 1)
             noise[..., 2:] = others[..., 2:]
             again = algo.policy.sampler(params)(users.obs[r], noise)
             wrong += int((again != users.actions[r])[users.mask[r]].sum())

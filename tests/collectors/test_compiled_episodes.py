@@ -140,7 +140,7 @@ def test_what_devices_show_equals_local_noise_to_the_last_bit(name, rewards, mon
     goes_on = fast.mask[:, :, 1:]
     assert torch.equal(fast.obs[:, :, 1:][goes_on], fast.next_obs[:, :, :-1][goes_on])
     for r, seed in enumerate(seeds):
-        noise = policy.draw(Streams(seed).torch("policy", 0), STEPS, 3)
+        noise = policy.draw(Streams(seed).torch("policy", 0), STEPS, 64)[:, :3]
         sample = policy.sampler(actor[r : r + 1])
         again = [sample(fast.obs[r : r + 1, :, t], noise[t]) for t in range(STEPS)]
         batch = fast.mask[r]

@@ -1,8 +1,5 @@
 """All implementations of slots agree; errors of unsupported settings."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,6 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, MountainCarSlots, PendulumSlots
 from privrl_bench.envs.locomotion import HalfCheetahSlots, HopperSlots, RolloutPhysics
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
-from privrl_bench.envs.slot_workers import WorkerSlots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 
@@ -181,14 +177,6 @@ def test_the_rollout_backend_is_refused_where_it_does_not_exist() -> None:
         env_spec(changed(shipped("cartpole"), backend="rollout"))
 
 
-def test_worker_processes_equal_one_process() -> None:
-    config = own("Clock")
-    spread, together = WorkerSlots(config, 5, 2), make_slots(config, 5)
-    assert_same_story(spread, together, lambda g, k: g.integers(3, size=k), 120, seed=2)
-    spread.close()
-    assert not any(remote._process.is_alive() for remote in spread._remotes)
-
-
 def test_an_environment_of_a_package_on_the_path_is_used() -> None:
     config = own("MyEnv")
     spec = env_spec(config)
@@ -223,36 +211,14 @@ def test_observations_in_parts_become_one_vector() -> None:
     assert obs.tolist() == [[0.5, -0.5, 0.0, 0.0, 1.0]]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_environment_that_raises_is_reported_in_its_own_words(workers) -> None:
-    slots = make_slots(own("Clock", kwargs={"spoiled": "raise"}), 12, workers)
+def test_an_environment_that_raises_is_reported_in_its_own_words() -> None:
+    slots = make_slots(own("Clock", kwargs={"spoiled": "raise"}), 12)
     everyone = np.arange(12)
     slots.reset(everyone, list(range(12)))
     slots.step(everyone, np.zeros(12, dtype=int))
     with pytest.raises(EnvironmentFailure, match="step raised RuntimeError: pump is stuck"):
         slots.step(everyone, np.zeros(12, dtype=int))
     slots.close()
-
-
-def test_a_dead_worker_is_an_environment_failure_and_close_still_returns() -> None:
-    slots = WorkerSlots(own("MyEnv"), 2, 1)
-    slots._remotes[0]._process.kill()
-    slots._remotes[0]._process.join()
-    with pytest.raises(EnvironmentFailure, match="worker process died"):
-        slots.reset(np.arange(2), [0, 1])
-    slots.close()
-
-
-def test_a_program_that_forgets_its_workers_still_ends() -> None:
-    program = (
-        "from privrl_bench.envs.slot_workers import WorkerSlots\n"
-        "from privrl_bench.config.schema import EnvConfig\n"
-        "if __name__ == '__main__':\n"
-        "    kept = WorkerSlots(EnvConfig(id='CartPole-v1'), 2, 1)\n"
-        "    raise SystemExit(3)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
-    assert done.returncode == 3
 
 
 # -- errors of the user ---------------------------------------------------------------------

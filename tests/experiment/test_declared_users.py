@@ -48,15 +48,15 @@ def played(log, since=0):
 
 def watch(session, log, evaluate=True):
     """Train to the end: per round, who was reset and the batch of users."""
-    seen, real = [], session.shards
+    seen, real = [], session.collector.shards
 
-    def shards(actor, index):
+    def shards(actor, index, cohort):
         before = len(clinic_log(log))
-        (users,) = real(actor, index)
+        (users,) = real(actor, index, cohort)
         seen.append((played(log, before), users))
         return iter([users])
 
-    session.shards = shards
+    session.collector.shards = shards
     while not session.over:
         session.step()
     if evaluate:
@@ -126,22 +126,24 @@ def test_a_second_draw_of_a_round_is_the_first() -> None:
 
 def test_replicas_and_workers_play_the_same_users(log) -> None:
     found = {}
-    for workers in (0, 2):
+    for workers in (1, 2):
         log.unlink(missing_ok=True)
-        session = session_of(f"hardware.env_workers={workers}", "rounds=2", seeds=(0, 1))
-        seen = watch(session, log, evaluate=False)  # its workers take seconds to start
-        assert all(users.numbers.tolist() == [[4 * i + k for k in range(4)]] * 2
-                   for i, (_, users) in enumerate(seen))  # fmt: skip
-        found[workers] = [sorted(who) for who, _ in seen], [tensors(users) for _, users in seen]
+        session = session_of(f"hardware.workers={workers}", "rounds=2", seeds=(0, 1))
+        while not session.over:
+            session.step()
+        found[workers] = sorted(k for k in played(log) if k is not None), session.state.tensors
+        session.close()
         real = {pid for options, _, pid in clinic_log(log) if options["user"] is not None}
-        assert len(real) == max(workers, 1)
-    assert found[0][0] == found[2][0]
-    for one, other in zip(found[0][1], found[2][1], strict=True):
-        assert all(torch.equal(x, other[name]) for name, x in one.items())
+        assert len(real) == workers
+    assert set(found[1][0]) == set(range(8))
+    assert found[1][0] == found[2][0]
+    assert all(torch.equal(x, found[2][1][name]) for name, x in found[1][1].items())
 
 
-def test_an_evaluation_in_a_process_of_its_own_plays_simulations(log) -> None:
-    session = session_of("hardware.eval_process=true", "rounds=1")
+def test_an_evaluation_in_a_process_of_its_own_plays_simulations(log, monkeypatch) -> None:
+    monkeypatch.setattr("privrl_bench.evaluation.evaluator._WORTH_A_PROCESS", -1.0)
+    monkeypatch.setattr("privrl_bench.experiment.selection.workers_of", lambda config: 2)
+    session = session_of("rounds=1")
     watch(session, log)
     elsewhere = [x for x in clinic_log(log) if x[2] != clinic_log(log)[0][2]]
     assert [options for options, *_ in elsewhere] == [NOBODY] * 2
@@ -409,9 +411,9 @@ def test_declared_users_are_a_known_number_for_delta():
 def test_what_an_environment_of_real_users_says_stays_in_the_run_folder(tmp_path, capsys, log):
     """Found by an audit: a reward that is a text went to the terminal, as the message of a ValueError."""
     words = ("+env.kwargs.said=user 2 is HIV positive", "log.progress=false")
-    for workers in (0, 2):
+    for workers in (1, 2):
         folder = tmp_path / str(workers)
-        config = clinic(*words, f"hardware.env_workers={workers}", name="TalkingClinic")
+        config = clinic(*words, f"hardware.workers={workers}", name="TalkingClinic")
         (result,) = run([config], [folder], [[]])
         shown = "".join(capsys.readouterr())
         assert (result.status, result.exit_code) == ("failed", 1)

@@ -16,8 +16,8 @@ from privrl_bench.experiment import plugin_review as review
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
+from privrl_bench.kernels import machine
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.sweep import workers
 
 SOURCE = '''
 """DPPG with another name."""
@@ -180,11 +180,11 @@ def test_which_status_comes_first(changes, expected):
 
 def test_a_sweep_in_two_processes_knows_the_algorithm(outsider, monkeypatch):
     words, conf = outsider
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
     grid = ["-m", "privacy.z=1,2"]
     with pytest.raises(SystemExit) as done:
         train(
-            [*grid, *words, "hardware.processes=2", "hardware.max_replicas=1", "--config-dir", conf]
+            [*grid, *words, "hardware.workers=2", "hardware.max_replicas=1", "--config-dir", conf]
         )
     assert not done.value.code
     assert len(list(Path("outputs").rglob("summary.json"))) == 2

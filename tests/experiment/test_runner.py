@@ -23,7 +23,6 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import (
     EnvConfig,
     EvalConfig,
-    HardwareConfig,
     LogConfig,
     PrivacyConfig,
     RunConfig,
@@ -31,6 +30,7 @@ from privrl_bench.config.schema import (
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.experiment import experiment as training
+from privrl_bench.experiment import selection
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run, run_each
 
@@ -501,29 +501,43 @@ class Late:
         self.evaluator.close()
 
 
-def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path):
-    config = cartpole()
-    train(config, tmp_path / "here")
-    config = replace(config, hardware=HardwareConfig(eval_process=True))
-    assert train(config, tmp_path / "aside").status == "done"
+@pytest.fixture
+def aside(monkeypatch):
+    """Evaluations in a process of their own, from the second on."""
+
+    def begin():
+        monkeypatch.setattr(selection, "workers_of", lambda config: 2)
+        monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", -1.0)
+
+    return begin
+
+
+def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside):
+    train(cartpole(), tmp_path / "here")
+    aside()
+    assert train(cartpole(), tmp_path / "aside").status == "done"
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 99])
-def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after):
+def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after, aside):
     train(cartpole(), tmp_path / "here")
     late = Late(after)
     monkeypatch.setattr(evaluate, "Remote", late)
-    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    aside()
+    config = cartpole()
     assert train(config, tmp_path / "aside").status == "done"
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
 @pytest.mark.parametrize("stop", ["signal", "failure"])
-def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(tmp_path, monkeypatch, stop):
+def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
+    tmp_path, monkeypatch, stop, aside
+):
     train(cartpole(), tmp_path / "here")
     monkeypatch.setattr(evaluate, "Remote", Late(99))
-    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    aside()
+    config = cartpole()
     real = training.Trainer.step
 
     def step(session):
@@ -541,10 +555,11 @@ def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(tmp_path, monk
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
-def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch):
+def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch, aside):
     train(cartpole(), tmp_path / "here")
     monkeypatch.setattr(evaluate, "Remote", Late(2, fails=True))
-    config = cartpole(hardware=HardwareConfig(eval_process=True))
+    aside()
+    config = cartpole()
     failed = train(config, tmp_path / "aside")
     assert failed.status == "failed"
     assert "the pump is stuck" in failed.reason
@@ -556,24 +571,16 @@ def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch
 def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(evaluate, "Remote", lambda *a: made.append(a) or Late(0)(*a))
-    monkeypatch.setattr(evaluate, "cores", lambda: 2)
+    monkeypatch.setattr(selection, "workers_of", lambda config: 2)
     train(cartpole(), tmp_path / "short")
     assert not made
     monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", 0.0)
     train(cartpole(), tmp_path / "long")
     assert len(made) == 1
     assert_same(essence(tmp_path / "short"), essence(tmp_path / "long"))
-    for changes in ({"threads": 2}, {"env_workers": 1}, {"eval_process": False}):
-        train(cartpole(hardware=HardwareConfig(**changes), total_steps=512 * 5), tmp_path / "busy")
-        (tmp_path / "busy").rename(tmp_path / f"busy {changes}")
+    monkeypatch.setattr(selection, "workers_of", lambda config: 1)
+    train(cartpole(total_steps=512 * 5), tmp_path / "busy")
     assert len(made) == 1
-
-
-def test_environment_workers_do_not_change_the_result(tmp_path):
-    short = cartpole(total_steps=512 * 3)
-    train(short, tmp_path / "one")
-    train(replace(short, hardware=HardwareConfig(env_workers=2)), tmp_path / "two")
-    assert_same(essence(tmp_path / "one"), essence(tmp_path / "two"))
 
 
 def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):

@@ -340,7 +340,7 @@ def test_a_signal_stops_what_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_process_that_dies_takes_its_group_only() -> None:
-    hardware = HardwareConfig(processes=2)
+    hardware = HardwareConfig(workers=2)
     work = []
     for name in ("MyEnv", "Exit"):
         env = replace(BASE.env, name="gym", id=f"my_pkg:{name}-v0", obs_mean=None, obs_std=None)
@@ -356,7 +356,7 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
     words = [
         "-m",
         "seed=0,1,2,3",
-        "hardware.processes=2",
+        "hardware.workers=2",
         *later_wins(TINY, ["total_steps=1_000_000"]),
     ]
     root = str(Path(cli.__file__).parents[2])

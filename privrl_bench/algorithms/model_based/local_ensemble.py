@@ -14,7 +14,7 @@ from torch import Tensor
 
 from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
 from privrl_bench.kernels import ensemble_training
-from privrl_bench.kernels.machine import over_threads, uses_kernels
+from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.ensemble import Ensemble
 
 
@@ -111,22 +111,19 @@ def _sequential(
     result = np.empty((users, ensemble.members, net.size), np.float32)
     ends = np.array(clip.ends)
 
-    def some(part: slice) -> None:
-        ensemble_training.train_models(
-            begin,
-            whose[part],
-            table[part],
-            order[:, part],
-            widths,
-            ends,
-            clip.radius,
-            optimizer.lr,
-            optimizer.decay,
-            optimizer.adam,
-            result[part],
-        )
-
-    over_threads(users, some)
+    ensemble_training.train_models(
+        begin,
+        whose,
+        table,
+        order,
+        widths,
+        ends,
+        clip.radius,
+        optimizer.lr,
+        optimizer.decay,
+        optimizer.adam,
+        result,
+    )
     return torch.from_numpy(result).reshape(users, ensemble.members * net.size)
 
 

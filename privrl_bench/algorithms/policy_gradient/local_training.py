@@ -15,7 +15,7 @@ from privrl_bench.algorithms.policy_gradient.batched_training import (
 )
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.kernels import mlp_training
-from privrl_bench.kernels.machine import over_threads, uses_kernels
+from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, Surrogate
 
@@ -159,18 +159,15 @@ def sequential(
     indices, head = optimizer.order.numpy(), tuple(objective.head())
     result = np.empty_like(arrays[0])
 
-    def some(part: slice) -> None:
-        mlp_training.train_users(
-            *(x[part] for x in arrays),
-            table[part],
-            indices[:, part],
-            widths,
-            head,
-            int(optimizer.adam.step),
-            optimizer.lr,
-            optimizer.radius,
-            result[part],
-        )
-
-    over_threads(len(start), some)
+    mlp_training.train_users(
+        *arrays,
+        table,
+        indices,
+        widths,
+        head,
+        int(optimizer.adam.step),
+        optimizer.lr,
+        optimizer.radius,
+        result,
+    )
     return torch.from_numpy(result)

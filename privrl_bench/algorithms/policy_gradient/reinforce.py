@@ -26,6 +26,7 @@ from privrl_bench.algorithms.base import (
     discrete_actions,
     per_user,
     pooled_rows,
+    user_draws,
 )
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.functional.discounted_returns import gae, standardize
@@ -75,8 +76,10 @@ class Reinforce(Algorithm):
         """
         actor, weights = state.tensors["actor"], self._signal(users)
         replicas, count, steps = users.mask.shape
-        draws = [s.torch("policy", state.round) for s in streams]
-        noise = torch.stack([self.policy.draw(g, steps, count) for g in draws])  # as in rollout
+        drawn = user_draws(  # as in the collector
+            users, streams, "policy", state.round, lambda g, n: self.policy.draw(g, steps, n)
+        )
+        noise = torch.stack(drawn)
         batch = [per_user(x) for x in (users.obs, users.actions, noise.transpose(1, 2), weights)]
         rows = torch.zeros(replicas * count, self.policy.size, dtype=actor.dtype)
         lengths = users.mask.sum(-1).flatten()

@@ -34,7 +34,12 @@ import math
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    discrete_actions,
+    user_draws,
+)
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.value_settings import DqnConfig
@@ -123,10 +128,11 @@ class Dqn(Algorithm):
         recorded = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
         if self.config.batch is None:
             return recorded, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
-        shape = (users.mask.shape[1], self.config.batch)
-        chance = torch.stack(
-            [torch.rand(*shape, generator=s.torch("local", index)) for s in streams]
+        size = self.config.batch
+        drawn = user_draws(
+            users, streams, "local", index, lambda g, n: torch.rand(1, n, size, generator=g)
         )
+        chance = torch.cat(drawn)
         # The user's steps come first; the product may round up to `own`, which is clamped.
         place = torch.minimum((chance * own).long(), (own - 1).clamp_min(0))
 

@@ -44,12 +44,13 @@ class HardwareConfig(Section):
     prefix: ClassVar[str] = "hardware."
 
     device: str = choice("cpu", ("cpu", "cuda"))
-    threads: int = integer(1)  # torch threads; small networks run fastest on one
-    env_workers: int = integer(0, least=0)  # processes that step environments; 0: this one does
-    eval_process: bool | None = None  # evaluate in a separate process; null: when it pays
+    # processes that work at the same time, on the shards of a round or on the groups of a sweep; null: one for
+    # each core, once a run has lasted long enough
+    workers: int | None = integer(None)
+    shard_users: int | None = integer(None, most=10**7)  # users held at a time; null: by memory
     max_replicas: int = integer(8, most=10**6)  # maximum number of a sweep's jobs trained together
-    # processes that train the groups of a sweep in parallel; null: one for each core
-    processes: int | None = integer(None)
+    engine: str = choice("processes", ("processes", "ray"))  # where the workers are
+    address: str | None = text(None, 256)  # engine=ray: of the cluster; null: this machine
 
 
 def _project(name: str) -> bool:

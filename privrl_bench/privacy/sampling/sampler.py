@@ -28,15 +28,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The users of a round, of each replica.
+    """The users of a round, or of some of its slots, of each replica.
 
     Attributes:
         sizes: number of users. Of a random cohort it is secret.
         members: [size] their numbers, or None where users have none.
+        slots: those that it covers; the users are in the first ones. None: from 0 on, as many as the
+            collector has.
     """
 
     sizes: list[int]
     members: list[np.ndarray] | None = None
+    slots: range | None = None
+
+    def part(self, start: int, stop: int) -> Cohort:
+        """The users in the slots `start` to `stop` of the round."""
+        first = 0 if self.slots is None else self.slots.start
+        here = slice(start - first, stop - first)
+        sizes = [len(range(size)[here]) for size in self.sizes]
+        members = None if self.members is None else [who[here] for who in self.members]
+        return Cohort(sizes, members, range(start, stop))
 
     def numbers(self) -> list[np.ndarray]:
         """`members`, of a cohort that was drawn by number. Raises PrivacyError: it was not."""

@@ -1,0 +1,109 @@
+"""What happens to the users of a round before the gate adds its noise: they act, train, and are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from privrl_bench.collectors.collector import Collector
+from privrl_bench.collectors.shards import microbatch, microbatches
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.round_stats import RoundStats
+from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.types import State
+
+_MEMORY = 2**27  # bytes of a shard's batch
+_MOST = 4096
+
+
+def whole_round(components: RunComponents) -> str:
+    """Why the rows of a round are computed in one piece; empty: they are not."""
+    mechanism = components.gate.mechanism
+    if components.config.algo.full_batch:
+        return ""
+    if mechanism.pooled:
+        return "all users' data are pooled"
+    if mechanism.on_devices:
+        return "the noise on users' devices is drawn for a whole round"
+    if names := ", ".join(components.algo.caveats()):
+        return f"all users share what passes beside the gate ({names})"
+    return "it is on a GPU" if components.config.hardware.device != "cpu" else ""
+
+
+def one_shard(components: RunComponents) -> str:
+    """Why a round has one shard, in one process; empty: it may have many."""
+    env = components.config.env
+    if env.user == "segment" and components.config.collector == "simulated":
+        return "env.user=segment carries simulators from round to round"
+    if "running" in (env.obs_scaling, env.reward_scaling):
+        return "running statistics are shared"
+    return whole_round(components)
+
+
+def slots_of(components: RunComponents, cohort: Cohort) -> int:
+    """Slots of a round."""
+    full = components.config.algo.full_batch
+    return max(cohort.sizes) if full else components.gate.slots
+
+
+def shard_users(components: RunComponents, workers: int = 1) -> int:
+    """Users of a shard: `hardware.shard_users`, or as many as memory suggests; whole microbatches."""
+    slots = components.gate.slots
+    if one_shard(components):
+        return slots
+    spec, wanted = components.spec, components.config.hardware.shard_users
+    user = 16 * components.steps * (2 * spec.obs_dim + spec.actions + 8) * len(components.configs)
+    wanted = wanted or min(_MOST, max(1, _MEMORY // user), -(-slots // workers))
+    size = microbatch(slots)
+    return max(1, -(-wanted // size)) * size
+
+
+class ShardWork:
+    """The users of a round in this process.
+
+    Args:
+        components: of the run.
+        collector: of the run.
+
+    Attributes:
+        together: users of a microbatch.
+    """
+
+    def __init__(self, components: RunComponents, collector: Collector):
+        self.components, self.collector = components, collector
+        slots = components.gate.slots
+        self.together = slots if whole_round(components) else microbatch(slots)
+
+    def run(
+        self,
+        state: State,
+        policy_params: Tensor,
+        cohort: Cohort,
+        add: Callable[[Contribution], None],
+    ) -> RoundStats:
+        """Let users act, train and send their rows; their data end here.
+
+        Args:
+            state: of the round.
+            policy_params: [R, P] the policy that acts.
+            cohort: the users, with their slots.
+            add: gets what the users send; consumes it.
+
+        Raises:
+            EnvironmentFailure: an environment raised.
+        """
+        algo, streams = self.components.algo, self.components.streams
+        stats = RoundStats(len(streams))
+        shards = self.collector.shards(policy_params, state.round, cohort)
+        if self.components.config.algo.full_batch:
+            add(algo.local_of_all(state, shards, streams))
+            return stats
+        for shard in shards:
+            stats.add_shard(shard.stats)
+            for users in microbatches(shard, self.together):
+                contribution = algo.local(state, users, streams)
+                stats.add_diagnostics(contribution.diagnostics, users)
+                add(contribution)
+        return stats
