@@ -119,16 +119,12 @@ class SimulatedCollector(batches.BaseCollector):
 
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
-        steps, places, draw = self.shape.steps, self._places, self._policy.draw
+        steps, places, policy = self.shape.steps, self._places, self._policy
+        numbers = places.numbers.tolist() if places.real else [None] * self.shape.replicas
+        which = [("policy", round_index, places.slots, who) for who in numbers]
         drawn = [
-            stream.per_user(
-                "policy",
-                round_index,
-                places.slots,
-                who if places.real else None,
-                lambda g, n: draw(g, steps, n),
-            )
-            for stream, who in zip(self._streams, places.numbers.tolist(), strict=True)
+            s.per_user(*one, lambda g, n: policy.draw(g, steps, n))
+            for s, one in zip(self._streams, which, strict=True)
         ]
         return torch.stack(drawn, dim=1)
 
@@ -145,11 +141,7 @@ class SimulatedCollector(batches.BaseCollector):
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        at = 0 if cohort.slots is None else cohort.slots.start
-        if cohort.members is None:
-            active = self._places.simulate(cohort.sizes, at)
-        else:
-            active = self._places.seat(cohort.members, at)
+        active = self._places.assign(cohort)
         carried = self._config.user == "segment" and self._started
         if not carried:
             self._episode[:] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.envs.slots import Users
+from privrl_bench.privacy.sampling.sampler import Cohort
 
 
 class UserSlots:
@@ -29,17 +30,19 @@ class UserSlots:
         self.slots = range(users)
         self._declared = declared
 
-    def simulate(self, cohort: list[int], first: int = 0) -> np.ndarray:
-        """Assign simulated users to the first `cohort[r]` slots of replica r; return the mask [R, U]."""
-        self.slots = range(first, first + self._simulated.shape[1])
-        self.numbers, self.real = self._simulated + first, False
-        return np.asarray(self._simulated < np.asarray(cohort)[:, None])
+    def assign(self, cohort: Cohort) -> np.ndarray:
+        """Assign the users of a cohort to the first slots of each replica; return the mask [R, U].
 
-    def seat(self, members: list[np.ndarray], first: int = 0) -> np.ndarray:
-        """Assign declared users by number; return the mask [R, U]. Numbers out of range are absent."""
+        Users without numbers are simulated. A number that is not declared is an absent user.
+        """
+        first = 0 if cohort.slots is None else cohort.slots.start
         self.slots = range(first, first + self._simulated.shape[1])
-        self.numbers, self.real = np.full_like(self._simulated, -1), True
-        for row, who in zip(self.numbers, members, strict=True):
+        self.real = cohort.members is not None
+        if cohort.members is None:
+            self.numbers = self._simulated + first
+            return np.asarray(self._simulated < np.asarray(cohort.sizes)[:, None])
+        self.numbers = np.full_like(self._simulated, -1)
+        for row, who in zip(self.numbers, cohort.members, strict=True):
             row[: len(who)] = who
         return np.asarray((self.numbers >= 0) & (self.numbers < (self._declared or 0)))
 

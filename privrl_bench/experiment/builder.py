@@ -118,13 +118,7 @@ def build(
     config = configs[0]
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
-    rounds = config.rounds or config.total_steps // round_steps
-    if rounds < 1:
-        raise ConfigError(
-            "total_steps",
-            f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
-            f"{round_steps}, got {config.total_steps}",
-        )
+    rounds = _rounds_of(config, steps, round_steps)
     if config.collector == "returning_users":
         configs = _with_coming(configs, config.algo.people(rounds))
         config = configs[0]
@@ -143,21 +137,20 @@ def build(
     for name in (name for name, scaling in scalings.items() if scaling == "running"):
         gate.permit(name)
     gate.notes |= unreviewed
-    iterations = rounds + algo.iterations_after
-    return RunComponents(
-        configs,
-        spec,
-        algo,
-        gate,
-        streams,
-        steps,
-        round_steps,
-        rounds,
-        iterations,
-        data,
-        task,
-        composed,
-    )
+    sizes = (steps, round_steps, rounds, rounds + algo.iterations_after)
+    return RunComponents(configs, spec, algo, gate, streams, *sizes, data, task, composed)
+
+
+def _rounds_of(config: RunConfig, steps: int, round_steps: int) -> int:
+    """Number of rounds that a configuration asks for. Raises ConfigError: not even one."""
+    rounds = config.rounds or config.total_steps // round_steps
+    if rounds < 1:
+        raise ConfigError(
+            "total_steps",
+            f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
+            f"{round_steps}, got {config.total_steps}",
+        )
+    return rounds
 
 
 _TASKS: dict[str, TextTask] = {}  # the last one opened, shared by the runs of a process

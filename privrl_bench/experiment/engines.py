@@ -9,6 +9,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from privrl_bench.experiment.shard_worker import serve
+from privrl_bench.kernels.machine import cores
 
 
 class WorkerDied(Exception):
@@ -40,8 +41,12 @@ class Engine(Protocol):
 
     here: bool
 
-    def make(self) -> Any:
-        """A new worker, which may not be ready yet."""
+    def room(self) -> int:
+        """How many workers it has room for, this process included if it has shards."""
+        ...
+
+    def make(self, arguments: tuple[Any, ...]) -> Any:
+        """A new worker, which may not be ready yet. Arguments: of `ShardWorker`."""
         ...
 
     def done(self, busy: Sequence[Any], block: bool) -> list[Any]:
@@ -89,16 +94,17 @@ class ProcessWorker:
 
 
 class ProcessEngine:
-    """Processes of this machine. Arguments: of `ShardWorker`."""
+    """Processes of this machine."""
 
     here = True
 
-    def __init__(self, arguments: tuple[Any, ...]):
-        self._arguments = arguments
+    def room(self) -> int:
+        """See `Engine.room`: the cores that this process may use."""
+        return cores()
 
-    def make(self) -> ProcessWorker:
+    def make(self, arguments: tuple[Any, ...]) -> ProcessWorker:
         """See `Engine.make`."""
-        return ProcessWorker(self._arguments)
+        return ProcessWorker(arguments)
 
     def done(self, busy: Sequence[ProcessWorker], block: bool) -> list[ProcessWorker]:
         """See `Engine.done`."""
@@ -109,13 +115,14 @@ class ProcessEngine:
         """Nothing in common."""
 
 
-def _ray(arguments: tuple[Any, ...], address: str | None) -> Engine:
+def _ray(address: str | None) -> Engine:
     from privrl_bench.experiment.ray_engine import RayEngine
 
-    return RayEngine(arguments, address)
+    return RayEngine(address)
 
 
-ENGINES: dict[str, Callable[[tuple[Any, ...], str | None], Engine]] = {
-    "processes": lambda arguments, address: ProcessEngine(arguments),
+# Value of `hardware.engine` -> from `hardware.address` to the engine.
+ENGINES: dict[str, Callable[[str | None], Engine]] = {
+    "processes": lambda address: ProcessEngine(),
     "ray": _ray,
 }

@@ -41,6 +41,13 @@ class ShardWorker:
         components = build(configs, [None] * len(configs), rounds)
         self._work = ShardWork(components, make_collector(components, users))
 
+    def answer(self, task: bytes) -> bytes:
+        """`run` as packed (result, error); an empty task has an empty result."""
+        try:
+            return packed((self.run(task) if task else b"", None))
+        except Exception as error:
+            return packed((b"", plain(error)))
+
     def run(self, task: bytes) -> bytes:
         """Some slots of a round: packed (`State`, `Cohort`) -> packed (`RowSum`, `RoundStats`)."""
         components = self._work.components
@@ -68,7 +75,7 @@ def packed(value: Any) -> bytes:
 
 
 def serve(pipe: Connection, arguments: tuple[Any, ...]) -> None:
-    """The main loop of a process: b"" when it is ready, then a packed (result, error) for each task.
+    """The main loop of a process: the answer to an empty task when it is ready, then one for each task.
 
     Args:
         pipe: to the parent.
@@ -82,15 +89,9 @@ def serve(pipe: Connection, arguments: tuple[Any, ...]) -> None:
         except Exception as error:
             pipe.send_bytes(packed((b"", plain(error))))
             return
-        pipe.send_bytes(packed((b"", None)))
+        pipe.send_bytes(worker.answer(b""))
         while True:
-            task = pipe.recv_bytes()
-            answer: tuple[bytes, Exception | None]
-            try:
-                answer = worker.run(task), None
-            except Exception as error:
-                answer = b"", plain(error)
-            pipe.send_bytes(packed(answer))
+            pipe.send_bytes(worker.answer(pipe.recv_bytes()))
 
 
 def plain(error: Exception) -> Exception:

@@ -10,6 +10,7 @@ import math
 import pickle
 import time
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -46,10 +47,11 @@ class WorkerPool:
         self._components, self._work = components, work
         hardware = components.config.hardware
         alone = bool(one_shard(components)) or not work.collector.portable
-        self._wanted = 1 if alone else workers_of(components.config)
+        self._shares = not alone and workers_of(components.config) > 1
         self._at_once = hardware.workers is not None or hardware.engine != "processes"
         self._size = work.collector.shape.users
         self._engine: Engine | None = None
+        self._arguments: tuple[Any, ...] = ()  # of `ShardWorker`
         self._starting: list[Worker] = []
         self._workers: list[Worker] = []
         self._deaths = 0
@@ -82,13 +84,19 @@ class WorkerPool:
 
     def _look_after(self) -> None:
         """Start workers if it is time, and take those that are ready."""
-        if self._engine is None and self._wanted > 1 and (self._at_once or self._pays()):
+        if self._engine is None and self._shares and (self._at_once or self._pays()):
             components, hardware = self._components, self._components.config.hardware
-            self._size = shard_users(components, self._wanted)
-            arguments = (components.composed, components.gate.rounds, self._size, registered())
-            self._engine = ENGINES[hardware.engine](arguments, hardware.address)
-            others = self._wanted - int(self._engine.here)
-            self._starting = [self._engine.make() for _ in range(others)]
+            self._engine = ENGINES[hardware.engine](hardware.address)
+            count = hardware.workers or self._engine.room()
+            self._size = shard_users(components, count)
+            self._arguments = (
+                components.composed,
+                components.gate.rounds,
+                self._size,
+                registered(),
+            )
+            others = count - int(self._engine.here)
+            self._starting = [self._engine.make(self._arguments) for _ in range(others)]
             self._renew_collector()
         while self._engine is not None and self._starting:
             ready = self._engine.done(self._starting, block=self._at_once)
@@ -127,7 +135,7 @@ class WorkerPool:
                 f"{self._deaths} workers died one after another (is the memory full?); rerun with "
                 "hardware.workers=1 or a smaller hardware.shard_users to resume"
             )
-        self._starting.append(self._engine.make())
+        self._starting.append(self._engine.make(self._arguments))
 
     # -- a round ----------------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class WorkerPool:
         if self._engine is not None:
             self._engine.close()
         self._engine, self._starting, self._workers = None, [], []
-        self._wanted = 1
+        self._shares = False
 
 
 def _cut(left: list[range], slots: int) -> range:

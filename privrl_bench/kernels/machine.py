@@ -33,6 +33,8 @@ def cores() -> int:
 
 def workers_of(run: RunConfig) -> int:
     """Processes that work on the rounds of a run: `hardware.workers`, by default one for each core."""
+    if run.hardware.engine != "processes":
+        return run.hardware.workers or cores() + 1  # more than one, wherever they are
     wanted = run.hardware.workers or cores()
     return min(wanted, _share) if _share else wanted
 

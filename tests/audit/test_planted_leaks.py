@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_leaks import CARRIED, CRITIC, OBS, base, changed
+from test_leaks import CARRIED, CRITIC, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
@@ -98,7 +98,7 @@ def test_statistics_that_run_although_constants_are_declared(monkeypatch):
         return real(self, raw, update=None)
 
     monkeypatch.setattr(SignalScaler, "obs", obs)
-    assert_caught(formal(), OBS)
+    assert_caught(formal(), "users obs", seen=ROUND + 1)
 
 
 # --- memory in the algorithm object instead of the state
@@ -216,10 +216,9 @@ def test_a_learning_rate_that_counts_episodes(monkeypatch):
 def test_a_number_of_rounds_that_counts_steps(monkeypatch):
     real = Gate.release
 
-    def release(self, contribution, index):
-        rows, valid, bypass = contribution.take()
-        self.rounds = 500 + int(valid.sum())  # a null user is not counted
-        return real(self, Contribution(rows, valid, bypass), index)
+    def release(self, index):
+        self.rounds = 500 + int(self._sum.valid.sum())  # a null user is not counted
+        return real(self, index)
 
     monkeypatch.setattr(Gate, "release", release)
     assert_caught(formal(), "schedule rounds")
@@ -248,10 +247,9 @@ def test_environment_seeds_that_count_episodes(monkeypatch):
 def test_a_cohort_that_depends_on_the_round_before(monkeypatch):
     real = Gate.release
 
-    def release(self, contribution, index):
-        rows, valid, bypass = contribution.take()
-        self.fewer = int(not valid.all())
-        return real(self, Contribution(rows, valid, bypass), index)
+    def release(self, index):
+        self.fewer = int((self._sum.valid < self._sum.users).any())
+        return real(self, index)
 
     monkeypatch.setattr(Gate, "release", release)
     monkeypatch.setattr(

@@ -57,11 +57,14 @@ class InlineEngine:
 
     here = True
 
-    def __init__(self, arguments, deaths=None):
-        self._arguments, self._deaths = arguments, deaths
+    def __init__(self, deaths=None):
+        self._deaths = deaths
 
-    def make(self):
-        return InlineWorker(self._arguments, self._deaths)
+    def room(self):
+        return 2
+
+    def make(self, arguments):
+        return InlineWorker(arguments, self._deaths)
 
     def done(self, busy, block):
         return list(busy)
@@ -73,8 +76,7 @@ class InlineEngine:
 @pytest.fixture
 def inline(monkeypatch):
     deaths = []
-    make = lambda arguments, address: InlineEngine(arguments, deaths)  # noqa: E731
-    monkeypatch.setitem(engines.ENGINES, "processes", make)
+    monkeypatch.setitem(engines.ENGINES, "processes", lambda address: InlineEngine(deaths))
     return deaths
 
 
@@ -270,7 +272,7 @@ def test_killed_processes_change_nothing():
 def test_workers_start_late_by_default(monkeypatch, inline):
     made = []
     real = InlineEngine.make
-    monkeypatch.setattr(InlineEngine, "make", lambda self: made.append(1) or real(self))
+    monkeypatch.setattr(InlineEngine, "make", lambda self, x: made.append(1) or real(self, x))
     monkeypatch.setattr(worker_pool, "workers_of", lambda config: 2)
     alone = trained()
     assert not made

@@ -317,7 +317,9 @@ def test_an_observation_is_noised_once_and_the_policy_saw_what_the_batch_holds(
         seen.clear()
         users = collected(session, index)
         told = users.mask[0]
-        assert torch.equal(torch.stack(seen, 2)[0][told[:, : len(seen)]], users.obs[0][told])
+        assert torch.equal(
+            torch.stack(seen, 2)[0][: len(told)][told[:, : len(seen)]], users.obs[0][told]
+        )
         goes_on = told[:, 1:] & ~users.done[0, :, :-1]
         assert goes_on.any()
         assert torch.equal(users.obs[0, :, 1:][goes_on], users.next_obs[0, :, :-1][goes_on])

@@ -1,0 +1,84 @@
+"""Workers of a round in Ray actors, on this machine or on a cluster (`hardware=ray`).
+
+Ray restarts nothing by itself: a task of an actor that has died goes to another worker, as with processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from privrl_bench.experiment.engines import WorkerDied
+from privrl_bench.experiment.shard_worker import ShardWorker
+
+
+class RayWorker:
+    """An actor. Arguments: of `ShardWorker`."""
+
+    def __init__(self, arguments: tuple[Any, ...]):
+        kind: Any = ray.remote(num_cpus=1)(ShardWorker)
+        self.actor = kind.remote(*arguments)
+        self.reference = self.actor.answer.remote(b"")
+
+    def begin(self, task: bytes) -> None:
+        """See `Worker.begin`."""
+        self.reference = self.actor.answer.remote(task)
+
+    def result(self) -> bytes:
+        """See `Worker.result`."""
+        try:
+            found, error = pickle.loads(ray.get(self.reference))
+        except RayActorError:
+            raise WorkerDied from None
+        if error is not None:
+            raise error
+        result: bytes = found
+        return result
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        ray.kill(self.actor)
+
+
+class RayEngine:
+    """Ray actors.
+
+    Args:
+        address: of the cluster; None: Ray is started on this machine.
+    """
+
+    here = False
+
+    def __init__(self, address: str | None):
+        self._ours = not ray.is_initialized()
+        if self._ours:
+            ray.init(
+                address=address,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+
+    def room(self) -> int:
+        """See `Engine.room`: the cores of the cluster."""
+        return int(ray.cluster_resources().get("CPU", 1))
+
+    def make(self, arguments: tuple[Any, ...]) -> RayWorker:
+        """See `Engine.make`."""
+        return RayWorker(arguments)
+
+    def done(self, busy: Sequence[RayWorker], block: bool) -> list[RayWorker]:
+        """See `Engine.done`."""
+        references = [one.reference for one in busy]
+        ready, _ = ray.wait(references, num_returns=1, timeout=None if block else 0)
+        return [one for one in busy if one.reference in ready]
+
+    def close(self) -> None:
+        """Stop Ray, if it was started here."""
+        if self._ours:
+            ray.shutdown()
