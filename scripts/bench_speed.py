@@ -213,7 +213,7 @@ def shares(env: str, seconds: float, speed: float, folder: Path) -> dict[str, fl
     """Shares of the wall time of a run that lasts about `seconds`, its set-up apart."""
     steps = max(20_000, int(seconds * speed))
     words = ["algo=dppg", f"env={env}", f"total_steps={steps}", "log.progress=false"]
-    config = compose([*words, "log=none", "log.plot=true", "hardware.eval_process=false"])
+    config = compose([*words, "log=none", "log.plot=true", "hardware.workers=1"])
     started = [0.0]
     real = Experiment.run
 

@@ -103,6 +103,7 @@ class Algorithm(ABC):
     """
 
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
+    portable: ClassVar[bool] = True  # other processes can make it again from the configuration
     iterations_after: int = 0  # of the loop after the last release, for `after_release` alone
     policy: Policy
     adapter: Adapter  # in place of a policy, of algorithms for texts

@@ -139,6 +139,8 @@ class WatchedDevices:
 class Wrapped:
     """An algorithm of which an audit replaces some methods; all other attributes are the real ones."""
 
+    portable = False  # the replaced methods are in this process
+
     def __init__(self, algo: Any):
         self._algo = algo
 

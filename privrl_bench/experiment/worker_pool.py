@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -46,8 +47,9 @@ class WorkerPool:
     def __init__(self, components: RunComponents, work: ShardWork):
         self._components, self._work = components, work
         hardware = components.config.hardware
-        alone = bool(one_shard(components)) or not work.collector.portable
-        self._shares = not alone and workers_of(components.config) > 1
+        portable = work.collector.portable and components.algo.portable
+        many = workers_of(components.config) > 1
+        self._shares = many and portable and not one_shard(components)
         self._at_once = hardware.workers is not None or hardware.engine != "processes"
         self._size = work.collector.shape.users
         self._engine: Engine | None = None
@@ -108,6 +110,12 @@ class WorkerPool:
                     worker.result()
                 except WorkerDied:
                     self._replace(worker)
+                except Exception as error:
+                    if self._at_once:
+                        raise
+                    # Such as an algorithm that only this program knows.
+                    print(f"  note    no other workers: {error}", file=sys.stderr, flush=True)
+                    self.close()
                 else:
                     self._workers.append(worker)
 

@@ -588,3 +588,17 @@ def test_only_what_was_not_asked_for_is_cut():
     whole, cuts = shrink(compose(["env=hopper", "env.user=episode"]))
     assert whole.env.max_episode_steps == 64
     assert "env.max_episode_steps 1000 -> 64" in cuts
+
+
+@pytest.mark.parametrize(("words", "user"), [((), 1), ((), 6), (POISSON, 1)])
+def test_a_round_of_two_shards_opens_no_path(words, user):
+    """What workers run, shard after shard, in this process; the user is in the first or the second one."""
+    config = changed(
+        "algo=dppg", "env=cartpole", *words, algo={"critic": "private"},
+        env={"user": "fresh"}, privacy={"users_per_round": 8},
+    )  # fmt: skip
+    config = replace(config, hardware=replace(config.hardware, shard_users=4))
+    report = find_leaks(config, user=user, late=False)
+    assert report.ok
+    assert not report.found
+    assert not report.no_test_power

@@ -98,7 +98,9 @@ def test_statistics_that_run_although_constants_are_declared(monkeypatch):
         return real(self, raw, update=None)
 
     monkeypatch.setattr(SignalScaler, "obs", obs)
-    assert_caught(formal(), "users obs", seen=ROUND + 1)
+    report = find_leaks(formal(), ROUND, late=False)
+    assert not report.ok
+    assert "users obs" in report.undeclared
 
 
 # --- memory in the algorithm object instead of the state

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from dataclasses import replace
 
 import golden_runs as golden
 import pytest
@@ -13,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privrl_bench.audit.watch import Wrapped
 from privrl_bench.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 from privrl_bench.config.compose import compose
-from privrl_bench.errors import EnvironmentFailure
+from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import engines, worker_pool
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.runner import run
@@ -279,6 +281,30 @@ def test_workers_start_late_by_default(monkeypatch, inline):
     monkeypatch.setattr(worker_pool, "_STARTING", 0.0)
     assert torch.equal(trained(), alone)
     assert made
+
+
+@pytest.mark.parametrize("words", [(), ("hardware.workers=2",)])
+def test_a_program_whose_workers_cannot_start_goes_on_alone_unless_asked(
+    monkeypatch, inline, capsys, words
+):
+    def fails(self):
+        raise ConfigError("algo", "mine is not known here")
+
+    monkeypatch.setattr(InlineWorker, "result", fails)
+    monkeypatch.setattr(worker_pool, "workers_of", lambda config: 2)
+    monkeypatch.setattr(worker_pool, "_STARTING", 0.0)
+    if words:
+        with pytest.raises(ConfigError, match="not known"):
+            trained(*words)
+    else:
+        assert torch.equal(trained(), trained("privacy.noise=seeded"))
+        assert "no other workers: algo: mine is not known" in capsys.readouterr().err
+
+
+def test_audits_stay_in_one_process(inline):
+    parts = build([compose([*SMALL, "hardware.workers=2"])], [None])
+    assert Trainer(parts).pool._shares
+    assert not Trainer(replace(parts, algo=Wrapped(parts.algo))).pool._shares
 
 
 def test_errors_of_workers_keep_their_words_and_lose_their_traceback():
