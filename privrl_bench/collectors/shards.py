@@ -60,24 +60,25 @@ class GroupedSampler:
     Args:
         policy: the policy.
         params: [R, P].
+        noise: [T, R, U, ...] of the policy's `draw`.
+        obs_dim: D.
         slots: [U] of the users in the round.
     """
 
-    def __init__(self, policy: Policy, params: Tensor, slots: range):
-        self._before = slots.start % _USERS
-        self._users = len(slots)
-        groups = math.ceil((self._before + self._users) / _USERS)
-        self._after = groups * _USERS - self._before - self._users
+    def __init__(self, policy: Policy, params: Tensor, noise: Tensor, obs_dim: int, slots: range):
+        before, replicas = slots.start % _USERS, len(params)
+        groups = math.ceil((before + len(slots)) / _USERS)
+        after = groups * _USERS - before - len(slots)
+        self._users = slice(before, before + len(slots))
         self._sample = policy.sampler(params.repeat_interleave(groups, dim=0))
+        pad = (*[0, 0] * (noise.dim() - 3), before, after)
+        padded = torch.nn.functional.pad(noise, pad)
+        self._noise = padded.reshape(len(noise), replicas * groups, _USERS, *noise.shape[3:])
+        self._wide = params.new_zeros(replicas, groups * _USERS, obs_dim)
+        self._groups = self._wide.view(replicas * groups, _USERS, obs_dim)
 
-    def __call__(self, obs: Tensor, noise: Tensor) -> Tensor:
-        """Actions [R, U, ...] for observations [R, U, D] and noise [R, U, ...]."""
-        actions = self._sample(self._grouped(obs), self._grouped(noise))
-        whole = actions.reshape(len(obs), -1, *actions.shape[2:])
-        return whole[:, self._before : self._before + self._users]
-
-    def _grouped(self, x: Tensor) -> Tensor:
-        """[R, U, ...] -> [R * groups, 16, ...]."""
-        if self._before or self._after:
-            x = torch.nn.functional.pad(x, (*[0, 0] * (x.dim() - 2), self._before, self._after))
-        return x.reshape(-1, _USERS, *x.shape[2:])
+    def __call__(self, obs: Tensor, t: int) -> Tensor:
+        """Actions [R, U, ...] of step t, called in order, for observations [R, U, D]."""
+        self._wide[:, self._users] = obs
+        actions = self._sample(self._groups, self._noise[t])
+        return actions.reshape(*self._wide.shape[:2], *actions.shape[2:])[:, self._users]

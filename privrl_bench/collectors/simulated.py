@@ -183,12 +183,13 @@ class SimulatedCollector(batches.BaseCollector):
         finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
         with torch.inference_mode():
-            sample = GroupedSampler(self._policy, policy_params, self._places.slots)
+            places, dim = self._places.slots, self._spec.obs_dim
+            sample = GroupedSampler(self._policy, policy_params, noise, dim, places)
             for t in range(steps):
                 if not going.any():
                     break
                 now = batch["obs"][t].copy_(torch.from_numpy(scaled))
-                action = sample(now, noise[t])
+                action = sample(now, t)
                 batch["actions"][t] = action
                 arrays["mask"][t] = going
                 reward, over, cut = self._step(going, action.numpy())

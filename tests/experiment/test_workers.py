@@ -115,13 +115,13 @@ def test_actions_do_not_depend_on_how_many_act(discrete):
     policy = make_policy(spec, [64, 64])
     params = torch.stack([policy.init(Streams(s).torch("init", 0)) for s in (0, 1)])
     obs = torch.randn(2, 70, 5, generator=torch.Generator().manual_seed(0))
-    noise = policy.draw(torch.Generator().manual_seed(1), 2, 70)
-    whole = GroupedSampler(policy, params, range(70))(obs, noise)
+    noise = policy.draw(torch.Generator().manual_seed(1), 1, 2, 70)
+    whole = GroupedSampler(policy, params, noise, 5, range(70))(obs, 0)
     for size in (1, 7, 16, 33):
         for at in range(70):
             part = slice(at, min(at + size, 70))
-            some = GroupedSampler(policy, params, range(at, part.stop))
-            some = some(obs[:, part], noise[:, part])
+            some = GroupedSampler(policy, params, noise[:, :, part], 5, range(at, part.stop))
+            some = some(obs[:, part], 0)
             assert torch.equal(some, whole[:, part])
 
 
