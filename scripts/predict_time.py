@@ -3,10 +3,10 @@
     python scripts/predict_time.py [--users 1000000] [--rounds 1000] [--cores 2 16 64 256] [--price 0.05]
                                    [--shards 4] [--check 65536] [--out FILE] [words for privrl-bench]
 
-In one process: `--shards` shards of a round are simulated, trained and added, and a few releases are made. A
-round of U users has ceil(U / shard) shards, which c workers share, and one release. `--check U` then trains
-two rounds of U users with `hardware.workers=2` and compares the second with the prediction. `--price`: of one
-core for an hour, in any currency.
+`--shards` shards of a round are simulated, trained and added, in one process for each core of this machine at
+the same time, and a few releases are made. A round of U users has ceil(U / shard) shards, which c workers
+share, and one release. `--check U` then trains two rounds of U users with `hardware.workers=2` and compares
+the second with the prediction. `--price`: of one core for an hour, in any currency.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.kernels.machine import one_thread
+from privrl_bench.kernels.machine import cores, one_thread
 
 DEFAULT = ["algo=dppg", "env=cartpole"]
 
@@ -60,6 +62,15 @@ def measure(words: list[str], users: int, shards: int) -> dict[str, float]:
         "shard_seconds": statistics.median(seconds[1:]),  # the first one compiles or loads kernels
         "release_seconds": statistics.median(rest),
     }
+
+
+def measured(words: list[str], users: int, shards: int) -> dict[str, float]:
+    """The medians of `measure` in one process for each core at the same time, as cores share memory."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores(), context, one_thread) as pool:
+        each = [pool.submit(measure, words, users, shards) for _ in range(cores())]
+        found = [one.result() for one in each]
+    return {name: statistics.median(one[name] for one in found) for name in found[0]}
 
 
 def round_seconds(found: dict[str, float], users: int, cores: int) -> float:
@@ -103,25 +114,25 @@ def main() -> None:
     arguments, words = parser.parse_known_args()
     one_thread()
     words = words or DEFAULT
-    result: dict[str, Any] = {"words": words, **measure(words, arguments.users, arguments.shards)}
+    result: dict[str, Any] = {"words": words, **measured(words, arguments.users, arguments.shards)}
     size, seconds = result["shard_users"], result["shard_seconds"]
     print(
-        f"one shard of {size} users: {seconds:.2f} s; release and next state: "
+        f"one shard of {size:.0f} users: {seconds:.2f} s; release and next state: "
         f"{1e3 * result['release_seconds']:.1f} ms"
     )
     print("cores   a round   the run   core hours    cost")
     result["runs"] = []
-    for cores in arguments.cores:
-        one = round_seconds(result, arguments.users, cores)
+    for count in arguments.cores:
+        one = round_seconds(result, arguments.users, count)
         hours = one * arguments.rounds / 3600
         row = {
-            "cores": cores,
+            "cores": count,
             "round_seconds": one,
             "hours": hours,
-            "cost": hours * cores * arguments.price,
+            "cost": hours * count * arguments.price,
         }
         result["runs"].append(row)
-        print(f"{cores:5d} {one:7.1f} s {hours:7.1f} h {hours * cores:12.0f} {row['cost']:7.0f}")
+        print(f"{count:5d} {one:7.1f} s {hours:7.1f} h {hours * count:12.0f} {row['cost']:7.0f}")
     if arguments.check:
         result["check"] = found = checked(words, arguments.check, result)
         print(

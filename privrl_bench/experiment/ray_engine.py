@@ -10,18 +10,21 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import ray
-from ray.exceptions import RayActorError
-
 from privrl_bench.experiment.engines import WorkerDied
 from privrl_bench.experiment.shard_worker import ShardWorker
 
 
 class RayWorker:
-    """An actor. Arguments: of `ShardWorker`."""
+    """An actor.
 
-    def __init__(self, arguments: tuple[Any, ...]):
-        kind: Any = ray.remote(num_cpus=1)(ShardWorker)
+    Args:
+        ray: the package.
+        arguments: of `ShardWorker`.
+    """
+
+    def __init__(self, ray: Any, arguments: tuple[Any, ...]):
+        self._ray = ray
+        kind = ray.remote(num_cpus=1)(ShardWorker)
         self.actor = kind.remote(*arguments)
         self.reference = self.actor.answer.remote(b"")
 
@@ -32,8 +35,8 @@ class RayWorker:
     def result(self) -> bytes:
         """See `Worker.result`."""
         try:
-            found, error = pickle.loads(ray.get(self.reference))
-        except RayActorError:
+            found, error = pickle.loads(self._ray.get(self.reference))
+        except self._ray.exceptions.RayActorError:
             raise WorkerDied from None
         if error is not None:
             raise error
@@ -42,7 +45,7 @@ class RayWorker:
 
     def close(self) -> None:
         """See `Worker.close`."""
-        ray.kill(self.actor)
+        self._ray.kill(self.actor)
 
 
 class RayEngine:
@@ -55,9 +58,12 @@ class RayEngine:
     here = False
 
     def __init__(self, address: str | None):
+        import ray  # of the extra
+
+        self._ray: Any = ray
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(
+            self._ray.init(
                 address=address,
                 include_dashboard=False,
                 log_to_driver=False,
@@ -66,19 +72,19 @@ class RayEngine:
 
     def room(self) -> int:
         """See `Engine.room`: the cores of the cluster."""
-        return int(ray.cluster_resources().get("CPU", 1))
+        return int(self._ray.cluster_resources().get("CPU", 1))
 
     def make(self, arguments: tuple[Any, ...]) -> RayWorker:
         """See `Engine.make`."""
-        return RayWorker(arguments)
+        return RayWorker(self._ray, arguments)
 
     def done(self, busy: Sequence[RayWorker], block: bool) -> list[RayWorker]:
         """See `Engine.done`."""
         references = [one.reference for one in busy]
-        ready, _ = ray.wait(references, num_returns=1, timeout=None if block else 0)
+        ready, _ = self._ray.wait(references, num_returns=1, timeout=None if block else 0)
         return [one for one in busy if one.reference in ready]
 
     def close(self) -> None:
         """Stop Ray, if it was started here."""
         if self._ours:
-            ray.shutdown()
+            self._ray.shutdown()

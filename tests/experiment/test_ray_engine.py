@@ -32,6 +32,7 @@ def cluster():
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_two_actors_release_what_one_process_does_and_a_killed_one_is_replaced(cluster):
     alone = session_of("hardware.workers=1")
     while not alone.over:
