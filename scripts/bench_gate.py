@@ -3,13 +3,15 @@
     python scripts/bench_gate.py [--env cartpole] [--rounds 146] [--words privacy.noise=secure]
 
 Trains the run that `algo=dppg env=...` and the words compose, once with independent noise and with correlated
-noise of several correlations, in one process and in turn, and prints for each: the share of `Gate.release` in
-the CPU time and in the time of the run, its median, and the bytes of noise that are kept. One thread.
+noise of several correlations, in one process and in turn, and prints for each: the share of `Gate.add` and
+`Gate.release` in the CPU time and in the time of the run, its median, and the bytes of noise that are kept.
+One thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import tempfile
 import time
@@ -31,19 +33,29 @@ SETTINGS = {
 
 def bench(env: str, rounds: int, words: list[str]) -> dict[str, Any]:
     """Train one run and time its gate."""
-    config = compose(["algo=dppg", f"env={env}", "log=none", f"rounds={rounds}", *words])
+    config = compose(
+        ["algo=dppg", f"env={env}", "log=none", f"rounds={rounds}", "hardware.workers=1", *words]
+    )
     with tempfile.TemporaryDirectory() as folder:
         parts = build([config], [Path(folder) / "ledger.jsonl"])
         gate, times = parts.gate, []
-        release = gate.release
+        add, release, open_ = gate.add, gate.release, [0.0, 0.0]
 
-        def timed(*args: Any) -> Any:
+        def timed(call: Any, *args: Any) -> Any:
             wall, cpu = time.perf_counter(), time.thread_time()
-            released = release(*args)
-            times.append((time.perf_counter() - wall, time.thread_time() - cpu))
-            return released
+            result = call(*args)
+            open_[0] += time.perf_counter() - wall
+            open_[1] += time.thread_time() - cpu
+            return result
 
-        gate.release = timed  # type: ignore[method-assign, assignment]
+        def released(index: int) -> Any:
+            result = timed(release, index)
+            times.append((open_[0], open_[1]))
+            open_[:] = [0.0, 0.0]
+            return result
+
+        gate.add = functools.partial(timed, add)  # type: ignore[method-assign]
+        gate.release = released  # type: ignore[method-assign, assignment]
         session = Trainer(parts)
         session.step()  # warm up
         times.clear()

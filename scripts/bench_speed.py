@@ -168,7 +168,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "rollout": [(SimulatedCollector, "collect")],
     "local updates": [(Dppg, "local")],
     "critic": [(c, name) for c in (PrivateCritic, SharedCritic) for name in ("values", "local")],
-    "gate and ledger": [(Gate, "release")],
+    "gate and ledger": [(Gate, "add"), (Gate, "release")],
     "accounting": [(Gate, "spent_epsilon"), (Gate, "planned_epsilon")],
     "evaluation": [(BackgroundEvaluator, "begin"), (BackgroundEvaluator, "take")],
     "logging": [(MetricWriter, "write"), (Experiment, "_row"), (Experiment, "_checkpoint")],

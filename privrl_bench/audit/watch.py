@@ -94,7 +94,6 @@ class WatchedCollector:
     ) -> None:
         self.shape, self.scaler = collector.shape, collector.scaler
         self.population, self.used_once = collector.population, collector.used_once
-        self.portable = False
         self._collector, self._replace, self._start = collector, replace, start
 
     def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:

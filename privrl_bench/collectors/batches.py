@@ -149,7 +149,6 @@ class BaseCollector(ABC):
     """A `Collector` whose round is one call of `collect` for each shard, and which has no state."""
 
     used_once = False
-    portable = True
     shape: BatchShape
 
     @abstractmethod

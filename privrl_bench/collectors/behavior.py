@@ -50,8 +50,6 @@ class BehaviorCollector(BaseCollector):
         used_once: see `Collector`.
     """
 
-    portable = False  # every process would simulate all users
-
     def __init__(
         self,
         config: EnvConfig,

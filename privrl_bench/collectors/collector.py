@@ -49,12 +49,10 @@ class Collector(Protocol):
             returning. The gate draws who joins. None: simulated users without numbers; the gate
             draws how many there are.
         used_once: in cohorts of fixed size each numbered user joins one round only, in order.
-        portable: shards may be made by the collectors of other processes.
     """
 
     shape: BatchShape
     scaler: SignalScaler
-    portable: bool
 
     @property
     def population(self) -> int | None:

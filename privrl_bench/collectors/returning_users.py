@@ -36,8 +36,6 @@ class ReturningUsers(BaseCollector):
         arrivals: round -> numbers of the users who arrive in it.
     """
 
-    portable = False  # what users keep is here
-
     def __init__(
         self,
         live: SimulatedCollector,

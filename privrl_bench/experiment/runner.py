@@ -22,10 +22,11 @@ from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import find, outside
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
+from privrl_bench.experiment.shard_work import one_process
 from privrl_bench.experiment.signals import catching_signals
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
-from privrl_bench.kernels.machine import one_thread
+from privrl_bench.kernels.machine import one_thread, workers_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.guarantee import WEAK_DELTA
@@ -240,6 +241,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         f"{_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
         f"{'; ' + users if users else ''}"
     )
+    if (workers := workers_of(config)) > 1:
+        reason = one_process(parts)
+        print(f"  workers {f'1: {reason}' if reason else f'up to {workers} share a round'}")
     if parts.data is not None:
         print(f"  data    {parts.data.describe()}")
     print(f"  values  {config.hyperparameter_source}")

@@ -16,6 +16,10 @@ from privrl_bench.types import State
 
 _MEMORY = 2**27  # bytes of a shard's batch
 _MOST = 4096
+_KEPT = {  # collectors with users who are kept in memory
+    "returning_users": "the trajectories of returning users are kept in one process",
+    "behavior": "the simulated dataset is kept in one process",
+}
 
 
 def whole_round(components: RunComponents) -> str:
@@ -40,6 +44,13 @@ def one_shard(components: RunComponents) -> str:
     if "running" in (env.obs_scaling, env.reward_scaling):
         return "running statistics are shared"
     return whole_round(components)
+
+
+def one_process(components: RunComponents) -> str:
+    """Why one process has all shards of a round; empty: others may have some."""
+    if not components.algo.portable:
+        return "the algorithm is not made from the configuration alone"
+    return one_shard(components) or _KEPT.get(components.config.collector, "")
 
 
 def slots_of(components: RunComponents, cohort: Cohort) -> int:

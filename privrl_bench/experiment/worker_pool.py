@@ -21,7 +21,7 @@ from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.engines import ENGINES, Engine, Worker, WorkerDied
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.experiment.selection import make_collector
-from privrl_bench.experiment.shard_work import ShardWork, one_shard, shard_users
+from privrl_bench.experiment.shard_work import ShardWork, one_process, shard_users
 from privrl_bench.experiment.shard_worker import packed
 from privrl_bench.kernels.machine import workers_of
 from privrl_bench.privacy.contribution import Contribution
@@ -47,9 +47,7 @@ class WorkerPool:
     def __init__(self, components: RunComponents, work: ShardWork):
         self._components, self._work = components, work
         hardware = components.config.hardware
-        portable = work.collector.portable and components.algo.portable
-        many = workers_of(components.config) > 1
-        self._shares = many and portable and not one_shard(components)
+        self._shares = workers_of(components.config) > 1 and not one_process(components)
         self._at_once = hardware.workers is not None or hardware.engine != "processes"
         self._size = work.collector.shape.users
         self._engine: Engine | None = None

@@ -3,7 +3,7 @@
 What the gate (`gate.py`) proves, given what is assumed below:
 
 1. One release is a Gaussian mechanism with multiplier z on one user's row, jointly over its blocks
-   (`release`; sensitivity: `clip.py`; rounding: `noise.py`). With running sums releases are increments, and
+   (`release`; sensitivity: `clip.py`; rounding: `grid.py`). With running sums releases are increments, and
    all of them together are one mechanism on a row (`mechanisms/tree.py`).
 2. The transcript of all rounds is, for one user and given all other users' data, the composition of the
    releases that the user is in; everything after the gate is post-processing. A user who is in one round

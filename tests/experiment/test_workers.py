@@ -316,3 +316,24 @@ def test_errors_of_workers_keep_their_words_and_lose_their_traceback():
             super().__init__(one + two)
 
     assert str(plain(Odd("a", "b"))).endswith("ab")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["algo=dppg"], "workers up to 2 share a round"),
+        (
+            ["algo=ppo", "env.user=fresh", "env.user_steps=8"],
+            "workers 1: all users' data are pooled",
+        ),
+        (
+            ["algo=gpope", "env=chain", "data.policy=uniform", "privacy.population=50"],
+            "workers 1: the simulated dataset",
+        ),
+    ],
+)
+def test_the_plan_says_who_works(words, line, tmp_path, capsys):
+    env = [] if "env=chain" in words else ["env=cartpole"]
+    config = compose([*words, *env, "log=none", "plan_only=true", "hardware.workers=2"])
+    run([config], [tmp_path / "run"], [[]])
+    assert line in capsys.readouterr().out
