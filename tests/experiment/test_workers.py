@@ -160,10 +160,11 @@ def test_why_a_round_has_one_shard(words, reason):
 # -- every family ---------------------------------------------------------------------------
 
 FAMILIES = (
-    *("dppg_private_critic", "dppg_poisson", "dppg_declared_users", "dppg_correlated"),
-    *("dppg_private_scaling", "dppg_shared_critic", "dppg_segment", "dppg_episode", "dppg_local"),
+    *("dppg_private_critic", "dppg_poisson", "dppg_declared_users", "dppg_correlated_bands"),
+    *("dppg_shared_critic", "dppg_segment", "dppg_episode", "dppg_local"),
     *("dppg_l2", "dppg_kl", "ucbvi_tree", "reinforce", "dqn", "primorl", "gpope", "dp_lsl"),
     "dppg_text",
+    *(pytest.param(x, marks=pytest.mark.slow) for x in ("dppg_correlated", "dppg_private_scaling")),
 )
 
 
