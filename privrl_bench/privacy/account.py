@@ -12,7 +12,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import LocalNoise
-from privrl_bench.privacy.grid import MOST_USERS
+from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS, REPEATS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
@@ -115,6 +115,8 @@ class Account:
         `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
         knows, never for a guarantee.
         """
+        if self.mechanism.clipped and self.ledgers[r].repeats(below_round) > self.rounds + REPEATS:
+            return math.inf  # rounding and discrete noise are analysed for no more attempts
         return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
@@ -172,8 +174,13 @@ def _check(
         raise PrivacyError("replicas may differ in z only")
     if len({block.name for block in blocks}) != len(blocks):
         raise ValueError("block names must differ")
-    if any(not (0 < b.clip < math.inf and 0 < b.noise_ratio < math.inf) for b in blocks):
-        raise PrivacyError("every block needs a finite clip and noise ratio > 0")
+    if any(
+        not (LEAST_CLIP < b.clip < 1 / LEAST_CLIP and 0 < b.noise_ratio < math.inf) for b in blocks
+    ):
+        raise PrivacyError(
+            f"every block needs a clip from {LEAST_CLIP:.2g} to {1 / LEAST_CLIP:.2g} and a finite noise "
+            "ratio > 0"
+        )
     for noise in noises:
         if type(noise) not in (SeededNoise, SecureNoise):
             raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")

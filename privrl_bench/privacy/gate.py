@@ -83,7 +83,8 @@ class Gate(Account):
     def draw(self, round_index: int, users: int | None, once: bool) -> Cohort:
         """The cohort of a round, of each replica; one that has ended has no users.
 
-        Random draws are secret, like the noise, and made once a round: asking again gives the same.
+        Random draws are secret, like the noise, and made once a round: asking again gives the same. Rows that
+        were added before belong to a round that was given up, and are dropped.
 
         Args:
             round_index: from 0.
@@ -95,6 +96,7 @@ class Gate(Account):
             PrivacyError: there are more users than `population`, not exactly as many where that number is
                 public, none is left, or cohorts of fixed size have no draw.
         """
+        self._sum = self.empty_sum()
         return self.sampler.draw(round_index, users, once, self._noises, self._ended)
 
     def expected_cohort(self) -> list[int]:
@@ -135,7 +137,7 @@ class Gate(Account):
 
         Raises PrivacyError: a round beyond those planned.
         """
-        if self.local is None:
+        if self.local is None or self._on_devices == round_index:
             return
         self._check_round(round_index)
         if self._announced is None or self._announced[0] != round_index:

@@ -19,11 +19,11 @@ Casacuberta et al. 2022; Haney et al. 2022).
    discrete one. With x = k / sigma, -1 / (8 sigma^2) <= log(q(k) / p(k)) <= x^2 / (8 sigma^2), up to exp(-2
    pi^2 sigma^2), because q(k) is the mean of the density over [k - 1/2, k + 1/2]. So for N numbers p and q
    differ by a factor within exp(+-eta), eta = t / (8 sigma^2), unless the squared norm of x is above t = N + 2
-   sqrt(N c) + 2 c, which has probability at most exp(-c) (both are sub-Gaussian). Hence (epsilon, delta) with
-   q is (epsilon + 2 eta, exp(eta) delta + 2 exp(epsilon - c)) with p. Adaptive rounds and secret cohorts
-   change nothing: compare the joint laws of cohorts and noise. `discrete_cost` is eta for c = TAIL.
-   `Gaussian.slack` is at least four times as much; `Mechanism.epsilon_of` adds it to epsilon and takes this
-   share off delta.
+   sqrt(N c) + 2 c, which has probability at most exp(-c (1 - 1 / sigma^2)) (both are sub-Gaussian). Hence
+   (epsilon, delta) with q is (epsilon + 2 eta, exp(eta) delta + 2 exp(epsilon - c)) with p. Adaptive rounds
+   and secret cohorts change nothing: compare the joint laws of cohorts and noise. `discrete_cost` is eta for c
+   = TAIL. `Gaussian.slack` is at least four times as much; `Mechanism.epsilon_of` adds it to epsilon and takes
+   this share off delta.
 5. *Correlated noise*: `mechanisms/correlated.py`.
 """
 
@@ -31,11 +31,13 @@ from __future__ import annotations
 
 import math
 
+LEAST_CLIP = 2.0**-300  # and its inverse the largest: squares of rows stay in double precision
 BITS = 36  # a clip is 2^36 to 2^37 units
 MOST_NUMBERS = 2**28  # in a row
 MOST_USERS = 2**24  # in a round
 MOST_NOISE = 2.0**54  # standard deviation of noise, in units
 MARGIN = 8e-7  # of a clip: what rounded rows leave free
+REPEATS = 100  # rounds that may be repeated, beyond as many as are planned
 SLACK, MOST_SLACK = 1e-9, 1e-3  # the least and the most that discrete noise may cost
 TAIL = 2000.0  # exp(-TAIL) times exp(epsilon) is nothing beside any delta, for epsilon up to MOST_EPSILON
 MOST_EPSILON = 1000.0

@@ -34,7 +34,7 @@ class RowSum:
     """
 
     def __init__(self, blocks: tuple[Block, ...], clipped: bool, replicas: int):
-        self._blocks, self._clipped = blocks, clipped
+        self._blocks, self._clipped, self._merged = blocks, clipped, False
         dtype = torch.int64 if clipped else torch.float64
         self.sums = {b.name: torch.zeros(replicas, b.size, dtype=dtype) for b in blocks}
         self.users = 0
@@ -52,6 +52,7 @@ class RowSum:
         check_private(contribution.diagnostics)
         rows, valid, bypass = contribution.take()
         self._check(rows, valid)
+        self._check_beside(bypass, contribution.smooth)
         at_bound, finite, found = torch.zeros_like(valid), valid.clone(), {}
         for block in self._blocks:
             x = rows.pop(block.name)
@@ -63,16 +64,30 @@ class RowSum:
                 found[block.name] = x.double()
             finite &= torch.isfinite(norms)
         used = bool(finite.all())
-        for name, x in found.items():
-            # One bad block voids the user's whole row, so that blocks cannot be played apart.
-            self.sums[name] += (x if used else torch.where(finite[..., None], x, 0)).sum(dim=1)
+        # One bad block voids the user's whole row, so that blocks cannot be played apart.
+        more = {
+            name: (x if used else torch.where(finite[..., None], x, 0)).sum(dim=1)
+            for name, x in found.items()
+        }
+        for name, x in more.items():  # after everything that could fail
+            self.sums[name] += x
         self._count(
             valid.shape[1], valid.sum(1), (at_bound & finite).sum(1), (valid & ~finite).sum(1)
         )
         self._beside(bypass, contribution.smooth)
 
     def merge(self, other: RowSum) -> None:
-        """Add the sum over other users of the same round. Raises PrivacyError: a second bypass."""
+        """Add the sum over other users of the same round; it is consumed.
+
+        Raises PrivacyError: it is of other blocks or replicas, was merged before, or has a second bypass.
+        """
+        same = (self._blocks, self._clipped, len(self.valid))
+        if other is self or same != (other._blocks, other._clipped, len(other.valid)):
+            raise PrivacyError("a sum of other blocks or replicas cannot be merged")
+        if other._merged:
+            raise PrivacyError("this sum was merged already; a user counts once")
+        self._check_beside(other.bypass, other.smooth)
+        other._merged = True
         for name, x in self.sums.items():
             x += other.sums[name]
         self._count(other.users, other.valid, other.at_bound, other.invalid)
@@ -86,10 +101,13 @@ class RowSum:
 
     def _beside(self, bypass: dict[str, dict[str, Tensor]], smooth: Tensor | None) -> None:
         """Take what is not a row."""
-        if (bypass and self.bypass) or (smooth is not None and self.smooth is not None):
-            raise PrivacyError("what is not a row of one user comes once in a round")
         self.bypass = self.bypass or bypass
         self.smooth = self.smooth if smooth is None else smooth
+
+    def _check_beside(self, bypass: dict[str, dict[str, Tensor]], smooth: Tensor | None) -> None:
+        """Raise PrivacyError: what is not a row has come before."""
+        if (bypass and self.bypass) or (smooth is not None and self.smooth is not None):
+            raise PrivacyError("what is not a row of one user comes once in a round")
 
     def _check(self, rows: dict[str, Tensor], valid: Tensor) -> None:
         """Raise PrivacyError for unknown blocks or wrong shapes."""

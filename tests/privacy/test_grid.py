@@ -221,3 +221,68 @@ def test_a_users_row_moves_the_integers_as_the_module_says(seed, coefficients, r
         exact = c[t - s] * moved if 0 <= t - s < len(c) else np.zeros(size)
         gap = np.abs((w - needed)[t] - exact)
         assert gap.max() <= (0 if t == s else 1 + 1e-3)
+
+
+# -- what an audit of the gate found
+
+
+def one_sum(value=1, replicas=1):
+    total = RowSum(BLOCKS[:1], True, replicas)
+    rows = {"actor": torch.full((replicas, 2, 6), 0.01 * value)}
+    total.add(Contribution(rows, torch.ones(replicas, 2, dtype=torch.bool)))
+    return total
+
+
+def test_a_sum_is_merged_once_and_into_its_like():
+    whole, part = RowSum(BLOCKS[:1], True, 1), one_sum()
+    whole.merge(part)
+    with pytest.raises(PrivacyError, match="merged already"):
+        whole.merge(part)
+    for other in (one_sum(replicas=3), RowSum(BLOCKS, True, 1), whole):
+        with pytest.raises(PrivacyError, match="other blocks or replicas"):
+            whole.merge(other)
+    assert whole.users == 2
+
+
+def test_rows_of_a_round_that_was_given_up_are_dropped():
+    gate = plan(users=4)
+    gate.draw(0, None, False)
+    rows = {b.name: torch.full((1, 2, b.size), 0.01) for b in BLOCKS}
+    valid = torch.ones(1, 2, dtype=torch.bool)
+    gate.add(Contribution({k: x.clone() for k, x in rows.items()}, valid))
+    gate.draw(0, None, False)
+    for _ in range(2):
+        gate.add(Contribution({k: x.clone() for k, x in rows.items()}, valid))
+    gate.release(0)
+
+
+def test_a_failed_addition_leaves_no_block_behind():
+    total = RowSum(BLOCKS[:1], True, 1)
+    rows, valid = {"actor": torch.ones(1, 2, 6)}, torch.ones(1, 2, dtype=torch.bool)
+    total.add(Contribution(dict(rows), valid, {"beside": {"x": torch.zeros(1)}}))
+    before = total.sums["actor"].clone()
+    with pytest.raises(PrivacyError, match="once in a round"):
+        total.add(Contribution(dict(rows), valid, {"beside": {"x": torch.zeros(1)}}))
+    assert torch.equal(total.sums["actor"], before)
+    assert total.users == 2
+
+
+@pytest.mark.parametrize("clip", [1e-170, 1e170])
+def test_clips_whose_squares_leave_double_precision_are_refused(clip):
+    with pytest.raises(PrivacyError, match="every block needs a clip"):
+        Gate(
+            [PrivacyConfig(users_per_round=4)], (Block("actor", 2, clip),), Unit("u", 1), 5,
+            [SeededNoise(0, 0)], [Ledger(None)],
+        )  # fmt: skip
+
+
+def test_more_repeats_than_rounds_have_no_epsilon():
+    gate = plan("secure", rounds=2)
+    for _ in range(104):
+        gate.ledgers[0].intend(0, gate.event(0), {"noise": "secure"}, repeatable=False)
+    assert gate.ledgers[0].repeats(None) == 103
+    assert gate.spent_epsilon(0) == math.inf
+
+
+def test_the_slack_is_added_to_an_epsilon_of_zero():
+    assert plan("secure", z=200, delta=1e-2, accountant="gaussian").planned_epsilon(0) > 0

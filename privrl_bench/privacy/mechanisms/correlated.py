@@ -22,10 +22,11 @@ root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon
 
 *On the integer grid* (`grid.py`) the noise of a round is y_t = w_t - round(sum over k of c_k y_{t - k}), with
 integers w. Given the releases, a change of row s by D moves w_t by an integer vector that is c_{t - s} D up to
-a rounding of less than 1 in each of P numbers, exactly D where t = s. So the rows of one user move w by at
-most their norm in C G plus sqrt(P n), n the number of rows of C that contain them; grid.MARGIN of a clip,
-which clipping leaves free, is larger (`_check_rounding`). With `seeded` noise w is a rounded Gaussian, so that
-all releases are post-processing of Gaussian noise; with `secure` noise w is discrete, see `grid.py`.
+a rounding of less than 1 in each of P numbers (and the error of a sum in double precision), exactly D in row
+s. So the rows of one user move w by at most their norm in C G plus sqrt(P n), n the number of rows of C that
+contain them; grid.MARGIN of a clip, which clipping leaves free, is larger (`_check_rounding`). With `seeded`
+noise w is a rounded Gaussian, so that all releases are post-processing of Gaussian noise; with `secure` noise
+w is discrete, see `grid.py`.
 
 Noise stays in memory until it is cancelled, `bands` - 1 vectors for each replica, and is nowhere else. After a
 restart seeded noise is drawn again. Secure noise is lost, and the strategy begins anew: later rows contain
@@ -44,7 +45,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.grid import BITS, MARGIN
+from privrl_bench.privacy.grid import BITS, MARGIN, REPEATS
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
 
@@ -86,11 +87,15 @@ class Past:
         import torch
 
         places = {round_index - int(t): place for place, t in enumerate(self._rounds)}
-        cancelled = np.zeros(len(fresh))
+        total, lost = np.zeros(len(fresh)), np.zeros(len(fresh))
         for ago in range(1, len(self._coefficients)):
-            if ago in places:
-                cancelled += self._coefficients[ago] * self._rows[places[ago]]
-        return fresh - torch.from_numpy(np.rint(cancelled).astype(np.int64))
+            if ago in places:  # Knuth's sum of two numbers and its exact error
+                term = self._coefficients[ago] * self._rows[places[ago]]
+                new = total + term
+                part = new - total
+                lost += (total - (new - part)) + (term - part)
+                total = new
+        return fresh - torch.from_numpy(np.rint(total + lost).astype(np.int64))
 
     @property
     def nbytes(self) -> int:
@@ -155,7 +160,11 @@ class Correlated(Gaussian):
         """Raise PrivacyError: rounding on the grid could move more than clipping leaves free."""
         times = self.terms.unit.participation or 1
         rounds = min(times * self.strategy.bands, self.terms.rounds)
-        moved = math.sqrt(2.0 * sum(self.sizes) * rounds)  # twice: rounds may be repeated
+        moved = math.sqrt(sum(self.sizes) * (2.0 * rounds + REPEATS))
+        # The sum of what is cancelled is in double precision, in both worlds: 1, and twice its error, of
+        # which the rounding of products is all that counts (`Past.correlated`).
+        largest = 40.0 * max(max(self.stds(r)) for r in range(len(self.terms.configs)))
+        moved *= 1.0 + 2.0**-51 * largest * sum(self.strategy.coefficients)
         if moved > MARGIN * 2.0**BITS:
             raise PrivacyError(
                 f"rows of {sum(self.sizes)} numbers in {rounds} rounds have no analysis with correlated noise; "
@@ -265,7 +274,8 @@ class Correlated(Gaussian):
 
     def released(self, attempt: Attempt) -> None:
         """See `Mechanism.released`: from now on this noise is to be cancelled."""
-        if self._made is not None:  # there was noise
+        key = (attempt.replica, attempt.round, attempt.number)
+        if self._made is not None and self._made[0] == key:  # there was noise
             self._past[attempt.replica].keep(attempt.round, self._made[1])
             self._made = None
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
-from privrl_bench.privacy.grid import MOST_NOISE, MOST_NUMBERS, MOST_SLACK, SLACK, discrete_cost
+from privrl_bench.privacy.grid import (
+    MOST_NOISE,
+    MOST_NUMBERS,
+    MOST_SLACK,
+    REPEATS,
+    SLACK,
+    discrete_cost,
+)
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism, Terms
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ class Gaussian(Mechanism):
         """What discrete noise costs beyond Gaussian noise, on epsilon and relative on delta; see `grid.py`."""
         if not (self.terms.discrete and self.terms.configs[r].z > 0):
             return 0.0
-        numbers = 2 * sum(self.sizes) * self.terms.rounds  # twice: rounds may be repeated
+        numbers = sum(self.sizes) * (2 * self.terms.rounds + REPEATS)
         return max(SLACK, 4.0 * discrete_cost(numbers, min(self.stds(r))))
 
     @classmethod

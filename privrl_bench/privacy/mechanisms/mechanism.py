@@ -10,6 +10,7 @@ Modules here import torch and dp-accounting inside methods only.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -266,11 +267,13 @@ class Mechanism:
     ) -> float:
         """Epsilon of releases about one user, the slack of discrete noise included."""
         config = self.terms.configs[r]
-        slack = self.slack(r)
-        found = ledger_epsilon(releases, config.delta * (1.0 - slack), config.accountant)
+        slack, counts = self.slack(r), Counter(releases)
+        if not counts:
+            return 0.0
+        found = ledger_epsilon(counts, config.delta * (1.0 - slack), config.accountant)
         if slack and found > MOST_EPSILON:
             return math.inf
-        return found + slack if found > 0 else 0.0
+        return found + slack
 
     def slack(self, r: int) -> float:
         """What noise costs beyond the events: added to epsilon, a share of delta. Default: nothing."""
