@@ -5,7 +5,7 @@ everything is an integer: sums over users, noise, and what correlated noise canc
 order or the grouping of users, and no proof takes a floating-point number for a real one (Mironov 2012;
 Casacuberta et al. 2022; Haney et al. 2022).
 
-1. *A row.* `clip_rows` scales a row to norm at most (1 - 1e-6) clip, and rounding P numbers to multiples of s
+1. *A row.* `clip_rows` scales a row to norm at most (1 - 4e-6) clip, and rounding P numbers to multiples of s
    moves it by at most s sqrt(P) / 2. With s <= 2^-BITS clip and P <= MOST_NUMBERS that is 1.2e-7 clip, and the
    errors of double precision are below 6e-8 clip. So the integer row has norm at most (1 - MARGIN) clip / s.
    (Kairouz, Liu and Steinke 2021 rotate and round at random, because their grid is coarse.)
@@ -36,7 +36,7 @@ BITS = 36  # a clip is 2^36 to 2^37 units
 MOST_NUMBERS = 2**28  # in a row
 MOST_USERS = 2**24  # in a round
 MOST_NOISE = 2.0**54  # standard deviation of noise, in units
-MARGIN = 8e-7  # of a clip: what rounded rows leave free
+MARGIN = 3.8e-6  # of a clip: what rounded rows leave free
 REPEATS = 100  # rounds that may be repeated, beyond as many as are planned
 SLACK, MOST_SLACK = 1e-9, 1e-3  # the least and the most that discrete noise may cost
 TAIL = 2000.0  # exp(-TAIL) times exp(epsilon) is nothing beside any delta, for epsilon up to MOST_EPSILON

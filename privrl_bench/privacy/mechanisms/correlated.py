@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.grid import BITS, MARGIN, REPEATS
+from privrl_bench.privacy.grid import MARGIN, REPEATS
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
 
@@ -164,8 +164,9 @@ class Correlated(Gaussian):
         # The sum of what is cancelled is in double precision, in both worlds: 1, and twice its error, of
         # which the rounding of products is all that counts (`Past.correlated`).
         largest = 40.0 * max(max(self.stds(r)) for r in range(len(self.terms.configs)))
-        moved *= 1.0 + 2.0**-51 * largest * sum(self.strategy.coefficients)
-        if moved > MARGIN * 2.0**BITS:
+        moved *= 1.0 + 2.0**-51 * largest * (1.0 + sum(self.strategy.coefficients))
+        free = MARGIN * min(block.clip / block.unit for block in self.terms.blocks)
+        if moved > free:
             raise PrivacyError(
                 f"rows of {sum(self.sizes)} numbers in {rounds} rounds have no analysis with correlated noise; "
                 "use privacy.bands or privacy=fixed"
