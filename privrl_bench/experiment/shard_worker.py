@@ -24,7 +24,7 @@ from privrl_bench.kernels.machine import one_thread
 
 
 class ShardWorker:
-    """The run's algorithm and collector again, without its noise and its ledgers.
+    """The run's algorithm and collector again, without its ledgers; it draws no noise.
 
     Args:
         configs: as they were composed, of each replica.

@@ -222,14 +222,14 @@ def test_an_environment_that_raises_stops_the_round() -> None:
 @pytest.mark.parametrize("name", ["cartpole", "hopper", "acrobot", "cartpole_swingup"])
 def test_restored_slots_go_on_bit_for_bit(name, scaling) -> None:
     config = changed(shipped(name), user="segment", obs_scaling=scaling, reward_scaling=scaling)
-    rollout, actor = rollout_of(config, [1, 2], 2, 37)
+    rollout, actor = rollout_of(config, [1, 2], 2, 39)
     for k in range(2):
         rollout.collect(actor, k, sized(2, 2))
     saved = {k: v.clone() for k, v in rollout.get_state().items()}
-    assert (saved["elapsed"] > 0).any()
+    assert (saved["elapsed"] > 0).all()
     expected = [rollout.collect(actor, k, sized(2, 2)) for k in (2, 3)]
     rollout.close()
-    other, _ = rollout_of(config, [1, 2], 2, 37)
+    other, _ = rollout_of(config, [1, 2], 2, 39)
     assert other.set_state(saved)
     again = other.get_state()
     assert again.keys() == saved.keys()
