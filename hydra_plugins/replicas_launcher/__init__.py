@@ -1,7 +1,7 @@
-"""`hydra/launcher=replicas`: the jobs of a sweep that differ in seed and z are trained together.
+"""Sweeps: jobs that differ in seed and z are trained together, in groups.
 
-Hydra finds plugins in the namespace package `hydra_plugins`. These two turn what Hydra composes into jobs
-of privrl_bench; grouping and processes are in `privrl_bench/sweep/`.
+Hydra finds plugins in the namespace package `hydra_plugins`. These turn what Hydra composes into jobs of
+privrl_bench; grouping and processes are in `privrl_bench/sweep/`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import itertools
 import sys
 from collections.abc import Sequence
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
@@ -17,25 +19,81 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
+from privrl_bench.sweep.jobs import Job, Outcome
+
 
 class GridSweeper(Sweeper):
-    """Every combination of the values. Unlike Hydra's own sweeper it leaves composing to the launcher."""
+    """Every combination of the values. Unlike Hydra's own sweeper it leaves composing to the launcher.
+
+    A launcher of another package (`joblib`, `ray`, `submitit_slurm`) gets one task for each group of jobs.
+    """
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Called by Hydra."""
+        self._context, self._config = hydra_context, config
+        self._groups = TrainGroup()
+        launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
+        here = launcher in (BasicLauncher.__name__, ReplicasLauncher.__name__)
+        self._elsewhere = not here
         self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+            hydra_context=hydra_context,
+            task_function=task_function if here else self._groups,
+            config=config,
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Launch one job for each combination. Called by Hydra with the overrides."""
         from privrl_bench.cli.train import columns
 
-        jobs = [list(words) for words in itertools.product(*columns(arguments).values())]
+        words = [list(words) for words in itertools.product(*columns(arguments).values())]
         assert self.launcher is not None
-        return [self.launcher.launch(jobs, initial_job_idx=0)]
+        if not self._elsewhere:
+            return [self.launcher.launch(words, initial_job_idx=0)]
+        returns = compose_jobs(self._context, self._config, words, 0)
+        return [finish(returns, self._launch(jobs_of(returns), words), 0)]
+
+    def _launch(self, jobs: list[Job], words: list[list[str]]) -> list[Outcome]:
+        """Train jobs with the launcher, a task for each group."""
+        from privrl_bench.experiment.runner import supports_replicas
+        from privrl_bench.sweep.grouping import schedule
+
+        assert self.launcher is not None
+        outcomes: list[Outcome] = []
+        for wave in schedule(jobs, supports_replicas):
+            print(
+                f"sweep   {sum(map(len, wave))} jobs in {len(wave)} tasks of the launcher",
+                flush=True,
+            )
+            self._groups.groups = wave
+            first = [words[group[0].number] for group in wave]  # names the task
+            tasks = self.launcher.launch(first, initial_job_idx=0)
+            outcomes += [one for task in tasks for one in task.return_value]
+        return outcomes
+
+
+class TrainGroup:
+    """The task of another launcher: trains the group that has the task's number.
+
+    Attributes:
+        groups: of the sweep.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[list[Job]] = []
+        self._outside: dict[str, Location] = registered()
+
+    def __call__(self, cfg: DictConfig) -> list[Outcome]:
+        """Train a group. The rounds of a group have one process, unless `hardware.workers` gives more."""
+        from privrl_bench.kernels.machine import use_cores
+        from privrl_bench.sweep.jobs import train
+
+        ALGORITHMS.update(self._outside)
+        group = self.groups[int(HydraConfig.get().job.num)]
+        use_cores(group[0].config.hardware.workers or 1)
+        return train(group)
 
 
 class ReplicasLauncher(Launcher):
@@ -52,29 +110,48 @@ class ReplicasLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Called by Hydra with the overrides of all jobs. Each returns its `Outcome`."""
-        from privrl_bench.cli.train import prepare_in_sweep
-        from privrl_bench.sweep.jobs import Job
         from privrl_bench.sweep.workers import run_jobs
 
-        setup_globals()
-        returns: list[JobReturn] = []
-        for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            job = self._context.config_loader.load_sweep_config(self._config, list(overrides))
-            with open_dict(job):
-                job.hydra.job.id = job.hydra.job.num = number
-            returns.append(
-                run_job(
-                    hydra_context=self._context,
-                    task_function=prepare_in_sweep,
-                    config=job,
-                    job_dir_key="hydra.sweep.dir",
-                    job_subdir_key="hydra.sweep.subdir",
-                )
+        returns = compose_jobs(self._context, self._config, job_overrides, initial_job_idx)
+        return finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)
+
+
+def compose_jobs(
+    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]], first: int
+) -> list[JobReturn]:
+    """Compose the jobs of a sweep: each returns a `Job`, or the `Outcome` of one that is refused."""
+    from privrl_bench.cli.train import prepare_in_sweep
+
+    setup_globals()
+    returns: list[JobReturn] = []
+    for number, overrides in enumerate(job_overrides, start=first):
+        job = context.config_loader.load_sweep_config(config, list(overrides))
+        with open_dict(job):
+            job.hydra.job.id = job.hydra.job.num = number
+        returns.append(
+            run_job(
+                hydra_context=context,
+                task_function=prepare_in_sweep,
+                config=job,
+                job_dir_key="hydra.sweep.dir",
+                job_subdir_key="hydra.sweep.subdir",
             )
-            if len(returns) % 10 == 0:  # a third of a second for each job
-                print(f"sweep   {len(returns)} jobs composed", file=sys.stderr, flush=True)
-        jobs = [ret.return_value for ret in returns if isinstance(ret.return_value, Job)]
-        outcomes = {outcome.number: outcome for outcome in run_jobs(jobs)}
-        for number, ret in enumerate(returns, start=initial_job_idx):
-            ret.return_value = outcomes.get(number, ret.return_value)
-        return returns
+        )
+        if len(returns) % 10 == 0:  # a third of a second for each job
+            print(f"sweep   {len(returns)} jobs composed", file=sys.stderr, flush=True)
+    return returns
+
+
+def jobs_of(returns: Sequence[JobReturn]) -> list[Job]:
+    """The jobs that can be trained."""
+    return [ret.return_value for ret in returns if isinstance(ret.return_value, Job)]
+
+
+def finish(
+    returns: Sequence[JobReturn], outcomes: Sequence[Outcome], first: int
+) -> Sequence[JobReturn]:
+    """Let each composed job return its outcome."""
+    found = {outcome.number: outcome for outcome in outcomes}
+    for number, ret in enumerate(returns, start=first):
+        ret.return_value = found.get(number, ret.return_value)
+    return returns

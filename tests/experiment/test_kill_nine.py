@@ -1,5 +1,6 @@
-"""kill -9 of a worker and of the run, ten times at random moments: the same bits. Ray: test_ray_engine.py."""
+"""kill -9 of a worker and of the run, ten times at random moments: the same bits. With Ray, if it is there."""
 
+import importlib.util
 import json
 import os
 import random
@@ -40,8 +41,10 @@ def children(pid):
 
 
 def is_worker(pid):
+    """A process of the pool, or an actor of Ray."""
     try:
-        return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+        words = Path(f"/proc/{pid}/cmdline").read_text()
+        return "spawn_main" in words or words.startswith("ray::ShardWorker")
     except OSError:
         return False
 
@@ -56,8 +59,11 @@ def essence(folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_whoever_is_killed_the_bits_stay(tmp_path):
-    words = ("hardware.workers=2",)
+@pytest.mark.parametrize("engine", ["processes", "ray"])
+def test_whoever_is_killed_the_bits_stay(tmp_path, engine):
+    if importlib.util.find_spec(engine) is None and engine == "ray":
+        pytest.skip("ray is not installed")
+    words = ("hardware.workers=2", f"hardware.engine={engine}")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert start(whole, "hardware.workers=1").wait(timeout=300) == 0
     draw, killed = random.Random(0), {"worker": 0, "run": 0}

@@ -396,3 +396,27 @@ def test_hydra_composes_every_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", load)
     assert code_of("-m", "privacy.z=1,3", "seed=0,1", "plan_only=true", *TINY) == 0
     assert len(composed) == 4
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["submitit_local", pytest.param("ray", marks=pytest.mark.slow)],
+)
+def test_another_launcher_gets_a_task_for_each_group(launcher: str) -> None:
+    """Each in its own process; the folders are those of the package's launcher, to the last bit."""
+    if launcher == "ray":
+        pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    words = ("-m", "seed=0,1", "algo.epochs=1,2", *TINY)
+    command = [sys.executable, "-m", "privrl_bench.cli.train", *words]
+    done = subprocess.run(
+        [*command, f"hydra/launcher={launcher}"], capture_output=True, text=True, check=True
+    )
+    assert "4 jobs in 2 tasks of the launcher" in done.stdout
+    assert "4 jobs, 0 failed" in done.stdout
+    Path("outputs").rename("elsewhere")
+    assert code_of(*words) == 0
+    folders = [path.parent for path in begun(Path("outputs"))]
+    assert len(folders) == 4
+    for folder in folders:
+        assert content(folder) == content(Path("elsewhere", folder.relative_to("outputs")))
+        assert json.loads((folder / "summary.json").read_text())["status"] == "done"
