@@ -88,7 +88,7 @@ PLAN = (
 SUMMARY = ("epsilon", "epsilon_planned", "epsilon_paper", "delta", "steps", "ledger")
 HASHES = ("sha256", "digest")
 CLOSE, CLOSE_EPSILON = 1e-4, 1e-9  # relative
-DIFFERENCES = {"eval/kl": 1e-6}  # near 0 a mean of differences of log-probabilities is rounding error
+DIFFERENCES = {"eval/kl": 1e-6}  # absolute: the mean difference of equal log-probabilities
 
 
 # --- cases

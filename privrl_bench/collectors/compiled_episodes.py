@@ -1,4 +1,4 @@
-"""Episodes in compiled code: CartPole with one ReLU network (`kernels/episodes.py`).
+"""Episodes in compiled code: CartPole with one network (`kernels/episodes.py`).
 
 These are the episodes that `collectors/simulated.py` and `evaluation/returns.py` step with tensors,
 from the same random numbers, up to the rounding of sines and sums. With local noise the policy and
@@ -7,13 +7,21 @@ the buffer get what the users' devices show, value by value as in `privacy/devic
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor
 
-from privrl_bench.collectors.batches import blank
+from privrl_bench.collectors.batches import blank, finite
 from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.slots import Slots
-from privrl_bench.kernels.episodes import EpisodeState, TrajectoryBuffer, play_cartpole
+from privrl_bench.kernels.episodes import (
+    EpisodeState,
+    SignalArrays,
+    TrajectoryBuffer,
+    play_cartpole,
+)
 from privrl_bench.models.policy import ArrayPolicy, Policy
 from privrl_bench.privacy.devices import DeviceArrays, LocalNoise
 
@@ -33,18 +41,20 @@ class Player:
         steps: int,
         device: LocalNoise | None = None,
         kept: dict[str, Tensor] | None = None,
+        signals: SignalArrays | None = None,
     ) -> None:
-        """Up to `steps` further steps of the users who are `going`.
+        """The episodes of the users who are `going`, to their ends or to step `steps`.
 
         Args:
             policy_params: [R, P].
             noise: [steps, R, U, ...] of the policy's `draw`; None: greedy.
             shown: [R, U, D] double precision: the observations that the policy acts on first; the
                 last ones afterwards.
-            played: is continued.
-            steps: at most so many.
+            played: is continued, at each user's `step`.
+            steps: of the noise.
             device: clip and noise of observations, from the first step of the round on.
             kept: tensors [R, U, T, ...] of `batches.blank`, filled from the first step on.
+            signals: scaling of observations and rewards; None: none.
 
         Raises:
             PrivacyError: no noise was drawn for this round.
@@ -62,7 +72,54 @@ class Player:
                 rewards = device.reward(np.ones((steps, replicas, users)), slice(0, steps))
         kept = blank((replicas, users, 0), dim) if kept is None else kept
         buffer = TrajectoryBuffer(**{name: x.numpy() for name, x in kept.items()})
-        play_cartpole(self._slots.inside(), choices, shows, rewards, shown, played, buffer, steps)
+        if signals is None:
+            zero, one = np.zeros((replicas, dim)), np.ones((replicas, dim))
+            signals = SignalArrays(zero, one, math.inf, np.ones(replicas), math.inf)
+        inside = self._slots.inside()
+        play_cartpole(inside, choices, shows, signals, rewards, shown, played, buffer, steps)
+
+    def play_round(
+        self,
+        policy_params: Tensor,
+        noise: Tensor,
+        shown: np.ndarray,
+        played: EpisodeState,
+        kept: dict[str, Tensor],
+        device: LocalNoise | None,
+        signals: SignalArrays | None,
+        restart: Callable[[np.ndarray], None] | None,
+    ) -> list[list[float]]:
+        """A round of T steps of each user.
+
+        Args:
+            policy_params: as in `play`.
+            noise: as in `play`, of T steps.
+            shown: as in `play`.
+            played: as in `play`.
+            kept: as in `play`.
+            device: as in `play`.
+            signals: as in `play`.
+            restart: begins new episodes of the users [R, U] bool, whose observations are in `shown`
+                afterwards; None: a user has one episode.
+
+        Returns:
+            Returns of the episodes that ended, of each replica.
+        """
+        steps = len(noise)
+        finished: list[list[float]] = [[] for _ in shown]
+        while played.going.any():
+            self.play(policy_params, noise, shown, played, steps, device, kept, signals)
+            for r, returns in enumerate(finished):
+                returns += played.returns[r][played.over[r]].tolist()
+            again = played.over & (played.step < steps)
+            if restart is None or not again.any():
+                break
+            restart(again)
+            played.broken[again & ~finite(shown).all(axis=-1)] = True
+            played.going[:] = again & ~played.broken
+            played.returns[again] = 0.0
+            played.over[:] = False
+        return finished
 
 
 def player(slots: Slots, policy: Policy) -> Player | None:

@@ -79,6 +79,9 @@ class GroupedSampler:
 
     def __call__(self, obs: Tensor, t: int) -> Tensor:
         """Actions [R, U, ...] of step t, called in order, for observations [R, U, D]."""
+        if obs.shape == self._wide.shape:
+            actions = self._sample(obs.view(self._groups.shape), self._noise[t])
+            return actions.reshape(*obs.shape[:2], *actions.shape[2:])
         self._wide[:, self._users] = obs
         actions = self._sample(self._groups, self._noise[t])
         return actions.reshape(*self._wide.shape[:2], *actions.shape[2:])[:, self._users]

@@ -40,7 +40,6 @@ from privrl_bench.types import EnvSpec, UserBatch
 
 
 def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:
-    """Private metrics of each replica; see `train_stats`."""
     return [batches.train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
 
 
@@ -112,10 +111,12 @@ class SimulatedCollector(batches.BaseCollector):
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
     def compiled(self) -> Player | None:
-        """The player of whole episodes in compiled code; None: they are stepped."""
-        plain = self._config.obs_scaling == self._config.reward_scaling == "none"
-        whole_episode = self._config.user == "episode"
-        return player(self.slots, self._policy) if whole_episode and plain else None
+        """The player of episodes in compiled code; None: they are stepped."""
+        if self._config.user == "segment" or self.scaler.arrays() is None:
+            return None
+        if self._config.user == "fresh" and self.device is not None:  # it shows first observations
+            return None
+        return player(self.slots, self._policy)
 
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
@@ -152,7 +153,7 @@ class SimulatedCollector(batches.BaseCollector):
         self._shown[bad_users] = 0.0
         compiled = self.compiled()
         if compiled is not None:
-            return self._at_once(compiled, policy_params, noise, active, bad_users)
+            return self._at_once(compiled, policy_params, round_index, noise, active, bad_users)
         # An observation that a slot carries over is in the running statistics already.
         first = self.scaler.obs(self._shown, update=None if carried else active & ~bad_users)
         batch, finished = self._act(policy_params, round_index, noise, active, bad_users, first)
@@ -179,7 +180,7 @@ class SimulatedCollector(batches.BaseCollector):
         replicas, users, steps = self.shape.replicas, self.shape.users, self.shape.steps
         # Time comes first: every step writes one contiguous piece.
         batch = batches.blank_of(self._spec, (steps, replicas, users))
-        arrays = {name: batch[name].numpy() for name in ("rewards", "terminated", "done", "mask")}
+        arrays = {name: x.numpy() for name, x in batch.items()}  # faster for few numbers
         finished: list[list[float]] = [[] for _ in range(replicas)]
         going = active.copy()
         with torch.inference_mode():
@@ -188,11 +189,10 @@ class SimulatedCollector(batches.BaseCollector):
             for t in range(steps):
                 if not going.any():
                     break
-                now = batch["obs"][t].copy_(torch.from_numpy(scaled))
-                action = sample(now, t)
-                batch["actions"][t] = action
+                arrays["obs"][t] = scaled
+                arrays["actions"][t] = action = sample(batch["obs"][t], t).numpy()
                 arrays["mask"][t] = going
-                reward, over, cut = self._step(going, action.numpy())
+                reward, over, cut = self._step(going, action)
                 reward, fine = self._show(going, reward, t)
                 stop = over | cut
                 if fine is not going:  # the user's row will be zero; the slot starts a new episode
@@ -203,7 +203,7 @@ class SimulatedCollector(batches.BaseCollector):
                 arrays["done"][t] = stop
                 arrays["rewards"][t] = self.scaler.reward(reward, fine)
                 scaled = self.scaler.obs(self._shown, update=fine)
-                batch["next_obs"][t] = torch.from_numpy(scaled)
+                arrays["next_obs"][t] = scaled
                 if stop.any():
                     for r, u in zip(*np.nonzero(stop & fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
@@ -239,9 +239,7 @@ class SimulatedCollector(batches.BaseCollector):
         """New episodes after step t in the slots `stop`; the scaled observations with theirs."""
         last = t + 1 == self.shape.steps
         if last and self._config.user != "segment":
-            return (
-                scaled  # no reset after the last step: the device would show one more observation
-            )
+            return scaled  # no reset: the device would show one more observation
         self._reset(stop, round_index, t + 1)
         lost = stop & ~batches.finite(self._shown).all(axis=-1)
         if lost.any() and not last:  # after the last step it is the next user's
@@ -254,17 +252,21 @@ class SimulatedCollector(batches.BaseCollector):
         self,
         compiled: Player,
         policy_params: Tensor,
+        round_index: int,
         noise: Tensor,
         active: np.ndarray,
         bad_users: np.ndarray,
     ) -> UserBatch:
-        """The round as whole episodes in compiled code, from the first step of `collect` on."""
-        shape = self.shape
-        played = EpisodeState.start(active)
+        """The round in compiled code, from the first step of `collect` on."""
+        shape, users = self.shape, EpisodeState.start(active)
         kept = batches.blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
-        compiled.play(policy_params, noise, self._shown, played, shape.steps, self.device, kept)
-        bad_users |= played.broken
-        finished = [played.returns[r][played.over[r]].tolist() for r in range(shape.replicas)]
+
+        restarts = self._config.user == "fresh"
+        finished = compiled.play_round(
+            *(policy_params, noise, self._shown, users, kept, self.device, self.scaler.arrays()),
+            (lambda where: self._reset(where, round_index, 0)) if restarts else None,
+        )
+        bad_users |= users.broken
         valid = torch.from_numpy(active & ~bad_users)
         return UserBatch(**cast(Any, kept), valid=valid, stats=_stats(finished, bad_users))
 

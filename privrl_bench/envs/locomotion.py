@@ -46,7 +46,7 @@ class DirectPhysics:
     def __init__(self, model: Any, frame_skip: int, count: int):
         self._model, self._frame_skip = model, frame_skip
         self._data = [mujoco.MjData(model) for _ in range(count)]
-        self._views = [(data.ctrl, data.qpos, data.qvel) for data in self._data]
+        self._views = [(data, data.ctrl, data.qpos, data.qvel) for data in self._data]
         self.qpos = np.zeros((count, model.nq))
         self.qvel = np.zeros((count, model.nv))
 
@@ -61,11 +61,12 @@ class DirectPhysics:
     def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
         """See `Physics.advance`."""
         model, skip, step = self._model, self._frame_skip, mujoco.mj_step
-        for row, slot in enumerate(indices):
-            ctrl, qpos, qvel = self._views[slot]
+        all_qpos, all_qvel = self.qpos, self.qvel
+        for row, slot in enumerate(indices.tolist()):
+            data, ctrl, qpos, qvel = self._views[slot]
             ctrl[:] = controls[row]
-            step(model, self._data[slot], skip)
-            self.qpos[slot], self.qvel[slot] = qpos, qvel
+            step(model, data, skip)
+            all_qpos[slot], all_qvel[slot] = qpos, qvel
 
     def close(self) -> None:
         """See `Physics.close`."""

@@ -136,6 +136,7 @@ class ReturnEvaluator:
             played, shown = EpisodeState.start(going), np.array(raw, np.float64, order="C")
             for _ in range(0, self._spec.max_episode_steps, _BLOCK):
                 if played.going.any():
+                    played.step[:] = 0
                     compiled.play(policy_params, drawn(), shown, played, _BLOCK)
             return _evaluations(played.returns, played.lengths, played.broken)
         return self._stepped(policy_params, scaling, raw, going, drawn)

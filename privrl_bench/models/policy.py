@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.mlp import KERNEL_ACTIVATIONS, Mlp
 from privrl_bench.types import EnvSpec
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -49,7 +49,7 @@ class Policy(Protocol):
 
 
 class Choices(NamedTuple):
-    """Action selection of R policies with one ReLU network for U users, as arrays for compiled code.
+    """Action selection of R policies with one network for U users, as arrays for compiled code.
 
     The action is `forced`, or the argmax of logits + noise[..., :added]. The rest of the noise determines the
     dropout masks (`models.dropout`). A first axis of length 1 is broadcast over steps.
@@ -61,6 +61,7 @@ class Choices(NamedTuple):
         added: Number of the K entries that are added to the logits.
         dropout: Probability that a unit is dropped.
         forced: [T, R, U] actions that replace the network's, -1: none.
+        activation: TANH or RELU of `kernels.mlp_kernel`.
     """
 
     widths: np.ndarray
@@ -69,6 +70,7 @@ class Choices(NamedTuple):
     added: int
     dropout: float
     forced: np.ndarray
+    activation: int
 
 
 def choices_of(
@@ -86,7 +88,8 @@ def choices_of(
     forced = torch.full(shape, -1) if forced is None else forced
     arrays = [x.contiguous().numpy() for x in (params.detach(), noise, forced)]
     widths = np.array([net.inputs, *net.hidden, net.outputs])
-    return Choices(widths, arrays[0], arrays[1], added, dropout, arrays[2])
+    activation = KERNEL_ACTIVATIONS[net.activation]
+    return Choices(widths, arrays[0], arrays[1], added, dropout, arrays[2], activation)
 
 
 @runtime_checkable
@@ -178,12 +181,17 @@ class CategoricalPolicy(EnvActions):
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
-        unpacked = self.net.unpack(params)
-        return lambda obs, noise: (self.net.layers(unpacked, obs)[-1] + noise).argmax(-1)
+        outputs = self.net.by_rows(params)
+        return lambda obs, noise: (outputs(obs) + noise).argmax(-1)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the most likely actions [N, B]."""
         return self.net.forward(params, obs).argmax(-1)
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """See `ArrayPolicy.choices`."""
+        added = 0 if noise is None else self._actions
+        return choices_of(self.net, params, users, noise, added)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """See `NetPolicy.log_prob`; actions [N, B]."""
@@ -255,8 +263,8 @@ class GaussianPolicy:
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
         weights, log_std = self._split(params)
-        unpacked, std = self.net.unpack(weights), log_std.exp().unsqueeze(1)
-        return lambda obs, noise: torch.addcmul(self.net.layers(unpacked, obs)[-1], noise, std)
+        outputs, std = self.net.by_rows(weights), log_std.exp().unsqueeze(1)
+        return lambda obs, noise: torch.addcmul(outputs(obs), noise, std)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the means [N, B, A]."""

@@ -19,6 +19,7 @@ from privrl_bench.kernels import episodes as kernel
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
+from privrl_bench.models.trivial_policies import RandomPolicy
 from privrl_bench.privacy.devices import LocalNoise, ranges_of
 
 STEPS = 150
@@ -194,7 +195,8 @@ def test_who_has_a_player() -> None:
     policy, slots = POLICIES["half"], make_slots(ENV, 2)
     assert episodes.player(slots, policy) is not None
     assert episodes.player(slots, POLICIES["q"]) is not None
-    assert episodes.player(slots, make_policy(SPEC, [8])) is None
+    assert episodes.player(slots, make_policy(SPEC, [8])) is not None
+    assert episodes.player(slots, RandomPolicy(SPEC)) is None
     assert episodes.player(RecordingSlots(slots, SPEC), policy) is None
     assert episodes.player(make_slots(changed(ENV, backend="loop"), 2), policy) is None
     assert episodes.player(make_slots(shipped("acrobot"), 2), policy) is None
@@ -204,19 +206,58 @@ def test_who_has_a_player() -> None:
     ("changes", "asked"),
     [
         ({}, 1),
-        ({"obs_scaling": "public"}, 0),
-        ({"reward_scaling": "public"}, 0),
-        ({"user": "fresh"}, 0),
+        ({"obs_scaling": "public"}, 1),
+        ({"user": "fresh"}, 1),
+        ({"reward_scaling": "running"}, 0),
+        ({"user": "segment"}, 0),
     ],
     ids=str,
 )
-def test_only_unscaled_whole_episodes_are_played_at_once(changes, asked, monkeypatch) -> None:
-    """Elsewhere nobody is asked for, so that the numbers are those of the steps."""
+def test_running_statistics_and_carried_slots_are_stepped(changes, asked, monkeypatch) -> None:
     calls = []
     monkeypatch.setattr(rollout, "player", lambda *a: calls.append(a))
     made = rollout_of(POLICIES["half"], [1], 2, env=changed(ENV, **changes))
     made.collect(actors(POLICIES["half"], [1]), 0, sized(2))
     assert len(calls) == asked
+
+
+def test_fresh_users_of_devices_are_stepped(monkeypatch) -> None:
+    """Their devices show the first observation of every episode."""
+    monkeypatch.setattr(rollout, "player", lambda *a: pytest.fail("asked for"))
+    fresh = changed(ENV, user="fresh")
+    made = LocalNoise(ranges_of(fresh, 4, rewards=False), (1.0,), 2, STEPS, "fresh", STEPS)
+    made.begin([[torch.zeros(n) for n in made.sizes]])
+    rollout_of(POLICIES["half"], [1], 2, made, fresh).collect(
+        actors(POLICIES["half"], [1]), 0, sized(2)
+    )
+
+
+@pytest.mark.parametrize("name", ["mlp", "half", "q"])
+@pytest.mark.parametrize("user", ["fresh", "episode"])
+def test_scaled_users_who_start_again_equal_those_that_are_stepped(name, user, monkeypatch) -> None:
+    """Public scaling whose clips bind; a user who starts again has episodes of their own random numbers."""
+    policy = POLICIES.get(name) or make_policy(SPEC, [30, 20])
+    scaling = {
+        **{"obs_scaling": "public", "reward_scaling": "public", "user": user},
+        **{"obs_mean": [0.1, 0.0, -0.05, 0.2], "obs_std": [0.3, 0.5, 0.02, 0.5], "obs_clip": 2.0},
+        **{"reward_scale": 0.3, "reward_clip": 0.25, "max_episode_steps": 20},
+    }
+    env, seeds, found = changed(ENV, **scaling), [1, 5, 9, 11], []
+    actor = actors(policy, seeds)
+    for slow in (False, True):
+        if slow:
+            stepped(monkeypatch)
+        played = rollout_of(policy, seeds, 5, env=env)
+        found.append([played.collect(actor, k, sized(5, 2, 0, 3)) for k in range(2)])
+    for fast, slow in zip(*found, strict=True):
+        assert_close_users(fast, slow)
+        full = user == "fresh"
+        assert bool(fast.mask[0].all()) == full
+        assert fast.obs.abs().max() == 2.0
+        assert fast.rewards.max() == 0.25
+        ends = fast.done[0].sum(-1)
+        assert (ends >= 3).all() if full else (ends == 1).all()
+    assert any((users.done & ~users.terminated).any() for users in found[0])
 
 
 @pytest.mark.parametrize("z", [[0.5, 0.5], [float("nan"), 1.0], [0.0, float("nan")], [-1.0, 2.0]])

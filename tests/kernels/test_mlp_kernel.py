@@ -41,3 +41,24 @@ def test_tanh():
     mlp_kernel.tanh(y)
     expected = np.tanh(x.astype(np.float32).astype(np.float64))
     np.testing.assert_allclose(y, expected, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "outputs"), [(17, (64, 64), 6), (4, (9,), 2), (3, (), 5)]
+)
+def test_rows_of_acting_policies_equal_the_network_and_do_not_depend_on_each_other(
+    inputs, hidden, outputs
+):
+    net = Mlp(inputs, hidden, outputs)
+    params = torch.stack([net.init(torch.Generator().manual_seed(n), 1.0) for n in range(3)])
+    params += 0.1 * torch.randn(params.shape, generator=torch.Generator().manual_seed(5))
+    x = 3.0 * torch.randn(3, 33, inputs, generator=torch.Generator().manual_seed(7))
+    found = net.by_rows(params)(x)
+    torch.testing.assert_close(found, net.forward(params, x), rtol=1e-5, atol=1e-5)
+    for n, first, last in ((0, 0, 1), (1, 7, 33), (2, 5, 21)):
+        alone = net.by_rows(params[n : n + 1])(x[n : n + 1, first:last])
+        assert torch.equal(alone[0], found[n, first:last])
+    double = net.by_rows(params.double())(x.double())
+    assert torch.equal(double, net.forward(params.double(), x.double()))
+    odd = torch.full_like(x, torch.nan)
+    assert net.by_rows(params)(odd).isnan().all()
