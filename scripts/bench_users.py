@@ -2,9 +2,9 @@
 
     python scripts/bench_users.py [--users 4096 1000000] [--rounds N] [--store] [words for privrl-bench]
 
-Each command runs in processes of its own. Their memory, shared pages counted once (PSS of /proc, Linux only), is
-sampled five times a second. With `--store` the rows go to outputs/paper/speed/scaling.json, which docs/scaling.md
-is made from.
+Each command runs in processes of its own. Their memory, shared pages counted once (PSS of /proc, Linux only),
+is sampled five times a second. With `--store` the rows go to outputs/paper/speed/scaling.json, from which
+docs/scaling.md is made.
 """
 
 from __future__ import annotations
