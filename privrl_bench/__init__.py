@@ -1,1 +1,55 @@
-"""privrl_bench: reinforcement learning under differential privacy, one config-driven runner."""
+"""privrl_bench: reinforcement learning under differential privacy, one config-driven runner.
+
+From Python:
+
+    import privrl_bench as pb
+
+    result = pb.run("algo=dppg env=cartpole privacy.z=1 total_steps=100_000")
+    policy = pb.load_policy(result.folder)
+    action = policy.act(observation)
+
+Everything here is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privrl_bench.api.policies import evaluate, export, load_policy
+    from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, run
+    from privrl_bench.errors import ConfigError
+
+_WHERE = {
+    "ConfigError": "errors",
+    "RunFailed": "api.training",
+    "RunInterrupted": "api.training",
+    "evaluate": "api.policies",
+    "export": "api.policies",
+    "load_policy": "api.policies",
+    "load_run": "api.training",
+    "multirun": "api.training",
+    "run": "api.training",
+}
+__all__ = [
+    "ConfigError",
+    "RunFailed",
+    "RunInterrupted",
+    "evaluate",
+    "export",
+    "load_policy",
+    "load_run",
+    "multirun",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
-from privrl_bench.kernels.machine import use_cores, workers_of
+from privrl_bench.kernels.machine import use_cores, without_main, workers_of
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
     Job,
@@ -75,7 +75,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, registered(), workers))
-        self.process.start()
+        with without_main():
+            self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
 
