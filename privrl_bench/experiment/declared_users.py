@@ -123,6 +123,17 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
     )
 
 
+def most_rounds(config: RunConfig, spec: EnvSpec, rounds: int) -> int:
+    """As many of these rounds as there are users for, each used once; all if there are too few for one."""
+    if needed(config, rounds) is None or config.privacy.rules.sampler.every_round:
+        return rounds
+    known = [users for users in (spec.users, config.privacy.population) if users is not None]
+    if not known:
+        raise ConfigError("fit_population", "needs the number of users: give privacy.population")
+    there = min(known)
+    return min(rounds, there // config.privacy.users_per_round) or rounds
+
+
 def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     """Who takes part, for the plan: `96 of 1000 users, each used once`; empty for segments."""
     need = needed(config, rounds)

@@ -301,7 +301,7 @@ class Correlated(Gaussian):
 
     def describe_noise(self, r: int, steps: Sequence[float]) -> str:
         """See `Mechanism.describe_noise`."""
-        if not self.terms.configs[r].z:
+        if not self.terms.configs[r].noise_multiplier:
             return ""
         noise = self.plan_entries(r, steps)["correlated_noise"]
         return (

@@ -214,7 +214,7 @@ class Mechanism:
     def release_event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the ledger."""
         config = self.terms.configs[r]
-        return ReleaseEvent(self.records[0], config.z, config.adjacency)
+        return ReleaseEvent(self.records[0], config.noise_multiplier, config.adjacency)
 
     def settings(self, r: int) -> dict[str, Any]:
         """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""

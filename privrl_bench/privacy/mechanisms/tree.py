@@ -100,7 +100,7 @@ class Tree(Gaussian):
         if not ledger.lines:
             return super().spent_epsilon(r, ledger, participation, below)
         nodes = levels(self.terms.rounds) + ledger.repeats(below)
-        z = self.terms.configs[r].z / math.sqrt(nodes)
+        z = self.terms.configs[r].noise_multiplier / math.sqrt(nodes)
         return self.epsilon_of(r, [replace(self.release_event(r), z=z)])
 
     def noise(self, attempt: Attempt) -> list[Tensor]:
@@ -124,7 +124,7 @@ class Tree(Gaussian):
 
     def released(self, attempt: Attempt) -> None:
         """See `Mechanism.released`."""
-        if self.terms.configs[attempt.replica].z > 0:
+        if self.terms.configs[attempt.replica].noise_multiplier > 0:
             self._sums[attempt.replica].keep(attempt.round, self._joining(attempt))
 
 
