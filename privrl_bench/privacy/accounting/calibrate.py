@@ -182,7 +182,7 @@ def least_noise(cost: Callable[[float], float], target: float) -> float:
         PrivacyError: no z within the range of `privacy.z` costs so little, or so much.
 
     >>> least_noise(lambda z: 3.0 / z**2, 1.0)
-    1.73206
+    1.73214
     """
     costly: tuple[float, float] | None = None  # (z, cost) above the target
     enough: tuple[float, float] | None = None  # and at most the target

@@ -146,6 +146,16 @@ class Correlated(Gaussian):
             return NonPrivateDpEvent()
         return GaussianDpEvent(1.0 / sum(count / release.z for release, count in counts))
 
+    @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """See `Mechanism.gaussians`."""
+        if cls is not Correlated:
+            return None
+        noise = all(release.z > 0 for release, _ in counts)
+        return ((1.0 / sum(n / release.z for release, n in counts) if noise else 0.0, 1),)
+
     def __init__(self, terms: Terms):
         super().__init__(terms)
         if terms.unit.participation is None:

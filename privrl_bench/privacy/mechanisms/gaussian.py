@@ -72,6 +72,15 @@ class Gaussian(Mechanism):
 
         return GaussianDpEvent(release.z) if release.z > 0 else NonPrivateDpEvent()
 
+    @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """See `Mechanism.gaussians`: of cohorts that were not drawn."""
+        if cls is not Gaussian or any(release.q < 1.0 for release, _ in counts):
+            return None
+        return tuple((release.z, count) for release, count in counts)
+
     def joint_z(self, r: int) -> float:
         """The z of replica r. Raises PrivacyError: the blocks' multipliers do not give it."""
         z, joint = self.terms.configs[r].noise_multiplier, joint_z(self.multipliers(r).values())

@@ -194,6 +194,16 @@ class Mechanism:
         return ComposedDpEvent(tuple(events))
 
     @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """`composed` as (noise multiplier, count) pairs; 0: no noise. None: not Gaussian, or not known to be.
+
+        A subclass does not inherit it: its releases may be others.
+        """
+        return None
+
+    @classmethod
     def accountant(cls, chosen: str) -> str:
         """The accountant of its events, where `privacy.accountant` is `chosen`."""
         return chosen
