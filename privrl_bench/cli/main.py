@@ -18,6 +18,9 @@ COMMANDS = {
     "collect": Command(
         "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
     ),
+    "plan": Command(
+        "privrl_bench.cli.plan:main", "show rounds, noise and epsilon of a run before training"
+    ),
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),

@@ -17,7 +17,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
-from privrl_bench.experiment.declared_users import in_words
+from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import find, outside
@@ -258,7 +258,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     asked = config.total_steps // parts.round_steps
-    if config.rounds == parts.rounds < asked and mechanism.private and config.privacy.population:
+    if limited_by_population(config, parts.rounds) and parts.rounds < asked:
         enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
         print(f"  limit   {config.privacy.population} users {enough}")
     if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):

@@ -292,6 +292,13 @@ class Correlated(Gaussian):
 
     # -- the plan ---------------------------------------------------------------------------
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`: the last row of C^-1 is the longest."""
+        import numpy as np
+
+        row = float(np.linalg.norm(self.strategy.inverse(self.terms.rounds)))
+        return {name: row * std for name, std in super().release_noise(r).items()}
+
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """See `Mechanism.plan_entries`: noise of the iterates, against that of independent noise."""
         import numpy as np

@@ -128,6 +128,11 @@ class Gaussian(Mechanism):
         """One int64 vector for each block, in units of its grid."""
         return attempt.integers(self.sizes, self.stds(attempt.replica))
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`."""
+        multipliers = self.multipliers(r)
+        return {b.name: multipliers[b.name] * self.unit_noise(b) for b in self.terms.blocks}
+
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
         """See `Mechanism.privatize`."""
         if not self.terms.configs[attempt.replica].noise_multiplier > 0:

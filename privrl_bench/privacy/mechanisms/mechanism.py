@@ -311,6 +311,13 @@ class Mechanism:
         """The number that a paper prints for this configuration; infinite: none does."""
         return math.inf
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """Noise std of every number of a block in the sum of one round, the largest over the rounds.
+
+        Empty: a release has no Gaussian noise of a known size.
+        """
+        return {}
+
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """Further entries of plan.json. `steps`: of the server, in every round (`Algorithm.server_steps`)."""
         return {}

@@ -88,6 +88,11 @@ class Tree(Gaussian):
         """See `Mechanism.sum_noise`."""
         return z * clip * math.sqrt(rounds.bit_count())
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`: of what the running sums change by; one node joins, others leave."""
+        nodes = levels(self.terms.rounds)
+        return {name: math.sqrt(nodes) * std for name, std in super().release_noise(r).items()}
+
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: a row is under the noise of that many nodes."""
         z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
