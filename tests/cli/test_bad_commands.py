@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report, reproduce, text
+from privrl_bench.cli import audit, collect, plan, report, reproduce, text
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.config.compose import compose
