@@ -105,7 +105,7 @@ def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
     if config.privacy.rules.mechanism.not_auditable:
         raise ConfigError("privacy", config.privacy.rules.mechanism.not_auditable)
-    if config.privacy.z == 0:
+    if config.privacy.noise_multiplier == 0:
         raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
 
 
@@ -159,7 +159,7 @@ def run_canaries(
         parts=parts,
         coins=coins,
         scores=planted.scores,
-        mu=distance * moved / config.privacy.z,
+        mu=distance * moved / config.privacy.noise_multiplier,
         repeat=repeat,
         rounds=rounds,
         seconds=time.perf_counter() - started,
@@ -182,7 +182,7 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
     plan, config = run.parts.gate, run.parts.config.privacy
     sampler = config.rules.sampler
     if sampler.random:
-        once = ReleaseEvent("gaussian", config.z, sampler.inside)
+        once = ReleaseEvent("gaussian", config.noise_multiplier, sampler.inside)
         return ledger_epsilon([once], config.delta), f"one release that {sampler.audited}"
     # Computed from the ledger as it is; `contradictions` reports what the guarantee would refuse.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"

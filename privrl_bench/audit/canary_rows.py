@@ -87,7 +87,7 @@ class Canaries(Wrapped):
         They are the same in all rounds of the group, which is the worst case for every C.
         """
         privacy, blocks = self._parts.config.privacy, self._parts.gate.blocks
-        multipliers = block_multipliers(privacy.z, blocks)
+        multipliers = block_multipliers(privacy.noise_multiplier, blocks)
         source = generator(self._parts.config.seed, _DIRECTION_TAG, index)
         count = self.coins.shape[1]
         direction = []
@@ -97,7 +97,7 @@ class Canaries(Wrapped):
             rows = signs * mine
             unit = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
             self._units[block.name] = unit
-            direction.append(unit.sum(0) * (privacy.z / multipliers[block.name]))
+            direction.append(unit.sum(0) * (privacy.noise_multiplier / multipliers[block.name]))
         other = -1.0 if privacy.adjacency == "replace_one" else 0.0
         sent = torch.where(torch.from_numpy(self.coins[index]), 1.0, other).double()
         first = index * self._repeat
@@ -167,6 +167,10 @@ class Canaries(Wrapped):
     def _score(self, group: _Group, row: np.ndarray, v: float) -> None:
         """Add what a whitened row says about each unit of a group, whose rows are in it with weight v."""
         # The canaries' own rows were subtracted, too: their effect is added again.
-        own = group.sent.numpy() * v / (self._strategy.scale * self._parts.config.privacy.z)
+        own = (
+            group.sent.numpy()
+            * v
+            / (self._strategy.scale * self._parts.config.privacy.noise_multiplier)
+        )
         seen = (group.direction * row) @ self._slots + own
         self.scores[group.first // self._repeat] += v / group.size * seen

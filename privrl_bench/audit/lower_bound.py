@@ -130,7 +130,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
 
 def default_folder(config: RunConfig) -> Path:
     """outputs/audit/<algo>_<env>_z<z>."""
-    name = f"{config.algo.name}_{config.env.label}_z{config.privacy.z:g}"
+    name = f"{config.algo.name}_{config.env.label}_z{config.privacy.noise_multiplier:g}"
     return Path("outputs") / "audit" / re.sub(r"[^A-Za-z0-9_.+-]", "-", name)
 
 
@@ -215,7 +215,7 @@ def write(
         "overrides": words,
         "algo": config.algo.name,
         "env": config.env.label,
-        "z": config.privacy.z,
+        "z": config.privacy.noise_multiplier,
         "seed": config.seed,
         "claimed": guarantee.to_dict(),
         "confidence": confidence,
@@ -227,7 +227,7 @@ def write(
     text = json.dumps(content, indent=2, default=str, allow_nan=False)
     (folder / "audit.json").write_text(text + "\n")
     title = (
-        f"{config.env.label}, {config.algo.name}, z = {config.privacy.z:g}, seed {config.seed}: "
+        f"{config.env.label}, {config.algo.name}, z = {config.privacy.noise_multiplier:g}, seed {config.seed}: "
         f"epsilon {shown_epsilon(guarantee.epsilon)} at delta {guarantee.delta:g} claimed "
         f"({guarantee.status})\n"
         f"lower bounds at {100 * confidence:g} % confidence"

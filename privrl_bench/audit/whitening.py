@@ -24,7 +24,7 @@ _MOST_ERRORS = 5.0  # standard errors; correct noise is further off with probabi
 
 def noise_of_sums(parts: RunComponents) -> dict[str, float]:
     """Block name -> z_b clip_b k, the standard deviation of the noise in a row of C X."""
-    multipliers = block_multipliers(parts.config.privacy.z, parts.gate.blocks)
+    multipliers = block_multipliers(parts.config.privacy.noise_multiplier, parts.gate.blocks)
     scale = parts.gate.mechanism.strategy.scale
     return {b.name: multipliers[b.name] * b.clip * scale for b in parts.gate.blocks}
 

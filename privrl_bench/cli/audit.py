@@ -115,8 +115,10 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     one_thread()
 
     from privrl_bench.audit.leaks import audit_leaks
+    from privrl_bench.experiment.builder import resolved
     from privrl_bench.experiment.plugin_review import outside, write
 
+    (config,) = resolved([config])
     try:
         report, cuts = audit_leaks(config, explicit_keys(args.overrides), args.round, args.user)
     except EnvironmentFailure as error:
@@ -168,11 +170,12 @@ def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
 def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
     from privrl_bench.audit import lower_bound as audit
-    from privrl_bench.experiment.builder import build
+    from privrl_bench.experiment.builder import build, resolved
 
     args, options = _epsilon_arguments(words, prog)
     claimed = compose(args.overrides, args.config_dir)
     check_hardware(claimed)
+    (claimed,) = resolved([claimed])
     audit.check_auditable(claimed)
     folder = args.folder or audit.default_folder(claimed)
     check_folder("--folder", folder)
@@ -257,7 +260,9 @@ def _say(text: str) -> None:
 
 
 def _announce(config: RunConfig, guarantee: Guarantee, confidence: float) -> None:
-    print(f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.z:g}")
+    print(
+        f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.noise_multiplier:g}"
+    )
     first, *rest = guarantee.describe()
     print(f"  claimed {first}")
     for line in rest:

@@ -27,6 +27,9 @@ COMMANDS = {
     "play": Command(
         "privrl_bench.cli.policy_use:play", "play a trained policy in a window or a video file"
     ),
+    "plan": Command(
+        "privrl_bench.cli.plan:main", "show rounds, noise and epsilon of a run before training"
+    ),
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),

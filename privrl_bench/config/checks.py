@@ -7,6 +7,7 @@ may be without effect in some run, but one that the user gives must have an effe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.env import EnvConfig
@@ -42,6 +43,27 @@ def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
     """
     for rule in RULES_FOR_GIVEN_KEYS:
         rule(run, keys)
+
+
+def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:
+    """`run` without values of YAML files that contradict what the command line asks for; checked.
+
+    An epsilon without a z is a target: z is calibrated for it (`privacy.z=auto`). A population without a length
+    is a limit: there are at most as many rounds as it has users for.
+
+    Args:
+        run: the checked configuration.
+        keys: see `check_explicit`, which is called.
+    """
+    privacy = run.privacy
+    target = "privacy.epsilon" in keys and "privacy.z" not in keys and privacy.epsilon is not None
+    if target and privacy.rules.mechanism.calibrated:
+        run = replace(run, privacy=replace(privacy, z=None))
+    length = {"rounds", "total_steps", "fit_population"} & set(keys)
+    if "privacy.population" in keys and not length and not privacy.rules.sampler.every_round:
+        run = replace(run, fit_population=privacy.population is not None)
+    check_explicit(run, keys)
+    return run
 
 
 def _refuse(when: bool, key: str, problem: str) -> None:
@@ -117,10 +139,9 @@ def _mechanism(run: RunConfig) -> None:
 
 def _noise(run: RunConfig) -> None:
     """Without a mechanism there is no noise."""
-    if not run.privacy.rules.mechanism.private and run.privacy.z != 0:
-        raise ConfigError(
-            "privacy.z", f"privacy=none adds no noise, so it must be 0, got {run.privacy.z:g}"
-        )
+    z = run.privacy.z
+    if not run.privacy.rules.mechanism.private and z:
+        raise ConfigError("privacy.z", f"privacy=none adds no noise, so it must be 0, got {z:g}")
 
 
 def _sampling(run: RunConfig) -> None:
@@ -157,6 +178,8 @@ def _population(run: RunConfig) -> None:
         "privacy.population",
         f"bounds the users of fixed cohorts, each used once, and {why} others",
     )
+    how = f"limits users that are used once; privacy.sampling={privacy.sampling} draws them"
+    _refuse(run.fit_population and privacy.rules.sampler.every_round, "fit_population", how)
 
 
 def _unit(run: RunConfig) -> None:

@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
-from privrl_bench.config.checks import check_explicit
+from privrl_bench.config.checks import as_asked
 from privrl_bench.config.diagnostics import (
     SET_BY_FILES,
     check_choice,
@@ -205,8 +205,7 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(key, first_line(error)) from error
     assert isinstance(run, RunConfig)
     check_sizes(run)
-    check_explicit(run, set(explicit))
-    return run
+    return as_asked(run, set(explicit))
 
 
 def replace(cfg: DictConfig, word: str, explicit: Iterable[str] = ()) -> RunConfig:
@@ -312,7 +311,7 @@ def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> N
     except OmegaConfBaseException as error:
         if dataclasses.is_dataclass(wanted):
             raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
-        raise ConfigError(key, wrong_type(wanted, value)) from error
+        raise ConfigError(key, wrong_type(wanted, value, key)) from error
 
 
 def _unknown(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:

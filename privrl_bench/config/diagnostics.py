@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OPTIONAL_GROUPS = ("tuned", "paper", "paper/column")
 
 # Keys that say which file a value is from: files set them, a command line must not.
+NULL_WORDS = {"privacy.z": "auto"}  # what the command line calls null
 SET_BY_FILES = {
     "env.name": "set by the env group; choose it with env=<name>",
     "algo.name": "set by the algo group; choose it with algo=<name>",
@@ -134,14 +135,15 @@ def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str
     return ConfigError(key, f"no such key{near}; allowed: {', '.join(beside)}")
 
 
-def wrong_type(wanted: Any, value: Any) -> str:
-    """Words for a value of the wrong type.
+def wrong_type(wanted: Any, value: Any, key: str = "") -> str:
+    """Words for a value of the wrong type; `key` may have a word of its own for null.
 
     >>> wrong_type(int, 1e6)
     'must be an integer, got 1000000.0; write 1000000'
     """
     got = "null" if value is None else repr(str(value) if isinstance(value, str) else value)
     text = f"must be {_kind(wanted)}, got {got}"
+    text = text.replace("be null", f"be {NULL_WORDS.get(key, 'null')}")
     if wanted is int and isinstance(value, float) and value.is_integer():
         text += f"; write {int(value)}"
     return text

@@ -26,12 +26,15 @@ def leaf_name(given: Iterable[tuple[str, str]], seed: int) -> str:
     'privacy.z=0.1,seed=3'
     """
     given = list(given)
-    by_steps = any(key == "total_steps" for key, _ in given)
+    keys = {key for key, _ in given}
+    # Words that say what is so without them: of `overrides.explicit_length`, and z=auto beside an epsilon.
+    implied = {("rounds", "null")} if "total_steps" in keys else set()
+    implied |= {("privacy.z", "null")} if "privacy.epsilon" in keys else set()
     pairs = sorted(
         (key, value)
         for key, value in dict(given).items()
         if key not in OUTSIDE and re.split(r"[./]", key)[0] not in OUTSIDE_SECTIONS
-        if not (by_steps and (key, value) == ("rounds", "null"))  # of `overrides.explicit_length`
+        if (key, value) not in implied
     )
     safe = [(_safe(key), _safe(value)) for key, value in pairs]
     name = ",".join(f"{key}={value}" for key, value in safe)

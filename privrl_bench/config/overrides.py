@@ -45,16 +45,20 @@ def has_texts(env: str) -> bool:
 def plain_groups(words: Iterable[str]) -> list[str]:
     """`+paper=x` as `paper=x`, `tuned=null` as `~tuned`, and `env.kwargs={...}` as `++env.kwargs={...}`.
 
+    Also `privacy.z=auto` as `privacy.z=null`, alone or among the values of a sweep.
+
     Both groups are in config.yaml's defaults. `paper` is null there, because its column depends on the
     environment; users add it with a plus, as any group that is off by default. Hydra removes an optional
     group with `~` only. env.kwargs is the one mapping with free keys, which Hydra adds with pluses only.
 
-    >>> plain_groups(["env=hopper", "+paper=dppg", "tuned=null"])
-    ['env=hopper', 'paper=dppg', '~tuned']
+    >>> plain_groups(["env=hopper", "+paper=dppg", "tuned=null", "privacy.z=auto,1"])
+    ['env=hopper', 'paper=dppg', '~tuned', 'privacy.z=null,1']
     """
     found = [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
     found = [re.sub(r"^\+?env\.kwargs=\{", "++env.kwargs={", word) for word in found]
-    return ["~tuned" if word == "tuned=null" else word for word in found]
+    found = ["~tuned" if word == "tuned=null" else word for word in found]
+    z = re.compile(r"\+{0,2}privacy\.z=")
+    return [re.sub(r"\bauto\b", "null", word) if z.match(word) else word for word in found]
 
 
 def text_versions(words: Iterable[str]) -> list[str]:

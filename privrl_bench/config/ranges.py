@@ -32,6 +32,7 @@ class Range:
     holds: Callable[[Any], bool]  # of a value that is not None
     options: tuple[str, ...] = ()  # of a choice, in place of `holds`
     most: int = LARGEST  # for `check_sizes`
+    null: str = "null"  # what the command line calls None
 
 
 @dataclass
@@ -55,7 +56,7 @@ def _check(key: str, one: dataclasses.Field[Any], value: Any) -> None:
     if declared.options:
         return require_choice(key, value, declared.options)
     nullable = re.search("None|Optional", str(one.type)) is not None
-    rule = f"null or {declared.rule}" if nullable else declared.rule
+    rule = f"{declared.null} or {declared.rule}" if nullable else declared.rule
     ok = nullable if value is None else declared.holds(value)
     require(key, ok, rule, repr(value) if isinstance(value, str) else value)
 
@@ -89,7 +90,9 @@ def _numbers(value: Any) -> Iterator[int | float]:
 # --- declarations; each returns a dataclass field
 
 
-def ranged(default: Any, rule: str, holds: Callable[[Any], bool], most: int = LARGEST) -> Any:
+def ranged(
+    default: Any, rule: str, holds: Callable[[Any], bool], most: int = LARGEST, null: str = "null"
+) -> Any:
     """A field with any range.
 
     Args:
@@ -97,8 +100,9 @@ def ranged(default: Any, rule: str, holds: Callable[[Any], bool], most: int = LA
         rule: the range in words that follow "must be".
         holds: whether a value, never None, is in it.
         most: the largest integer that a user may give.
+        null: what the command line calls None.
     """
-    return _field(default, Range(rule, holds, most=most))
+    return _field(default, Range(rule, holds, most=most, null=null))
 
 
 def _field(default: Any, declared: Range) -> Any:

@@ -21,8 +21,14 @@ from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
+from privrl_bench.experiment.calibration import resolve
 from privrl_bench.experiment.dataset_setup import with_data
-from privrl_bench.experiment.declared_users import check_enough, in_order, with_population
+from privrl_bench.experiment.declared_users import (
+    check_enough,
+    in_order,
+    most_rounds,
+    with_population,
+)
 from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
 from privrl_bench.experiment.plugin_review import note
 from privrl_bench.functional.rng import Streams
@@ -98,9 +104,23 @@ def build(
         horizon: rounds that the algorithm and the gate are built for, if not those of the run: the leak test
             moves a short run to late rounds of a long one.
 
+    A configuration without numbers (`calibration.resolve`) is given them first: `RunComponents.configs`.
+
     Raises:
         ConfigError: the environment cannot be made, sizes do not fit, or the budget is too small.
     """
+    return _assemble(resolved(configs), ledger_paths, horizon)
+
+
+def resolved(configs: list[RunConfig]) -> list[RunConfig]:
+    """The same runs with numbers for `privacy.z=auto` and `fit_population`. Raises ConfigError."""
+    return resolve(configs, lambda config: _assemble([config], [None]))
+
+
+def _assemble(
+    configs: list[RunConfig], ledger_paths: list[Path | None], horizon: int | None = None
+) -> RunComponents:
+    """`build`, of configurations with numbers."""
     if len({group_key(config) for config in configs}) > 1:
         raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
@@ -119,6 +139,8 @@ def build(
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = _rounds_of(config, steps, round_steps)
+    if config.fit_population:
+        rounds = most_rounds(config, spec, rounds)
     if config.collector == "returning_users":
         configs = _with_coming(configs, config.algo.people(rounds))
         config = configs[0]
@@ -241,7 +263,7 @@ def _build(
         population=config.privacy.population or 0,
         used_once=in_order(config),
         mechanism=mechanism,
-        z=tuple(0.0 if mechanism.on_devices else c.privacy.z for c in configs),
+        z=tuple(0.0 if mechanism.on_devices else c.privacy.noise_multiplier for c in configs),
         epsilon=config.privacy.epsilon,
         delta=config.privacy.delta,
         learns_obs=config.env.obs_scaling == "private",
@@ -308,7 +330,7 @@ def _allowed(gate: Gate, r: int) -> int:
         more = f"privacy.z={needed_z(gate, r, budget):g} would last for the whole run"
     raise ConfigError(
         "privacy.epsilon",
-        f"z = {gate.configs[r].z:g} costs more than {shown_epsilon(budget)} at once; {more}",
+        f"z = {gate.configs[r].noise_multiplier:g} costs more than {shown_epsilon(budget)} at once; {more}",
     )
 
 

@@ -123,6 +123,26 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
     )
 
 
+def most_rounds(config: RunConfig, spec: EnvSpec, rounds: int) -> int:
+    """As many of these rounds as there are users for, each used once; all if there are too few for one."""
+    if needed(config, rounds) is None or config.privacy.rules.sampler.every_round:
+        return rounds
+    known = [users for users in (spec.users, config.privacy.population) if users is not None]
+    if not known:
+        raise ConfigError("fit_population", "needs the number of users: give privacy.population")
+    there = min(known)
+    return min(rounds, there // config.privacy.users_per_round) or rounds
+
+
+def limited_by_population(config: RunConfig, rounds: int) -> bool:
+    """Whether so many rounds, which the configuration names, are all that its population has users for."""
+    there = config.privacy.population
+    if config.rounds != rounds or there is None or needed(config, rounds) is None:
+        return False
+    drawn = config.privacy.rules.sampler.every_round
+    return not drawn and rounds == there // config.privacy.users_per_round
+
+
 def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     """Who takes part, for the plan: `96 of 1000 users, each used once`; empty for segments."""
     need = needed(config, rounds)

@@ -15,7 +15,7 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "algo": config.algo.name,
         "env": config.env.label,
         "seed": config.seed,
-        "z": config.privacy.z if gate.mechanism.private else None,
+        "z": config.privacy.noise_multiplier if gate.mechanism.private else None,
         "epsilon": gate.planned_epsilon(r),
         "epsilon_paper": gate.mechanism.paper_epsilon(r),
         "delta": config.privacy.delta,

@@ -16,8 +16,8 @@ from typing import Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment.builder import RunComponents, build, supports_replicas
-from privrl_bench.experiment.declared_users import in_words
+from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
+from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import find, outside
@@ -67,6 +67,10 @@ def run_each(
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
+    try:
+        configs = resolved(configs)
+    except ConfigError as error:
+        return [error] * len(configs)
     results.update(_refused(configs, dirs))
     with ExitStack() as locks:
         for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
@@ -229,7 +233,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism = parts.gate.mechanism
-    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
+    z = f"  z={config.privacy.noise_multiplier:g}" if mechanism.private else ""
     first, *rest = guarantee.describe()
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
@@ -253,6 +257,10 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
             f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
+    asked = config.total_steps // parts.round_steps
+    if limited_by_population(config, parts.rounds) and parts.rounds < asked:
+        enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
+        print(f"  limit   {config.privacy.population} users {enough}")
     if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):
         print(f"  noise   {noise}")
     if config.plan_only and mechanism.calibrated:

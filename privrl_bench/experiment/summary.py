@@ -108,7 +108,7 @@ def summary_of(
         "algo": config.algo.name,
         "env": config.env.label,
         "seed": config.seed,
-        "z": config.privacy.z,
+        "z": config.privacy.noise_multiplier,
         "measure": measure.name,
         measure.name: result,
         "epsilon": guarantee.epsilon,

@@ -109,6 +109,17 @@ class Account:
         """Epsilon after all planned rounds."""
         return self.mechanism.planned_epsilon(r, self.participation)
 
+    def planned_epsilons(self, r: int) -> dict[str, float]:
+        """Adjacency -> epsilon after all planned rounds, for every relation with an analysis here."""
+        event, count = self.mechanism.planned_releases(r, self.participation)
+        kind = type(self.mechanism)
+        both = set(kind.adjacencies) & set(self.sampler.relations(kind))
+        own = self.configs[r].adjacency
+        return {
+            name: self.mechanism.epsilon_of(r, {replace(event, adjacency=name): count})
+            for name in sorted(both | {own}, key=lambda name: (name != own, name))
+        }
+
     def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
         """Epsilon of what the ledger of replica r says was released.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report, reproduce, text
+from privrl_bench.cli import audit, collect, plan, report, reproduce, text
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.config.compose import compose
@@ -60,7 +60,7 @@ BAD = {
     "privrl-audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
     "privrl-collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
     "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, "
-    "total_steps, rounds, seed, plan_only, resume, tuned, paper\n",
+    "total_steps, rounds, fit_population, seed, plan_only, resume, tuned, paper\n",
     # twice, or removed
     "algo=dppg algo=ppo": "algo: given twice, as algo=dppg and algo=ppo",
     "env=cartpole env=hopper": "env: given twice",
@@ -87,10 +87,10 @@ BAD = {
     "++seed=a": "seed: must be an integer, got 'a'",
     "seed=true": "seed: must be an integer, got True",
     "seed=99999999999999": "seed: must be ",
-    "privacy.z=0x10": "privacy.z: must be a number",
-    "privacy.z=[1,2]": "privacy.z: must be a number",
+    "privacy.z=0x10": "privacy.z: must be auto or a number",
+    "privacy.z=[1,2]": "privacy.z: must be auto or a number",
     "privacy.z=nan": "privacy.z: must be finite",
-    "privacy.z=1e9": "privacy.z: must be 0 or in",
+    "privacy.z=1e9": "privacy.z: must be auto or 0 or in",
     "privacy.clip=1e300": "privacy.clip: must be in [1e-9, 1e9]",
     "privacy.delta=1e-320": "privacy.delta: must be in [1e-100, 1)",
     "privacy.epsilon=1e-300": "privacy.epsilon: must be null or >= 1e-4",
@@ -140,7 +140,7 @@ BAD = {
     GYM
     + "FrozenLake-v1 env.kwargs={nosuch:9}": "env.kwargs: FrozenLake-v1 cannot be made with {'nosuch'",
     GYM + "CartPole-v1 env.kwargs=5": "env.kwargs: must be a mapping {name: value}, got 5",
-    GYM + "CartPole-v1 env.kwargs={foo:1} privacy.z=a": "privacy.z: must be a number",
+    GYM + "CartPole-v1 env.kwargs={foo:1} privacy.z=a": "privacy.z: must be auto or a number",
     GYM + "FrozenLake-v1 +env.kwargs.nosuch=9": "env.kwargs: FrozenLake-v1 cannot be made with",
     "-m env=gym,dmc env.id=NoSuch-v0 env.domain=walker env.task=walk": "env.domain: is for dm_control",
     "env=dmc env.domain=walker env.task=wlk": "env.task: walker has no 'wlk' (did you mean walk?)",

@@ -324,7 +324,7 @@ ERRORS = [
         "total_steps=1e6",
         "total_steps: must be an integer, got 1000000.0; write 1000000",
     ),
-    ("privacy.z=null", "privacy.z: must be a number, got null"),
+    ("privacy.z=null", "privacy.z: auto needs the epsilon of the whole run"),
     (
         "env.obs_mean=[1,a]",
         "env.obs_mean: must be null or a list of numbers, got [1, 'a']",
@@ -332,7 +332,7 @@ ERRORS = [
     ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
     ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
     ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
-    ("privacy.z=-1", "privacy.z: must be 0 or in [1e-6, 1e6], got -1.0"),
+    ("privacy.z=-1", "privacy.z: must be auto or 0 or in [1e-6, 1e6], got -1.0"),
     (
         "env.user=fersh",
         "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",

@@ -111,10 +111,11 @@ def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
     assert (
         build([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds == 100
     )
+    small = ["privacy.accountant=rdp", "privacy.epsilon=1e-4", "privacy.z=1"]
     with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):  # rdp's orders end
-        build([compose(["env=cartpole", "privacy.accountant=rdp", "privacy.epsilon=1e-4"])], [None])
+        build([compose(["env=cartpole", *small])], [None])
     with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
-        build([compose(["env=cartpole", "privacy.epsilon=1"])], [None])
+        build([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=1"])], [None])
     assert build([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])
 
 

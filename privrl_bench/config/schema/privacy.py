@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from privrl_bench.config.ranges import Section, choice, integer, ranged, within
+from privrl_bench.errors import ConfigError
 
 ADJACENCIES = ("zero_out", "replace_one", "add_or_remove", "any_trajectory_pair")
 
@@ -21,11 +22,14 @@ class PrivacyConfig(Section):
     # | fresh_noise_per_round, per_transition: leak | smooth: one release, noise by smooth sensitivity
     # | none. A module of privacy/mechanisms each.
     mechanism: str = "gaussian"
-    # noise multiplier = noise std / clip, no unit; 0 adds no noise
-    z: float = ranged(1.0, "0 or in [1e-6, 1e6]", lambda z: z == 0 or 1e-6 <= z <= 1e6)
+    # noise multiplier = noise std / clip, no unit; 0 adds no noise. None, on the command line `auto`: the least
+    # for which all planned rounds cost at most `epsilon`
+    z: float | None = ranged(
+        1.0, "0 or in [1e-6, 1e6]", lambda z: z == 0 or 1e-6 <= z <= 1e6, null="auto"
+    )
     clip: float = within(1.0, "[1e-9, 1e9]")  # L2 bound of one user's row, parameter units
     delta: float = within(1e-5, "[1e-100, 1)")
-    # budget: rounds end before it would be exceeded; unset: none
+    # with a z: a budget, rounds end before it would be exceeded; z=auto: what all rounds cost; unset: none
     epsilon: float | None = ranged(None, ">= 1e-4", lambda epsilon: epsilon >= 1e-4)
     # U; for Poisson sampling the expected number, q * population
     users_per_round: int = integer(8, most=10**7)
@@ -59,6 +63,21 @@ class PrivacyConfig(Section):
         mechanism, sampler = self.rules
         sampler.validate(self)
         mechanism.validate(self)
+        if self.z is None:
+            if not mechanism.calibrated:
+                how = f"privacy.mechanism={mechanism.name} has no noise to calibrate"
+                raise ConfigError("privacy.z", f"auto has no meaning: {how}")
+            if self.epsilon is None:
+                raise ConfigError(
+                    "privacy.z", "auto needs the epsilon of the whole run, e.g. privacy.epsilon=2"
+                )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """`z` as a number. Raises ConfigError: it is still to be calibrated (`experiment/calibration.py`)."""
+        if self.z is None:
+            raise ConfigError("privacy.z", "auto is not calibrated yet; build the run first")
+        return self.z
 
     @property
     def rules(self) -> Any:

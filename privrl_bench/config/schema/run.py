@@ -106,6 +106,8 @@ class RunConfig(Section):
     data: DataConfig = field(default_factory=DataConfig)
     total_steps: int = integer(1_000_000)  # environment steps, counted from the public U and T
     rounds: int | None = integer(None, most=10**9)  # releases; null: total_steps / (U * T)
+    # whether there are at most as many rounds as the users of `privacy.population` suffice for
+    fit_population: bool = False
     seed: int = random_seed()
     # the file of conf/ that was tuned, and on what; printed with the plan
     hyperparameter_source: str = ""

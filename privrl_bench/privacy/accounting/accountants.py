@@ -16,11 +16,8 @@ import math
 import warnings
 from abc import abstractmethod
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any, ClassVar
 
-import dp_accounting
-import numpy as np
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -37,7 +34,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting import capped_poisson, single_user
+from privrl_bench.privacy.accounting import capped_poisson, exact_gaussian, single_user
 from privrl_bench.privacy.accounting.capped_poisson import Cohorts
 from privrl_bench.privacy.accounting.events import LabelDpEvent, SmoothDpEvent
 
@@ -51,7 +48,6 @@ RELATIONS = {
     "add_or_remove": ADD_OR_REMOVE,
     "any_trajectory_pair": ZERO_OUT,  # z is already the distance of the two neighbours
 }
-_LARGE_MU = 1e5  # above: a bound without search, larger than the exact value by about 1
 
 
 class Composition(PrivacyAccountant):
@@ -97,10 +93,9 @@ class Composition(PrivacyAccountant):
 
 
 class ExactGaussian(Composition):
-    """Composed Gaussians are one Gaussian with mu^2 = sum mu_i^2 (Dong, Roth and Su 2022).
+    """Composed Gaussians, by `exact_gaussian.py`.
 
-    Epsilon of it is exact (Balle and Wang 2018). z is for one row against none; replacing a row moves the
-    sum twice as far.
+    z is for one row against none; replacing a row moves the sum twice as far.
     """
 
     what = "fixed cohorts"
@@ -113,14 +108,7 @@ class ExactGaussian(Composition):
     def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
         """See `Composition`."""
         distance = 2.0 if self.neighboring_relation is REPLACE_ONE else 1.0
-        mu = distance * math.sqrt(sum(count / z**2 for z, count in counts))
-        if mu > _LARGE_MU:
-            # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), its first term; the search loses digits here.
-            return mu * (mu / 2.0 - NormalDist().inv_cdf(delta))
-        with np.errstate(
-            divide="ignore"
-        ):  # ln of a delta that is 0 to rounding is -inf, as it should
-            return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
+        return exact_gaussian.epsilon_of(counts, distance, delta)
 
 
 class UniformSingleUser(Composition):

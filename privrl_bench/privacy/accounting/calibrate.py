@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from privrl_bench.privacy.account import Account
 
 _LEAST_Z, _MOST_Z = 1e-3, 1e5
+_RANGE = 1e-6, 1e6  # of `privacy.z`
+_CLOSE = 2e-4  # how much less than the target epsilon a calibrated z may cost, relative
 
 
 def _solve(
@@ -141,7 +143,7 @@ def needed_z(account: Account, r: int, budget: float) -> float:
     """
     config, sampler = account.configs[r], account.sampler
     event, count = account.mechanism.planned_releases(r, account.participation)
-    scale = event.z / config.z if config.z else 1.0
+    scale = event.z / config.noise_multiplier if config.noise_multiplier else 1.0
 
     def at(z: float) -> ReleaseEvent:
         return replace(event, z=scale * z)
@@ -150,4 +152,78 @@ def needed_z(account: Account, r: int, budget: float) -> float:
     z = z_for(budget, lambda z: sampler.fast(at(z)), count, config.delta, config.accountant, digits)
     while account.mechanism.epsilon_of(r, {at(z): count}) > budget:
         z = float(f"{1.01 * z:.4g}")
+    return z
+
+
+def calibrated_z(account: Account, r: int, target: float) -> float:
+    """Smallest z, to 6 digits, with which all planned rounds of replica r cost at most `target`.
+
+    They cost at least (1 - 2e-4) `target`, by the accountant of the run with everything that it counts, such as
+    caps of cohorts and discrete noise. `needed_z` is faster where cohorts are drawn, and coarser.
+
+    Raises:
+        PrivacyError: no z within the range of `privacy.z` does.
+    """
+    event, count = account.mechanism.planned_releases(r, account.participation)
+    scale = event.z / account.configs[r].noise_multiplier
+
+    def cost(z: float) -> float:
+        return account.mechanism.epsilon_of(r, {replace(event, z=scale * z): count})
+
+    return least_noise(cost, target)
+
+
+def least_noise(cost: Callable[[float], float], target: float) -> float:
+    """Smallest z, to 6 digits, with (1 - 2e-4) target <= cost(z) <= target, for a decreasing function.
+
+    Secant steps between the logarithms of z and cost, kept within a bracket.
+
+    Raises:
+        PrivacyError: no z within the range of `privacy.z` costs so little, or so much.
+
+    >>> least_noise(lambda z: 3.0 / z**2, 1.0)
+    1.73214
+    """
+    costly: tuple[float, float] | None = None  # (z, cost) above the target
+    enough: tuple[float, float] | None = None  # and at most the target
+    z, last = 1.0, None
+    for _ in range(200):
+        found = cost(z)
+        if (1.0 - _CLOSE) * target <= found <= target:
+            return z
+        here = z, found
+        costly, enough = (here, enough) if found > target else (costly, here)
+        if enough is not None and enough[0] <= _RANGE[0]:
+            raise PrivacyError(
+                f"epsilon {shown_epsilon(target)} is more than noise of z = {z:g} costs"
+            )
+        if (costly is not None and costly[0] >= _RANGE[1]) or z > _MOST_Z:
+            raise PrivacyError(f"no noise multiplier gives epsilon {shown_epsilon(target)}")
+        if costly and enough and enough[0] <= costly[0] * (1.0 + 3e-6):
+            return enough[0]  # the cost jumps
+        z = _next(costly, enough, here, last, (1.0 - _CLOSE / 2.0) * target)
+        last = here
+    raise PrivacyError(f"no noise multiplier was found for epsilon {shown_epsilon(target)}")
+
+
+_Point = tuple[float, float]
+
+
+def _next(
+    costly: _Point | None, enough: _Point | None, here: _Point, last: _Point | None, aim: float
+) -> float:
+    """The next z of `least_noise`, of 6 digits."""
+    slope = -1.0  # of ln cost over ln z
+    known = 0.0 < here[1] < math.inf
+    if known and last is not None and 0.0 < last[1] < math.inf and last[1] != here[1]:
+        slope = min(math.log(here[1] / last[1]) / math.log(here[0] / last[0]), -0.05)
+    step = math.log(aim / here[1]) / slope if known else 4.0 * (1 if here[1] > aim else -1)
+    z = here[0] * math.exp(min(max(step, -math.log(4.0)), math.log(4.0)))
+    low = costly[0] if costly else _RANGE[0]
+    high = enough[0] if enough else _RANGE[1]
+    if costly and enough and not low < z < high:
+        z = math.sqrt(low * high)
+    z = float(f"{min(max(z, low), high):.6g}")
+    if costly and enough and z in (low, high):  # neighbours on the grid of 6 digits, or close to it
+        z = (low + high) / 2.0
     return z

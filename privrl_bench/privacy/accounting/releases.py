@@ -9,10 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.mechanisms import ledger_class
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+_EXACT = ("pld", "gaussian")  # accountants that are exact for Gaussian mechanisms
+# Of neighbouring sums, in clip norms; add_or_remove has no analysis with fixed cohorts.
+_DISTANCE = {"zero_out": 1.0, "replace_one": 2.0, "any_trajectory_pair": 1.0}
 
 
 @dataclass(frozen=True)
@@ -94,10 +99,30 @@ def ledger_epsilon(
     counts = Counter(releases)
     if not counts:
         return 0.0
+    exact = _exactly(counts, delta, accountant)
+    if exact is not None:
+        return exact
     from privrl_bench.privacy.accounting.accountants import epsilon
 
     event, chosen, adjacency = analysed(counts, accountant)
     return epsilon(event, delta, chosen, adjacency)
+
+
+def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> float | None:
+    """Epsilon where all releases are Gaussian mechanisms on fixed cohorts; None: `analysed` says what they are.
+
+    What the accountant `ExactGaussian` gives, without importing dp-accounting.
+    """
+    kinds = {(release.mechanism, release.adjacency) for release in counts}
+    ((record, adjacency),) = kinds if len(kinds) == 1 else {("", "")}
+    if accountant not in _EXACT or adjacency not in _DISTANCE:
+        return None
+    pairs = ledger_class(record).gaussians(tuple(sorted(counts.items(), key=repr)))
+    if pairs is None:
+        return None
+    if any(z <= 0 for z, _ in pairs):
+        return math.inf
+    return exact_gaussian.epsilon_of(exact_gaussian.merged(pairs), _DISTANCE[adjacency], delta)
 
 
 def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, str, str]:

@@ -146,6 +146,16 @@ class Correlated(Gaussian):
             return NonPrivateDpEvent()
         return GaussianDpEvent(1.0 / sum(count / release.z for release, count in counts))
 
+    @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """See `Mechanism.gaussians`."""
+        if cls is not Correlated:
+            return None
+        noise = all(release.z > 0 for release, _ in counts)
+        return ((1.0 / sum(n / release.z for release, n in counts) if noise else 0.0, 1),)
+
     def __init__(self, terms: Terms):
         super().__init__(terms)
         if terms.unit.participation is None:
@@ -282,6 +292,13 @@ class Correlated(Gaussian):
 
     # -- the plan ---------------------------------------------------------------------------
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`: the last row of C^-1 is the longest."""
+        import numpy as np
+
+        row = float(np.linalg.norm(self.strategy.inverse(self.terms.rounds)))
+        return {name: row * std for name, std in super().release_noise(r).items()}
+
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """See `Mechanism.plan_entries`: noise of the iterates, against that of independent noise."""
         import numpy as np
@@ -301,7 +318,7 @@ class Correlated(Gaussian):
 
     def describe_noise(self, r: int, steps: Sequence[float]) -> str:
         """See `Mechanism.describe_noise`."""
-        if not self.terms.configs[r].z:
+        if not self.terms.configs[r].noise_multiplier:
             return ""
         noise = self.plan_entries(r, steps)["correlated_noise"]
         return (

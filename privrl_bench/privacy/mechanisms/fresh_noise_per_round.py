@@ -68,6 +68,7 @@ class FreshNoisePerRound(Tree):
         return LabelDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
 
     release_event = Mechanism.release_event
+    release_noise = Mechanism.release_noise
     spent_epsilon = Mechanism.spent_epsilon
 
     def unit_noise(self, block: Block) -> float:

@@ -46,8 +46,12 @@ class Gaussian(Mechanism):
             raise PrivacyError(f"a row has {numbers} numbers, at most {MOST_NUMBERS}")
         for r, config in enumerate(terms.configs):
             stds = self.stds(r)
-            most = config.z * MOST_NOISE / max(stds) if config.z > 0 else math.inf
-            if config.z > most:
+            most = (
+                config.noise_multiplier * MOST_NOISE / max(stds)
+                if config.noise_multiplier > 0
+                else math.inf
+            )
+            if config.noise_multiplier > most:
                 rule = f"at most {most:.4g}: sums and their noise are 64-bit integers"
                 raise ConfigError("privacy.z", f"must be {rule}, got {config.z:g}")
             if self.slack(r) > MOST_SLACK:
@@ -56,7 +60,7 @@ class Gaussian(Mechanism):
 
     def slack(self, r: int) -> float:
         """What discrete noise costs beyond Gaussian noise, on epsilon and relative on delta; see `grid.py`."""
-        if not (self.terms.discrete and self.terms.configs[r].z > 0):
+        if not (self.terms.discrete and self.terms.configs[r].noise_multiplier > 0):
             return 0.0
         numbers = sum(self.sizes) * (2 * self.terms.rounds + REPEATS)
         return max(SLACK, 4.0 * discrete_cost(numbers, min(self.stds(r))))
@@ -68,9 +72,18 @@ class Gaussian(Mechanism):
 
         return GaussianDpEvent(release.z) if release.z > 0 else NonPrivateDpEvent()
 
+    @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """See `Mechanism.gaussians`: of cohorts that were not drawn."""
+        if cls is not Gaussian or any(release.q < 1.0 for release, _ in counts):
+            return None
+        return tuple((release.z, count) for release, count in counts)
+
     def joint_z(self, r: int) -> float:
         """The z of replica r. Raises PrivacyError: the blocks' multipliers do not give it."""
-        z, joint = self.terms.configs[r].z, joint_z(self.multipliers(r).values())
+        z, joint = self.terms.configs[r].noise_multiplier, joint_z(self.multipliers(r).values())
         if not math.isclose(joint, z, rel_tol=1e-9):
             raise PrivacyError(f"blocks give joint z {joint}, the configuration says {z}")
         return z  # not `joint`, which is rounded
@@ -93,7 +106,9 @@ class Gaussian(Mechanism):
         """Noise multiplier of every block of replica r."""
         from privrl_bench.privacy import contribution
 
-        return contribution.block_multipliers(self.terms.configs[r].z, self.terms.blocks)
+        return contribution.block_multipliers(
+            self.terms.configs[r].noise_multiplier, self.terms.blocks
+        )
 
     def unit_noise(self, block: Block) -> float:
         """Noise std of a block at multiplier 1."""
@@ -113,9 +128,14 @@ class Gaussian(Mechanism):
         """One int64 vector for each block, in units of its grid."""
         return attempt.integers(self.sizes, self.stds(attempt.replica))
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`."""
+        multipliers = self.multipliers(r)
+        return {b.name: multipliers[b.name] * self.unit_noise(b) for b in self.terms.blocks}
+
     def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
         """See `Mechanism.privatize`."""
-        if not self.terms.configs[attempt.replica].z > 0:
+        if not self.terms.configs[attempt.replica].noise_multiplier > 0:
             return sums
         drawn = zip(self.terms.blocks, self.noise(attempt), strict=True)
         return {block.name: sums[block.name] + one for block, one in drawn}

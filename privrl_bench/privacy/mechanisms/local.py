@@ -29,6 +29,7 @@ class Local(Mechanism):
     adjacencies = ("any_trajectory_pair",)
     accountants = ("pld", "gaussian")
     on_devices = True
+    calibrated = True
     not_auditable = (
         "canaries are rows at the gate, and privacy=local has its noise before it; see leaks"
     )
@@ -84,7 +85,7 @@ class Local(Mechanism):
 
         return LocalNoise(
             ranges_of(env, spec.obs_dim, configs[0].rewards == "noised"),
-            [config.z for config in configs],
+            [config.noise_multiplier for config in configs],
             configs[0].users_per_round,
             steps,
             env.user,
@@ -107,7 +108,7 @@ class Local(Mechanism):
         devices = self._devices
         return {
             "local": {
-                "mu_per_observation": devices.ranges.mu(self.terms.configs[r].z, 1),
+                "mu_per_observation": devices.ranges.mu(self.terms.configs[r].noise_multiplier, 1),
                 "observations": devices.observations,
                 "noised_rewards": devices.rewards,
                 "mu": devices.mu(r),

@@ -194,6 +194,16 @@ class Mechanism:
         return ComposedDpEvent(tuple(events))
 
     @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """`composed` as (noise multiplier, count) pairs; 0: no noise. None: not Gaussian, or not known to be.
+
+        A subclass does not inherit it: its releases may be others.
+        """
+        return None
+
+    @classmethod
     def accountant(cls, chosen: str) -> str:
         """The accountant of its events, where `privacy.accountant` is `chosen`."""
         return chosen
@@ -214,7 +224,7 @@ class Mechanism:
     def release_event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the ledger."""
         config = self.terms.configs[r]
-        return ReleaseEvent(self.records[0], config.z, config.adjacency)
+        return ReleaseEvent(self.records[0], config.noise_multiplier, config.adjacency)
 
     def settings(self, r: int) -> dict[str, Any]:
         """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""
@@ -300,6 +310,13 @@ class Mechanism:
     def paper_epsilon(self, r: int) -> float:
         """The number that a paper prints for this configuration; infinite: none does."""
         return math.inf
+
+    def release_noise(self, r: int) -> dict[str, float]:
+        """Noise std of every number of a block in the sum of one round, the largest over the rounds.
+
+        Empty: a release has no Gaussian noise of a known size.
+        """
+        return {}
 
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """Further entries of plan.json. `steps`: of the server, in every round (`Algorithm.server_steps`)."""

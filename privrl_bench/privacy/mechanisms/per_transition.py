@@ -87,7 +87,11 @@ class PerTransition(Mechanism):
         """See `Mechanism.release_event`."""
         config, (batch, memory) = self.terms.configs[r], self.terms.unit.draw or (0, 0)
         return ReleaseEvent(
-            "per_transition", config.z, config.adjacency, population=memory, cap=batch
+            "per_transition",
+            config.noise_multiplier,
+            config.adjacency,
+            population=memory,
+            cap=batch,
         )
 
 

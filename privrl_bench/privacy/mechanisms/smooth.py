@@ -94,9 +94,9 @@ class Smooth(Mechanism):
                 "privacy.epsilon", "privacy=smooth makes its noise for it: a number > 0, got null"
             )
         if privacy.z != 1:
+            got = "auto" if privacy.z is None else f"{privacy.z:g}"
             raise ConfigError(
-                "privacy.z",
-                f"privacy=smooth takes privacy.epsilon, so it stays 1, got {privacy.z:g}",
+                "privacy.z", f"privacy=smooth takes privacy.epsilon, so it stays 1, got {got}"
             )
         super().validate(privacy)
 

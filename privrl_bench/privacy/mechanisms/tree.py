@@ -88,6 +88,11 @@ class Tree(Gaussian):
         """See `Mechanism.sum_noise`."""
         return z * clip * math.sqrt(rounds.bit_count())
 
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`: of what the running sums change by; one node joins, others leave."""
+        nodes = levels(self.terms.rounds)
+        return {name: math.sqrt(nodes) * std for name, std in super().release_noise(r).items()}
+
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: a row is under the noise of that many nodes."""
         z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
@@ -100,7 +105,7 @@ class Tree(Gaussian):
         if not ledger.lines:
             return super().spent_epsilon(r, ledger, participation, below)
         nodes = levels(self.terms.rounds) + ledger.repeats(below)
-        z = self.terms.configs[r].z / math.sqrt(nodes)
+        z = self.terms.configs[r].noise_multiplier / math.sqrt(nodes)
         return self.epsilon_of(r, [replace(self.release_event(r), z=z)])
 
     def noise(self, attempt: Attempt) -> list[Tensor]:
@@ -124,7 +129,7 @@ class Tree(Gaussian):
 
     def released(self, attempt: Attempt) -> None:
         """See `Mechanism.released`."""
-        if self.terms.configs[attempt.replica].z > 0:
+        if self.terms.configs[attempt.replica].noise_multiplier > 0:
             self._sums[attempt.replica].keep(attempt.round, self._joining(attempt))
 
 

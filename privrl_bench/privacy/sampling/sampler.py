@@ -153,7 +153,7 @@ class Sampler:
     @classmethod
     def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
         """The number that a paper prints: DPPG's formula for this z, whatever the run releases."""
-        return epsilon_paper(privacy.z, privacy.delta)
+        return epsilon_paper(privacy.noise_multiplier, privacy.delta)
 
     # -- in a gate --------------------------------------------------------------------------
 

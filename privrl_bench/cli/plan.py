@@ -1,0 +1,69 @@
+"""The command `privrl plan`: what a run will do and cost, before any training."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.config.compose import compose
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.kernels.machine import check_hardware
+
+ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
+
+privacy.epsilon=2 alone finds the least noise (privacy.z=auto) with which all rounds cost at most 2.
+With privacy.population=10_000 a user is used once, and there are at most as many rounds as there are users for.
+
+Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population=10_000"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl plan") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    words = given(arguments)
+    with _few_collections():
+        return guarded(lambda: _plan(words, prog))
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """No garbage collection of what is imported, also at the end of the process: half of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _plan(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT)
+    parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="a results store, DIR/<paper>/<item>/runs.csv (default: outputs/paper of the source tree)",
+    )
+    args = parser.read(words)
+    if args.results is not None and not args.results.is_dir():
+        raise ConfigError("--results", f"no such folder: {args.results}")
+    config = compose(args.overrides, args.config_dir)
+    check_hardware(config)
+
+    from privrl_bench.experiment.builder import build
+    from privrl_bench.experiment.planning import plan_of
+
+    plan = plan_of(build([config], [None]), results=args.results)
+    if args.json:
+        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False), flush=True)
+    else:
+        print("\n".join(plan.lines()), flush=True)
+    return 0

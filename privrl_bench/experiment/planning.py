@@ -1,0 +1,290 @@
+"""What a run will do and cost, before any training: rounds, users, noise, epsilon, and results near it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.identity import identity
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.nearest import Measured, nearest, store
+
+
+@dataclass(frozen=True)
+class BlockNoise:
+    """Noise in the mean of one round, of one part of a release.
+
+    Attributes:
+        name: of the part, e.g. `actor`.
+        parameters: P, its size.
+        clip: L2 bound of one user's row, parameter units.
+        std: noise standard deviation of one number of the mean, the largest over the rounds.
+        norm: expected L2 norm of the noise over P numbers.
+        users_needed: users of a round with which `norm` would be at most `clip`, at this z; None: a round has
+            one user in any case.
+    """
+
+    name: str
+    parameters: int
+    clip: float
+    std: float
+    norm: float
+    users_needed: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one run.
+
+    Attributes:
+        users_per_round: U.
+        rounds: number of releases.
+        rounds_asked: what `rounds` or `total_steps` say. More than `rounds`: a budget or a population limits
+            them.
+        by_population: whether there are as many rounds as the population has users for.
+        users: in all, each used once; None: they are drawn, or segments.
+        population: the bound on the number of users, or None.
+        who: users in words.
+        steps_per_user, steps: T, and environment steps of the whole run.
+        z: noise multiplier; None without a mechanism.
+        target: `privacy.epsilon`, or None.
+        noise: of every part of a release; empty where a release has no noise of a known size.
+        noise_text: more about the noise, in words.
+        epsilons: adjacency -> epsilon of the whole run, the run's own adjacency first.
+        status: formal | unreviewed | heuristic | none.
+        caveats: what epsilon does not cover.
+        nearest: measured results of the same algorithm and environment, the nearest epsilon first.
+        has_store: whether there are results to compare with.
+    """
+
+    algo: str
+    env: str
+    hyperparameter_source: str
+    users_per_round: int
+    rounds: int
+    rounds_asked: int
+    by_population: bool
+    users: int | None
+    population: int | None
+    who: str
+    steps_per_user: int
+    steps: int
+    mechanism: str
+    sampling: str
+    z: float | None
+    target: float | None
+    noise: tuple[BlockNoise, ...]
+    noise_text: str
+    epsilons: dict[str, float]
+    delta: float
+    status: str
+    unit: str
+    notion: str
+    caveats: tuple[str, ...]
+    nearest: tuple[Measured, ...]
+    has_store: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: infinity is "inf", an undefined number None."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+    def lines(self) -> list[str]:
+        """The plan as a table, in lines."""
+        rows = [
+            ("users per round", f"{self.users_per_round:,}"),
+            ("rounds", self._rounds()),
+            *([("users in all", self.who)] if self.who else []),
+            ("steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"),
+            ("values", self.hyperparameter_source),
+        ]
+        if self.z is not None:
+            how = f"{self.mechanism}, {self.sampling} sampling"
+            rows.append(("z", f"{self.z:g}, the noise multiplier ({how})"))
+        if self.noise_text:
+            rows.append(("noise", self.noise_text))
+        rows += [
+            (
+                f"epsilon, {name.replace('_', '-')}",
+                f"{shown_epsilon(value)} at delta {self.delta:g}",
+            )
+            for name, value in self.epsilons.items()
+        ]
+        rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
+        rows += [("caveat", caveat) for caveat in self.caveats]
+        width = max(len(name) for name, _ in rows) + 2
+        table = [f"  {name:{width}}{text}" for name, text in rows]
+        return [f"{self.algo} on {self.env}", *table, *self._noise_lines(), *self._nearest_lines()]
+
+    def _rounds(self) -> str:
+        if self.rounds == self.rounds_asked:
+            return f"{self.rounds:,}"
+        limit = f"the population of {self.population:,}, of which each is used once"
+        if not self.by_population and self.target is not None:
+            limit = f"the budget, epsilon {shown_epsilon(self.target)}"
+        return f"{self.rounds:,} of {self.rounds_asked:,}, limited by {limit}"
+
+    def _noise_lines(self) -> list[str]:
+        """The table of the parts of a release."""
+        if not self.noise:
+            return []
+        head = (
+            "part",
+            "parameters",
+            "clip",
+            "std of one",
+            "norm of all",
+            "norm / clip",
+            "users needed",
+        )
+        rows = [
+            (
+                one.name,
+                f"{one.parameters:,}",
+                f"{one.clip:g}",
+                f"{one.std:.3g}",
+                f"{one.norm:.3g}",
+                f"{one.norm / one.clip:.2f}",
+                "-" if one.users_needed is None else f"{one.users_needed:,}",
+            )
+            for one in self.noise
+        ]
+        lines = _aligned([head, *rows])
+        return [
+            "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
+            *lines,
+        ]
+
+    def _nearest_lines(self) -> list[str]:
+        """Measured results."""
+        if not self.has_store:
+            return ["measured: no results store here (outputs/paper of the source tree has it)"]
+        if math.isinf(next(iter(self.epsilons.values()))):
+            return ["measured: results are compared by epsilon, which is infinite here"]
+        if not self.nearest:
+            return [f"measured: no formal result of {self.algo} on {self.env} in the results store"]
+        lines = ["measured, nearest epsilon first"]
+        for one in self.nearest:
+            lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
+        return lines
+
+
+def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Plan:
+    """The plan of replica r.
+
+    Args:
+        parts: what `builder.build` gives; nothing is simulated and no user's data are read.
+        r: the replica.
+        results: a results store; None: that of the source tree, where there is one.
+    """
+    gate, config = parts.gate, parts.configs[r]
+    privacy, mechanism = config.privacy, gate.mechanism
+    guarantee = gate.guarantee(r)
+    steps = parts.rounds * parts.round_steps
+    epsilons = gate.planned_epsilons(r) if mechanism.private else {privacy.adjacency: math.inf}
+    epsilons[privacy.adjacency] = guarantee.epsilon
+    folder = results or store()
+    near: list[Measured] = []
+    if folder is not None:
+        settings = identity(config)
+        near = nearest(config.algo.name, config.env.label, epsilons, settings, folder)
+    return Plan(
+        algo=config.algo.name,
+        env=config.env.label,
+        hyperparameter_source=config.hyperparameter_source,
+        users_per_round=privacy.users_per_round,
+        rounds=parts.rounds,
+        rounds_asked=_asked(parts, r),
+        by_population=limited_by_population(config, parts.rounds),
+        users=needed(config, parts.rounds),
+        population=privacy.population,
+        who=_who(parts, r),
+        steps_per_user=parts.steps,
+        steps=steps,
+        mechanism=privacy.mechanism,
+        sampling=privacy.sampling,
+        z=privacy.z if mechanism.private and not mechanism.one_release else None,
+        target=privacy.epsilon,
+        noise=_noise(parts, r),
+        noise_text=mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)),
+        epsilons=epsilons,
+        delta=privacy.delta,
+        status=guarantee.status,
+        unit=guarantee.unit,
+        notion=guarantee.notion,
+        caveats=tuple(f"{name}: {why}" for name, why in guarantee.caveats.items()),
+        nearest=tuple(near),
+        has_store=folder is not None,
+    )
+
+
+def _asked(parts: RunComponents, r: int) -> int:
+    """Rounds that the configuration asks for, before a budget or a population limits them."""
+    config = parts.configs[r]
+    by_steps = config.total_steps // parts.round_steps
+    if config.algo.full_batch:
+        return parts.rounds
+    if limited_by_population(config, parts.rounds) and parts.rounds < by_steps:
+        return by_steps
+    return config.rounds or by_steps
+
+
+def _who(parts: RunComponents, r: int) -> str:
+    """The users of the run, with the population where it bounds them."""
+    config = parts.configs[r]
+    words = in_words(config, parts.spec, parts.rounds)
+    if not words and config.privacy.rules.sampler.exact:
+        return f"exactly {config.privacy.population:,}, a public number"
+    if not words and config.collector != "dataset" and config.env.user == "segment":
+        return "segments of running episodes"
+    bound = config.privacy.population if needed(config, parts.rounds) is not None else None
+    return f"{words}, of a population of {bound:,}" if bound and parts.spec.users is None else words
+
+
+def _noise(parts: RunComponents, r: int) -> tuple[BlockNoise, ...]:
+    """Noise of every part of a release, relative to the public number of users."""
+    users, one = parts.config.privacy.users_per_round, parts.config.privacy.rules.sampler.exact
+    found = []
+    noise = parts.gate.mechanism.release_noise(r)
+    for block in parts.gate.blocks:
+        if not noise.get(block.name):
+            continue
+        # The mean of a chi distribution with P degrees of freedom, times the standard deviation.
+        chi = math.sqrt(2.0) * math.exp(
+            math.lgamma((block.size + 1) / 2) - math.lgamma(block.size / 2)
+        )
+        norm = noise[block.name] * chi
+        found.append(
+            BlockNoise(
+                block.name,
+                block.size,
+                block.clip,
+                noise[block.name] / users,
+                norm / users,
+                None if one else math.ceil(norm / block.clip),
+            )
+        )
+    return tuple(found)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
