@@ -12,6 +12,8 @@ class PluginFolders(SearchPathPlugin):
     """Adds the folders after the package's own. Their names differ from all others, so none hides another."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Called by Hydra whenever it is initialised."""
-        for folder in added_folders():
-            search_path.append("privrl_bench.plugins", f"file://{folder}")
+        """Called by Hydra whenever it is initialised; twice where its own scan finds this class, too."""
+        known = {element.path for element in search_path.get_path()}
+        for path in (f"file://{folder}" for folder in added_folders()):
+            if path not in known:
+                search_path.append("privrl_bench.plugins", path)

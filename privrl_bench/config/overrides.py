@@ -74,7 +74,7 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     >>> plain_groups(["env=hopper", "+paper=dppg", "tuned=null"])
     ['env=hopper', 'paper=dppg', '~tuned']
     """
-    found = [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
+    found = [re.sub(r"^\+{1,2}(paper|plugins)=", r"\1=", word) for word in words]
     found = [re.sub(r"^\+?env\.kwargs=\{", "++env.kwargs={", word) for word in found]
     return ["~tuned" if word == "tuned=null" else word for word in found]
 

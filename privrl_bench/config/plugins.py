@@ -92,8 +92,7 @@ def load_given(words: Iterable[str]) -> None:
             text = word.removeprefix("plugins=")
             found = re.fullmatch(r"\[([\w.:, '\"]*)\]", text)
             if found is None:
-                example = f"; write plugins=[{text}]" if re.fullmatch(r"[\w.:]+", text) else ""
-                problem = f"must be one list of modules, e.g. [my_pkg], got {text}{example}"
+                problem = f"must be one list of modules, e.g. plugins=[my_pkg], got {text}"
                 raise ConfigError("plugins", problem)
             load(name.strip(" '\"") for name in found[1].split(",") if name.strip())
 
