@@ -94,13 +94,12 @@ def algo_schema(name: str) -> type[AlgoConfig]:
     where = ALGORITHMS[name]
     try:
         found: type[AlgoConfig] = getattr(importlib.import_module(where.settings), where.config)
+        if not issubclass(found, AlgoConfig):
+            raise TypeError("it must be a subclass of AlgoConfig")
         default = found().name
     except Exception as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError("algo", f"{where.settings} has no {where.config}: {why}") from error
-    if not issubclass(found, AlgoConfig):
-        what = f"{where.settings}: {where.config} must be a subclass of AlgoConfig"
-        raise ConfigError("algo", what)
     if default != name:
         what = f"{where.settings}: the default of `name` must be {name!r}, got {default!r}"
         raise ConfigError("algo", what)
