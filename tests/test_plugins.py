@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -99,8 +100,8 @@ SERVERS = ["plugins=[plug_pkg]", "algo=dppg", "env=plug_row", "privacy=two_serve
 
 
 def forget():
-    """The plugin's modules, which are imported again."""
-    for name in [one for one in sys.modules if one.partition(".")[0] == "plug_pkg"]:
+    """The modules of plugins, which are imported again."""
+    for name in [one for one in sys.modules if one.partition(".")[0] in ("plug_pkg", "my_plugin")]:
         del sys.modules[name]
 
 
@@ -389,3 +390,25 @@ def test_epsilon_of_a_plugin_s_algorithm(package, capsys):
     said = capsys.readouterr().out
     assert "nothing contradicts the claim" in said
     assert "review" not in said.split("results:")[1]
+
+
+# --- the page about plugins
+
+
+def test_the_code_of_the_page_runs(package, capsys):
+    """Every block of docs/plugins.md whose first line is a comment with a file's name."""
+    page = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text()
+    blocks = re.findall(r"^```\w+\n# (my_plugin/\S+)\n(.*?)^```", page, re.M | re.S)
+    for name, text in blocks:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    few = ("rounds=5", *(word for word in FEW[2:] if "total_steps" not in word), "seed=1")
+    words = ["plugins=[my_plugin]", "algo=simple", "env=corridor", *few]
+    assert compose(words).algo.lr == 10.0
+    assert status(words)[0] == "unreviewed"
+    assert leaks(words) == 0
+    assert status(words)[0] == "formal"
+    assert not exit_code([*words, "hardware.workers=1"])
+    servers = ["plugins=[my_plugin]", "algo=dppg", "privacy=two_servers", "env=corridor", *few]
+    assert not exit_code([*servers, "hardware.workers=1"])
+    assert len(list(Path("outputs").rglob("policy.pt"))) == 2
