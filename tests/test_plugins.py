@@ -11,6 +11,7 @@ import pytest
 import privrl_bench
 from privrl_bench.audit import lower_bound
 from privrl_bench.cli.audit import epsilon, leaks
+from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
 from privrl_bench.config import algorithm_registry, overrides, plugins
 from privrl_bench.config.compose import compose, help_text
@@ -178,12 +179,27 @@ def test_a_run_records_its_plugins(package):
     assert "plugins:\n- plug_pkg\n" in (folder / "config.yaml").read_text()
 
 
-def test_an_entry_point_needs_no_word(package):
+def installed(package):
+    """The files that make the package an installed one."""
     about = package.parent / "plug_pkg-7.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-pkg\nVersion: 7\n")
     (about / "entry_points.txt").write_text("[privrl_bench.plugins]\nany = plug_pkg\n")
     plugins.load_installed.cache_clear()
+
+
+def test_an_installed_plugin_that_is_broken_stops_every_command(package, capsys):
+    installed(package)
+    (package / "plugged.py").unlink()
+    assert exit_code(["--help"]) == 2
+    assert privrl(["report", "outputs"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("error: plugin plug_pkg (installed package plug-pkg): algo: no mod")
+
+
+def test_an_entry_point_needs_no_word(package):
+    installed(package)
     assert compose(WORDS[1:]).algo.name == "plugged"
     assert plugins.versions()["plug_pkg"] == "7"
     compose(WORDS)  # named as well: loaded once
@@ -356,9 +372,6 @@ def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkey
     assert found == "unreviewed"
     assert "run `privrl audit epsilon` with" in why
 
-    assert epsilon([*SERVERS, "--scores", "100"]) == 0
-    assert "not recorded: a review needs --scores 200 or more" in capsys.readouterr().out
-    assert status(SERVERS)[0] == "unreviewed"
     assert epsilon([*SERVERS, "--scores", "200"]) == 0
     assert "review   recorded in outputs/reviews/" in capsys.readouterr().out
     assert status(SERVERS)[0] == "formal"
@@ -367,6 +380,15 @@ def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkey
     source = package / "two_servers.py"
     source.write_text(MECHANISM + "\n# changed\n")
     assert status(SERVERS)[0] == "unreviewed"
+
+
+def test_a_weak_attack_is_no_review(package, capsys):
+    assert epsilon([*SERVERS, "--scores", "20"]) == 0
+    assert "not recorded: a review needs --scores 20000 or more" in capsys.readouterr().out
+    assert status(SERVERS)[0] == "unreviewed"
+    for change in ({"attack": "one-run"}, {"others": "unknown"}, {"confidence": 0.9999}):
+        assert lower_bound.weakness(lower_bound.Options(**change))
+    assert not lower_bound.weakness(lower_bound.Options(attack="all"))
 
 
 def test_a_mechanism_with_too_little_noise_stays_unreviewed(package, monkeypatch):

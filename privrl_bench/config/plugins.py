@@ -112,8 +112,9 @@ def load_installed() -> None:
         if point.value in _loaded:
             continue
         package = point.dist.name if point.dist else point.name
-        plugin, version = _imported(point.value, f"{point.value} (installed package {package})")
-        register(plugin, point.value, point.dist.version if point.dist else version)
+        who = f"{point.value} (installed package {package})"
+        plugin, version = _imported(point.value, who)
+        _register(plugin, point.value, point.dist.version if point.dist else version, who)
 
 
 def _imported(reference: str, who: str) -> tuple[Plugin, str]:
@@ -155,7 +156,13 @@ def register(plugin: Plugin, name: str = "", version: str = "") -> None:
         ConfigError: a name is taken, a module or file is missing, a file cannot be read. Nothing is
             registered then.
     """
-    name = name or f"registered_{len(_loaded) + 1}"
+    if name or plugin not in _loaded.values():
+        name = name or f"registered_{len(_loaded) + 1}"
+        _register(plugin, name, version, name)
+
+
+def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
+    """`register`; `who` names the plugin in messages."""
     if plugin not in _loaded.values():
         try:
             _check(plugin)
@@ -169,7 +176,7 @@ def register(plugin: Plugin, name: str = "", version: str = "") -> None:
                 mechanisms.OUTSIDE.update(known)
                 raise
         except ConfigError as error:
-            raise _refused(name, str(error)) from error
+            raise _refused(who, str(error)) from error
         for algo, where in plugin.algorithms.items():
             register_algorithm(algo, *_modules(where))
         if plugin.conf is not None:

@@ -65,8 +65,8 @@ class Guarantee:
 
     Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the
     note of this name says that this version of an algorithm or a mechanism from outside the package has not
-    passed its audits; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not cover;
-    `none`: there is no bound.
+    passed its audits; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not
+    cover; `none`: there is no bound.
     """
 
     epsilon: float
