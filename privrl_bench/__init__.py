@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privrl_bench.api.policies import evaluate, export, load_policy
     from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, run
+    from privrl_bench.config.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
 
 _WHERE = {
     "ConfigError": "errors",
+    "Plugin": "config.plugins",
     "RunFailed": "api.training",
     "RunInterrupted": "api.training",
     "evaluate": "api.policies",
@@ -30,10 +32,12 @@ _WHERE = {
     "load_policy": "api.policies",
     "load_run": "api.training",
     "multirun": "api.training",
+    "register": "config.plugins",
     "run": "api.training",
 }
 __all__ = [
     "ConfigError",
+    "Plugin",
     "RunFailed",
     "RunInterrupted",
     "evaluate",
@@ -41,6 +45,7 @@ __all__ = [
     "load_policy",
     "load_run",
     "multirun",
+    "register",
     "run",
 ]
 

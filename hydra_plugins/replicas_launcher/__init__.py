@@ -19,7 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
+from privrl_bench.config.plugins import additions, restore
 from privrl_bench.sweep.jobs import Job, Outcome
 
 
@@ -83,14 +83,14 @@ class TrainGroup:
 
     def __init__(self) -> None:
         self.groups: list[list[Job]] = []
-        self._outside: dict[str, Location] = registered()
+        self._outside = additions()
 
     def __call__(self, cfg: DictConfig) -> list[Outcome]:
         """Train a group. The rounds of a group have one process, unless `hardware.workers` gives more."""
         from privrl_bench.kernels.machine import use_cores
         from privrl_bench.sweep.jobs import train
 
-        ALGORITHMS.update(self._outside)
+        restore(self._outside)
         group = self.groups[int(HydraConfig.get().job.num)]
         use_cores(group[0].config.hardware.workers or 1)
         return train(group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from privrl_bench.config.algorithm_registry import ALGORITHMS
+from privrl_bench.config.algorithm_registry import ALGORITHMS, OURS
 from privrl_bench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class behind `algo=<name>`; it is called with the settings and a `base.AlgorithmContext`."""
-    module = importlib.import_module(ALGORITHMS[name].module)
+    where = ALGORITHMS[name].module
+    try:
+        module = importlib.import_module(where)
+    except Exception as error:
+        if name in OURS:
+            raise
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError("algo", f"{where} cannot be imported: {why}") from error
     if not hasattr(module, "ALGORITHM"):
-        raise ConfigError(
-            "algo", f"{ALGORITHMS[name].module} has no ALGORITHM, the class of algo={name}"
-        )
+        raise ConfigError("algo", f"{where} has no ALGORITHM, the class of algo={name}")
     found: type[Algorithm] = module.ALGORITHM
     return found

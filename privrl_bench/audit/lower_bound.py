@@ -27,6 +27,7 @@ from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 
 ATTACKS = ("canary", "one-run", "end-to-end")
+REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,15 @@ def check_auditable(config: RunConfig) -> None:
             f"{config.env.label} declares {users} users, and an attack would play them; attack a simulator, "
             "or use the leak test",
         )
+
+
+def weakness(options: Options) -> str:
+    """Why an audit with these options is too weak for a review of a mechanism; empty: it is not."""
+    if options.attack not in ("canary", "all") or options.others != "known":
+        return "a review needs --attack canary and --others known"
+    if options.scores < REVIEW_SCORES or options.confidence > 0.999:
+        return f"a review needs --scores {REVIEW_SCORES} or more, and --confidence 0.999 or less"
+    return ""
 
 
 def attacked_runs(

@@ -56,15 +56,19 @@ The test compares the first rounds, the last planned ones, and late ones around 
 `not covered` what the test does not see. With privacy=local the user has other observations (and noised
 rewards), the device shows the same, and nothing may differ. Sizes that only cost time are reduced unless they
 are given; the output lists them. When an algorithm from outside the package passes, the result is recorded in
-outputs/reviews, and runs of this configuration and version are no longer `unreviewed`."""
+outputs/reviews, and runs of this configuration and version are no longer `unreviewed`. With a mechanism from
+outside the package they need `privrl audit epsilon`, too."""
 
 EPSILON = """Measure lower bounds on epsilon with attacks on the real training code.
 
 The bounds are printed beside the claimed epsilon. A bound above the claim is a defect of the code, of the
-accounting or of a caveat. A bound below the claim proves nothing.
+accounting or of a caveat. A bound below the claim proves nothing. A mechanism from outside the package stays
+`unreviewed` until this audit, with the canary attack, and the leak test have passed.
 
 Example: {} env=cartpole algo.critic=private env.user=fresh privacy.z=1"""
 
+
+VERDICT = "nothing contradicts the claim"
 
 # Flag -> metavar, least value, help. Defaults: `lower_bound.Options`.
 EPSILON_OPTIONS: dict[str, tuple[str, int | None, str]] = {
@@ -116,7 +120,6 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
 
     from privrl_bench.audit.leaks import audit_leaks
     from privrl_bench.experiment.builder import resolved
-    from privrl_bench.experiment.plugin_review import outside, write
 
     (config,) = resolved([config])
     try:
@@ -136,11 +139,20 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
             args.json.write_text(json.dumps(report.to_dict() | {"cut": cuts}, indent=2) + "\n")
         except OSError as error:
             raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
-    if report.ok and outside(config):
-        path = write(config, report.verdict(), report.lines())
-        where = f"recorded in {path}" if path else "not recorded: its source cannot be read"
-        print(f"review   {where}", flush=True)
+    if report.ok:
+        _review(config, "leaks", report.verdict(), report.lines())
     return 0 if report.ok else 1
+
+
+def _review(config: RunConfig, audit: str, verdict: str, lines: list[str], weak: str = "") -> None:
+    """Record a passed audit that the configuration needs. `weak`: why this one does not count."""
+    from privrl_bench.experiment.plugin_review import audits, write
+
+    if audit not in audits(config):
+        return
+    path = None if weak else write(config, verdict, lines, audit)
+    why = weak or "its source cannot be read"
+    print(f"review   {f'recorded in {path}' if path else f'not recorded: {why}'}", flush=True)
 
 
 def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
@@ -206,9 +218,18 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
             "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
     else:
-        print("nothing contradicts the claim")
+        print(VERDICT)
     print(f"results: {folder} (audit.json, audit.png)", flush=True)
+    if not wrong:
+        _review(claimed, "epsilon", VERDICT, _bounds(findings), audit.weakness(options))
     return 1 if wrong else 0
+
+
+def _bounds(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"{one.attack}: epsilon >= {shown_measured(one.best.epsilon)} of {one.claim_of}"
+        for one in findings
+    ]
 
 
 def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namespace, Options]:

@@ -22,6 +22,7 @@ from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME
+from privrl_bench.config.plugins import load_given
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.crash import guarded, one_line, version
@@ -51,6 +52,7 @@ def _main(words: list[str]) -> int:
     if args.version:
         print(f"privrl-bench {version()}")
         return 0
+    load_given(args.overrides)
     if args.help:
         print(config.help_text())
         return 0

@@ -60,7 +60,8 @@ OURS = frozenset(ALGORITHMS)
 def register_algorithm(name: str, module: str, settings: str | None = None) -> None:
     """Add an algorithm of another package: `algo=<name>`.
 
-    Its YAML file is `algo/<name>.yaml` in a folder on Hydra's search path (`--config-dir`).
+    `config/plugins.py` calls it for plugins, whose YAML files are in their own folder. Another program that
+    calls it has `algo/<name>.yaml` in a folder on Hydra's search path (`--config-dir`).
 
     Args:
         name: equal to the default of its settings' field `name`.
@@ -93,12 +94,13 @@ def algo_schema(name: str) -> type[AlgoConfig]:
     where = ALGORITHMS[name]
     try:
         found: type[AlgoConfig] = getattr(importlib.import_module(where.settings), where.config)
-    except (ImportError, AttributeError, SyntaxError) as error:
+        if not issubclass(found, AlgoConfig):
+            raise TypeError("it must be a subclass of AlgoConfig")
+        default = found().name
+    except Exception as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError("algo", f"{where.settings} has no {where.config}: {why}") from error
-    if found().name != name:
-        raise ConfigError(
-            "algo",
-            f"{where.settings}: the default of `name` must be {name!r}, got {found().name!r}",
-        )
+    if default != name:
+        what = f"{where.settings}: the default of `name` must be {name!r}, got {default!r}"
+        raise ConfigError("algo", what)
     return found

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 import re
-import textwrap
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,10 +22,13 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.plugin_folders import PluginFolders
+from privrl_bench.config import plugins
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
 from privrl_bench.config.checks import as_asked
 from privrl_bench.config.diagnostics import (
@@ -36,13 +38,16 @@ from privrl_bench.config.diagnostics import (
     check_repeated,
     first_line,
     no_such_key,
+    not_one_word,
     unreadable_value,
     wrong_type,
 )
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
+    added_folders,
     choices,
+    choices_in_help,
     conf_dir,
     explicit_keys,
     explicit_length,
@@ -89,7 +94,9 @@ def settle(words: Iterable[str]) -> list[str]:
     >>> settle(["env=hopper", "+paper=dppg", "total_steps=10"])
     ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
     """
-    found = text_versions(plain_groups(words))
+    words = plain_groups(words)
+    plugins.load_given(words)
+    found = text_versions(words)
     check_repeated(parse(found))
     keys = explicit_keys(found)
     for key in keys & set(SET_BY_FILES):
@@ -129,17 +136,14 @@ def _store(name: str) -> None:
 
 
 def register() -> None:
-    """Store the schemas and the resolvers that conf/ uses. Calling it again changes nothing."""
+    """Store what conf/ uses: schemas, resolvers, folders. Calling it again changes nothing."""
     run = OmegaConf.structured(RunConfig(env=EnvConfig(id="any")))  # an id, or its check refuses
     run.env.id = None
     ConfigStore.instance().store(group="schema", name="run", node=run, package="_global_")
     _store("dppg")  # the default of config.yaml
     OmegaConf.register_new_resolver("privrl_bench.folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("privrl_bench.choices", _choices_in_help, replace=True)
-
-
-def _choices_in_help(group: str) -> str:
-    return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
+    OmegaConf.register_new_resolver("privrl_bench.choices", choices_in_help, replace=True)
+    Plugins.instance().register(PluginFolders)
 
 
 register()
@@ -174,7 +178,7 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         try:
             parsed = parse(words)
-            options = functools.partial(_options, _searchpath(parsed))
+            options = functools.partial(_options, _searchpath(parsed), added_folders())
             check_choices(parsed, _groups() - {"collect"}, options)
             return hydra_compose(CONFIG_NAME, words)
         except ConfigError:
@@ -205,6 +209,7 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(key, first_line(error)) from error
     assert isinstance(run, RunConfig)
     check_sizes(run)
+    plugins.check_loaded(run.plugins)
     return as_asked(run, set(explicit))
 
 
@@ -251,7 +256,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
             if known and not isinstance(override.value(), dict):
-                check_choice(override, _options(searchpath, group))
+                check_choice(override, _options(searchpath, added_folders(), group))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
         for override in parsed:
@@ -261,13 +266,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         return found
     except COMPOSE_ERRORS as broken:
         error = broken
-    if "'paper/" in str(error):  # its keys are those of one algorithm
-        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
-    if "'schema/algo/" in str(error):
-        why = "is of another package and not registered: run the program that calls register_algorithm"
-        return ConfigError("algo", why)
-    named = [o.key_or_group for o in parsed if o.key_or_group in str(error)]
-    return ConfigError(named[0] if named else "", first_line(error))
+    return not_one_word(error, [override.key_or_group for override in parsed])
 
 
 def _loader() -> ConfigLoader:
@@ -285,8 +284,8 @@ def _searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
 
 
 @functools.cache  # Hydra takes 50 ms for each
-def _options(searchpath: tuple[str, ...], group: str) -> list[str]:
-    """The choices of a group, in the folders of the search path as well."""
+def _options(searchpath: tuple[str, ...], added: tuple[Path, ...], group: str) -> list[str]:
+    """The choices of a group, in the folders of the search path and of plugins as well."""
     given = list(searchpath)
     return sorted(_loader().get_group_options(group, config_name=CONFIG_NAME, overrides=given))
 

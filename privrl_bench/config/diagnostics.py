@@ -38,6 +38,18 @@ def first_line(error: Exception) -> str:
     return lines[0]
 
 
+def not_one_word(error: Exception, keys: Iterable[str]) -> ConfigError:
+    """The error where no single one of the given keys is the cause of what Hydra raised."""
+    text = str(error)
+    if "'paper/" in text:  # its keys are those of one algorithm
+        return ConfigError("paper", "its values do not fit this algorithm; use it with its own")
+    if "'schema/algo/" in text:
+        why = "is of a package that is not registered: install its plugin, or add plugins=[<its module>]"
+        return ConfigError("algo", why)
+    named = [key for key in keys if key in text]
+    return ConfigError(named[0] if named else "", first_line(error))
+
+
 def unreadable_value(key: str, value: str) -> ConfigError:
     """The error for a value that Hydra reads in quotes only, e.g. one that is not ASCII.
 

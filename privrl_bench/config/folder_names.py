@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 LENGTH = 120  # characters
 # Not in a folder's last part: named elsewhere in the path, or without influence on the result.
-OUTSIDE = ("algo", "env", "seed", "plan_only", "resume")
+OUTSIDE = ("algo", "env", "seed", "plan_only", "resume", "plugins")
 OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
 
 

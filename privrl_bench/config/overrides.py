@@ -6,6 +6,7 @@ Hydra's own parser is called in `config/compose.py`, whose `settle` applies all 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,20 +27,41 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"privrl_bench was installed without its YAML files (near {here})")
 
 
+_folders: list[Path] = []  # of plugins
+
+
+def add_folder(folder: Path) -> None:
+    """Take the YAML files of a folder, too; their names differ from all others."""
+    _folders.append(folder)
+    has_texts.cache_clear()
+
+
+def added_folders() -> tuple[Path, ...]:
+    """The folders that were added, in order."""
+    return tuple(_folders)
+
+
 def choices(group: str) -> list[str]:
-    """The names of a group's own YAML files.
+    """The names of a group's YAML files, those of plugins included.
 
     >>> choices("log")
     ['none', 'offline', 'online']
     """
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    folders = (conf_dir(), *_folders)
+    return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
+
+
+def choices_in_help(group: str) -> str:
+    """The names of a group, in the lines of `privrl-bench --help`."""
+    return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
 
 
 @cache
 def has_texts(env: str) -> bool:
-    """Whether one of our environments consists of prompts and answers."""
-    path = conf_dir() / "env" / f"{env}.yaml"
-    return path.is_file() and bool(re.search(r"^kind: text\b", path.read_text(), re.M))
+    """Whether an environment of a YAML file consists of prompts and answers."""
+    paths = [folder / "env" / f"{env}.yaml" for folder in (conf_dir(), *_folders)]
+    found = [path.read_text() for path in paths if path.is_file()]
+    return any(re.search(r"^kind: text\b", text, re.M) for text in found)
 
 
 def plain_groups(words: Iterable[str]) -> list[str]:
@@ -54,7 +76,7 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     >>> plain_groups(["env=hopper", "+paper=dppg", "tuned=null", "privacy.z=auto,1"])
     ['env=hopper', 'paper=dppg', '~tuned', 'privacy.z=null,1']
     """
-    found = [re.sub(r"^\+{1,2}paper=", "paper=", word) for word in words]
+    found = [re.sub(r"^\+{1,2}(paper|plugins)=", r"\1=", word) for word in words]
     found = [re.sub(r"^\+?env\.kwargs=\{", "++env.kwargs={", word) for word in found]
     found = ["~tuned" if word == "tuned=null" else word for word in found]
     z = re.compile(r"\+{0,2}privacy\.z=")

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from privrl_bench.config.plugins import load_installed
 from privrl_bench.errors import ConfigError
 
 ERROR_FILE = "error.txt"  # in a run folder
@@ -23,7 +24,7 @@ OUTPUT_ROOT = "outputs"
 
 
 def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:
-    """Run a command; any exception becomes one line on stderr and an exit code.
+    """Load the installed plugins and run a command; any exception becomes one line on stderr and an exit code.
 
     The traceback of anything but bad input goes to a file.
 
@@ -38,6 +39,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         SystemExit: with another code than 0, which `--help` leaves with.
     """
     try:
+        load_installed()
         code = main()
         sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
         return code

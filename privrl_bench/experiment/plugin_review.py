@@ -1,8 +1,9 @@
-"""Algorithms from outside the package: their runs are `unreviewed` until the leak test has passed.
+"""Algorithms and mechanisms from outside the package: their runs are `unreviewed` until audits have passed.
 
-`privrl audit leaks` writes a record when such an algorithm passes. Training reads it from `FOLDER`, below the
-working directory. A record is valid for one configuration (any seed and z), one version of the algorithm's
-source, and one version of this package.
+An algorithm needs the leak test (`privrl audit leaks`). A mechanism needs it, too, and the canary attack
+(`privrl audit epsilon`), since the leak test gives both of its runs the same noise. A passed audit writes a
+record, which training reads from `FOLDER`, below the working directory. A record is valid for one configuration
+(any seed; the leak test's for any z, too), one version of the sources, and one version of this package.
 """
 
 from __future__ import annotations
@@ -27,41 +28,61 @@ from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
 FOLDER = Path("outputs/reviews")
+LEAKS, EPSILON = "leaks", "epsilon"  # commands of `privrl audit`
+_ANY = {LEAKS: ("seed", "privacy.z"), EPSILON: ("seed",)}  # keys that a record is not about
 _OURS = "privrl_bench"
 _STANDARD = {_OURS, "builtins", *sys.stdlib_module_names}
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 
 
 def outside(config: RunConfig) -> bool:
-    """Return whether the class of the algorithm, a method or its settings are defined outside the package."""
+    """Return whether a class of the algorithm or the mechanism, or a method, is defined outside the package."""
+    return _outside_algorithm(config) or _outside_mechanism(config)
+
+
+def _outside_algorithm(config: RunConfig) -> bool:
     kind = algorithm(config.algo.name)
+    return config.algo.name not in OURS or _defined_outside(kind, type(config.algo))
+
+
+def _outside_mechanism(config: RunConfig) -> bool:
+    return _defined_outside(config.privacy.rules.mechanism)
+
+
+def _defined_outside(kind: type, *more: type) -> bool:
     made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
-    homes = {getattr(value, "__module__", None) for value in (kind, type(config.algo), *made)}
-    return config.algo.name not in OURS or any(
-        home is not None and home.partition(".")[0] not in _STANDARD for home in homes
-    )
+    homes = {getattr(value, "__module__", None) for value in (kind, *more, *made)}
+    return any(home is not None and home.partition(".")[0] not in _STANDARD for home in homes)
 
 
-def subject(config: RunConfig) -> dict[str, str] | None:
-    """Return what a record is valid for, or None when the source of the algorithm cannot be read.
+def audits(config: RunConfig) -> tuple[str, ...]:
+    """Return the audits that a configuration has to pass: names of the commands of `privrl audit`."""
+    found = (LEAKS,) if outside(config) else ()
+    return (*found, EPSILON) if _outside_mechanism(config) else found
+
+
+def subject(config: RunConfig, audit: str = LEAKS) -> dict[str, str] | None:
+    """Return what a record is valid for, or None when a source cannot be read.
 
     Args:
-        config: of the run, as it was composed. Seed and z have no effect.
+        config: of the run, as it was composed. The seed has no effect.
+        audit: the leak test, for which z has no effect either, or the attack.
     """
     source = _source_digest(config)
     if source is None:
         return None
     return {
+        "audit": audit,
         "algorithm": config.algo.name,
-        "configuration": digest(config, ("seed", "privacy.z")),
+        "configuration": digest(config, _ANY[audit]),
         "source": source,
         "version": version(),
     }
 
 
-def find(config: RunConfig) -> dict[str, Any] | None:
-    """Return the record of a passed leak test of this configuration and version, or None."""
-    about = subject(config)
+def find(config: RunConfig, audit: str = LEAKS) -> dict[str, Any] | None:
+    """Return the record of a passed audit of this configuration and version, or None."""
+    about = subject(config, audit)
     if about is None:
         return None
     try:
@@ -72,18 +93,25 @@ def find(config: RunConfig) -> dict[str, Any] | None:
     return record if passed and about.items() <= record.items() else None
 
 
-def write(config: RunConfig, verdict: str, lines: list[str]) -> Path | None:
-    """Record that the leak test has passed.
+def records(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Return the records that exist of the audits that the configuration has to pass, by audit."""
+    found = {audit: find(config, audit) for audit in audits(config)}
+    return {audit: record for audit, record in found.items() if record is not None}
+
+
+def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS) -> Path | None:
+    """Record that an audit has passed.
 
     Args:
         config: of the run, as it was composed, not with the sizes of the test.
-        verdict: of the test.
+        verdict: of the audit.
         lines: the report.
+        audit: which one.
 
     Returns:
-        The file, or None when the source of the algorithm cannot be read.
+        The file, or None when a source cannot be read.
     """
-    about = subject(config)
+    about = subject(config, audit)
     if about is None:
         return None
     path = _path(about)
@@ -95,12 +123,20 @@ def write(config: RunConfig, verdict: str, lines: list[str]) -> Path | None:
 
 def note(config: RunConfig) -> dict[str, str]:
     """The note that makes a guarantee `unreviewed`, or nothing."""
-    if not outside(config) or find(config) is not None:
+    missing = [audit for audit in audits(config) if find(config, audit) is None]
+    if not missing:
         return {}
-    return {
-        UNREVIEWED: f"algo={config.algo.name} is from outside {_OURS}, and no passed leak test of this "
-        f"configuration and version is in {FOLDER}: run `privrl audit leaks` with the same words"
-    }
+    kind = config.privacy.rules.mechanism
+    what = [f"algo={config.algo.name}"] if _outside_algorithm(config) else []
+    what += [f"privacy.mechanism={kind.name}"] if _outside_mechanism(config) else []
+    commands = " and ".join(f"`privrl audit {audit}`" for audit in missing)
+    text = (
+        f"{' and '.join(what)} {'are' if len(what) > 1 else 'is'} from outside {_OURS}, and no passed audit of "
+        f"this configuration and version is in {FOLDER}: run {commands} with the same words"
+    )
+    if EPSILON in missing and kind.not_auditable:
+        text += f"; the attack cannot be run on this mechanism: {kind.not_auditable}"
+    return {UNREVIEWED: text}
 
 
 def _path(about: dict[str, str]) -> Path:
@@ -111,17 +147,21 @@ def _path(about: dict[str, str]) -> Path:
 
 
 def _source_digest(config: RunConfig) -> str | None:
-    """Return the SHA-256 of the source of the algorithm: its modules, what they import, its top-level package.
+    """Return the SHA-256 of the sources: modules of algorithm and mechanism, what they import, their packages.
 
-    Installed packages and this one are left out: they have versions. None: a source file cannot be read.
+    Installed packages and this one are left out: they have versions. The top-level packages of the two are
+    included even if they are installed. None: a source file cannot be read.
     """
-    kind = algorithm(config.algo.name)
-    names = {base.__module__ for c in (kind, type(config.algo)) for base in c.__mro__}
-    files = _with_imports(names)
-    top = sys.modules.get(kind.__module__.partition(".")[0])
-    if top is not None and top.__name__ != _OURS:
+    kinds = [algorithm(config.algo.name), type(config.algo)]
+    if _outside_mechanism(config):
+        kinds.append(config.privacy.rules.mechanism)
+    files = _with_imports({base.__module__ for kind in kinds for base in kind.__mro__})
+    for name in sorted({kind.__module__.partition(".")[0] for kind in kinds} - {_OURS}):
+        top = sys.modules.get(name)
         for folder in map(Path, getattr(top, "__path__", ())):
-            files |= {p.relative_to(folder).as_posix(): p for p in folder.rglob("*.py")}
+            files |= {f"{name}/{p.relative_to(folder)}": p for p in folder.rglob("*.py")}
+        if top is not None and not hasattr(top, "__path__") and top.__file__:
+            files[name] = Path(top.__file__)
     total = hashlib.sha256()
     for name, path in sorted(files.items()):
         try:

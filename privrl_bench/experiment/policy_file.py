@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.algorithm_registry import registered
+from privrl_bench.config.plugins import load_installed
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
@@ -169,6 +170,7 @@ def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
 
 def _policy_of(file: Path, content: Mapping[str, Any], spec: EnvSpec) -> Policy:
     """The policy. A file names a class; only classes of this package and of its plugins are imported."""
+    load_installed()
     module, _, name = str(content["class"]).partition(":")
     package = module.partition(".")[0]
     ours = {"privrl_bench"} | {one.module.partition(".")[0] for one in registered().values()}

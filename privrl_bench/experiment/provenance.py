@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from privrl_bench.config import plugins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.kernels.machine import workers_of
 
@@ -29,13 +30,14 @@ _PACKAGES = (
 
 
 def provenance(config: RunConfig) -> dict[str, Any]:
-    """Return the commit, the versions and the hardware of this process."""
+    """Return the commit, the versions, the plugins and the hardware of this process."""
     device = "cpu"
     if config.hardware.device == "cuda":
         device = torch.cuda.get_device_name()
     return {
         **_commit(),
         "versions": dict(_versions()),
+        "plugins": plugins.versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),

@@ -20,7 +20,7 @@ from privrl_bench.experiment.builder import RunComponents, build, resolved, supp
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.plugin_review import find, outside
+from privrl_bench.experiment.plugin_review import records
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.shard_work import one_process
 from privrl_bench.experiment.signals import catching_signals
@@ -195,9 +195,8 @@ def _run_group(
     for config, rundir, given in zip(configs, dirs, overrides, strict=True):
         rundir.begin(config, given)
         rundir.set_status("running")
-        record = find(config) if outside(config) else None
-        if record is not None:
-            write_json(rundir / "leaks.json", record)
+        for audit, record in records(config).items():
+            write_json(rundir / f"{audit}.json", record)
     parts = build(configs, [rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
         _announce(parts, r, rundir)

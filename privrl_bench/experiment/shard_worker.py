@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.config.algorithm_registry import ALGORITHMS, Location
+from privrl_bench.config.plugins import Additions, restore
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.selection import make_collector
@@ -30,13 +30,11 @@ class ShardWorker:
         configs: as they were composed, of each replica.
         rounds: of the run.
         users: of a shard.
-        outside: algorithms that the parent process has registered.
+        outside: what plugins have added to the parent process.
     """
 
-    def __init__(
-        self, configs: list[RunConfig], rounds: int, users: int, outside: dict[str, Location]
-    ):
-        ALGORITHMS.update(outside)
+    def __init__(self, configs: list[RunConfig], rounds: int, users: int, outside: Additions):
+        restore(outside)
         one_thread()
         components = build(configs, [None] * len(configs), rounds)
         self._work = ShardWork(components, make_collector(components, users))

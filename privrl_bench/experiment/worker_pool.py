@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from privrl_bench.config.algorithm_registry import registered
+from privrl_bench.config.plugins import additions
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.engines import ENGINES, Engine, Worker, WorkerDied
@@ -93,7 +93,7 @@ class WorkerPool:
                 components.composed,
                 components.gate.rounds,
                 self._size,
-                registered(),
+                additions(),
             )
             others = count - int(self._engine.here)
             self._starting = [self._engine.make(self._arguments) for _ in range(others)]

@@ -64,9 +64,9 @@ class Guarantee:
     """(epsilon, delta), of which unit, under which adjacency, and what is outside it.
 
     Status: `formal` when a theorem covers everything released, given what `notes` say; `unreviewed` when the
-    note of this name says that this version of an algorithm from outside the package has not passed the leak
-    test; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not cover;
-    `none`: there is no bound.
+    note of this name says that this version of an algorithm or a mechanism from outside the package has not
+    passed its audits; `heuristic` when epsilon is the accountant's number but `caveats` name what it does not
+    cover; `none`: there is no bound.
     """
 
     epsilon: float

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 
-from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, registered
+from privrl_bench.config.plugins import Additions, additions, restore
 from privrl_bench.kernels.machine import use_cores, without_main, workers_of
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
@@ -74,7 +74,7 @@ class _Worker:
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, registered(), workers))
+        self.process = context.Process(target=_work, args=(theirs, additions(), workers))
         with without_main():
             self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
@@ -181,16 +181,16 @@ class _Lines(io.TextIOWrapper):
         return False
 
 
-def _work(pipe: Connection, outside: dict[str, Location], workers: int) -> None:
+def _work(pipe: Connection, outside: Additions, workers: int) -> None:
     """Train groups until the pipe is closed; the main function of a worker process.
 
     Args:
         pipe: receives groups and sends outcomes.
-        outside: algorithms that the parent has registered.
+        outside: what plugins have added to the parent.
         workers: that share the rounds of a group.
     """
     use_cores(workers)
-    ALGORITHMS.update(outside)
+    restore(outside)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # between two groups there is nothing to save

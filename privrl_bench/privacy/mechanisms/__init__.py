@@ -1,29 +1,94 @@
 """The mechanisms, one module each. The folder is the registry: a module is added and nothing else.
 
+Plugins add modules of their own (`register`).
+
 Importing a mechanism does not import torch, so that a configuration is checked before anything heavy
 is loaded.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from privrl_bench.errors import PrivacyError
+from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.discovery import classes
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
+OUTSIDE: dict[str, str] = {}  # name -> module of another package
+
+
 def names() -> tuple[str, ...]:
     """Values of `privacy.mechanism`."""
-    return tuple(classes(__name__, "MECHANISM"))
+    return (*classes(__name__, "MECHANISM"), *OUTSIDE)
 
 
 def mechanism_class(name: str) -> type[Mechanism]:
     """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
-    found: type[Mechanism] = classes(__name__, "MECHANISM")[name]
+    outside = OUTSIDE.get(name)
+    found: type[Mechanism] = (
+        importlib.import_module(outside).MECHANISM
+        if outside
+        else classes(__name__, "MECHANISM")[name]
+    )
     return found
+
+
+def register(name: str, module: str) -> None:
+    """Add a mechanism of another package: `privacy.mechanism=<name>`.
+
+    Its runs are `unreviewed` until the audits have passed (`experiment/plugin_review.py`).
+
+    Args:
+        name: equal to the class's own `name`.
+        module: has `MECHANISM`, a subclass of `mechanism.Mechanism`; it should not import torch.
+
+    Raises:
+        ConfigError: the module cannot be imported, or what it declares is refused: see `_check`.
+    """
+    if OUTSIDE.get(name) == module:
+        return
+    if name in names():
+        raise ConfigError("privacy.mechanism", f"the name {name} is taken")
+    try:
+        kind = importlib.import_module(module).MECHANISM
+    except Exception as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError("privacy.mechanism", f"{module} has no MECHANISM: {why}") from error
+    _check(name, module, kind)
+    OUTSIDE[name] = module
+
+
+def _check(name: str, module: str, kind: type[Mechanism]) -> None:
+    """Refuse a class whose declarations change what other mechanisms mean. Raises ConfigError.
+
+    Ledger lines must name the class that accounts for them, and a new key of its own would be left out of the
+    identity of all other runs.
+    """
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+
+    def refuse(problem: str) -> None:
+        raise ConfigError("privacy.mechanism", f"{module}: {problem}")
+
+    if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
+        refuse(
+            "MECHANISM must be a subclass of privrl_bench.privacy.mechanisms.mechanism.Mechanism"
+        )
+    if getattr(kind, "name", "") != name:
+        refuse(f"the class's `name` must be {name!r}, got {getattr(kind, 'name', '')!r}")
+    if not kind.records:
+        refuse("`records` must name its ledger lines")
+    others = [mechanism_class(other) for other in names()]
+    for other in others:
+        if shared := sorted(set(kind.records) & set(other.records)):
+            refuse(
+                f"`records` has {shared[0]!r}, the ledger lines of {other.name}; use a name of its own"
+            )
+    if new := sorted(set(kind.own) - {key for other in others for key in other.own}):
+        refuse(f"`own` has {new[0]!r}, which is not a key of a single mechanism")
 
 
 def ledger_class(record: str) -> type[Mechanism]:

@@ -1,0 +1,300 @@
+"""Plugins: algorithms, mechanisms and YAML files of other packages.
+
+A plugin is a module with an object `PLUGIN`:
+
+    PLUGIN = Plugin(
+        algorithms={"mine": "my_pkg.mine"},
+        mechanisms={"my_noise": "my_pkg.my_noise"},
+        conf=Path(__file__).parent / "conf",
+    )
+
+An installed package names the module as an entry point of `GROUP`; every command loads those. Other modules are
+named on the command line: `plugins=[my_pkg]`. A plugin is checked as a whole before anything of it is
+registered. What it declares are names, so that it can be imported without torch, and sent to new processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from privrl_bench.config.algorithm_registry import (
+    ALGORITHMS,
+    OURS,
+    Location,
+    register_algorithm,
+    registered,
+)
+from privrl_bench.config.overrides import add_folder, choices, conf_dir
+from privrl_bench.errors import ConfigError, suggest
+
+GROUP = "privrl_bench.plugins"
+GROUPS = ("algo", "env", "privacy", "tuned", "paper", "hardware", "log")  # of YAML files
+_NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a package adds.
+
+    Attributes:
+        algorithms: name -> module that has `ALGORITHM` and `CONFIG`, or a pair of modules, the second with
+            `CONFIG`. Each has a file `algo/<name>.yaml` in `conf`.
+        mechanisms: name -> module that has `MECHANISM`.
+        conf: folder of YAML files, in folders named as their groups (`GROUPS`). Environments are files
+            `env/<name>.yaml`, whose `id` is `my_pkg.envs:MyEnv-v0`; Gymnasium imports the module.
+    """
+
+    algorithms: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
+    mechanisms: Mapping[str, str] = field(default_factory=dict)
+    conf: str | Path | None = None
+
+
+class Additions(NamedTuple):
+    """What plugins have added to this process, as plain data for new processes.
+
+    Attributes:
+        algorithms: see `algorithm_registry.registered`.
+        mechanisms: name -> module.
+        versions: plugin -> version, empty if it is not known.
+    """
+
+    algorithms: dict[str, Location]
+    mechanisms: dict[str, str]
+    versions: dict[str, str]
+
+
+_loaded: dict[str, Plugin] = {}
+_versions: dict[str, str] = {}
+
+
+# --- loading
+
+
+def load_given(words: Iterable[str]) -> None:
+    """Load the installed plugins and those that `plugins=[...]` names.
+
+    Raises:
+        ConfigError: the word is no list of modules, or a plugin is refused (see `register`).
+    """
+    load_installed()
+    for word in words:
+        if word.startswith("plugins="):
+            text = word.removeprefix("plugins=")
+            found = re.fullmatch(r"\[([\w.:, '\"]*)\]", text)
+            if found is None:
+                problem = f"must be one list of modules, e.g. plugins=[my_pkg], got {text}"
+                raise ConfigError("plugins", problem)
+            load(name.strip(" '\"") for name in found[1].split(",") if name.strip())
+
+
+def load(modules: Iterable[str]) -> None:
+    """Load plugins by module, `my_pkg` or `my_pkg:NAME`. Raises `ConfigError`, one line."""
+    for module in modules:
+        if module not in _loaded:
+            plugin, version = _imported(module, module)
+            register(plugin, module, version)
+
+
+@cache
+def load_installed() -> None:
+    """Load the plugins of installed packages, once in a process. Raises `ConfigError`, one line."""
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.value):
+        if point.value in _loaded:
+            continue
+        package = point.dist.name if point.dist else point.name
+        who = f"{point.value} (installed package {package})"
+        plugin, version = _imported(point.value, who)
+        _register(plugin, point.value, point.dist.version if point.dist else version, who)
+
+
+def _imported(reference: str, who: str) -> tuple[Plugin, str]:
+    """The plugin of a module, and the module's `__version__`."""
+    module, _, name = reference.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        raise _refused(who, f"{module} cannot be imported: {_why(error)}") from error
+    plugin = getattr(found, name or "PLUGIN", None)
+    if not isinstance(plugin, Plugin):
+        got = "" if plugin is None else f", got {type(plugin).__name__}"
+        raise _refused(who, f"{module} needs {name or 'PLUGIN'} = privrl_bench.Plugin(...){got}")
+    return plugin, str(getattr(found, "__version__", ""))
+
+
+def check_loaded(modules: Iterable[str]) -> None:
+    """Refuse a configuration with plugins that were not loaded before it was composed. Raises `ConfigError`."""
+    for module in modules:
+        if module not in _loaded:
+            problem = f"give it on the command line, plugins=[{module}]: a file comes too late"
+            raise ConfigError("plugins", problem)
+
+
+# --- registering
+
+
+def register(plugin: Plugin, name: str = "", version: str = "") -> None:
+    """Make what a plugin declares known to this process and to the workers that it starts.
+
+    A second call with an equal plugin has no effect.
+
+    Args:
+        plugin: what is added.
+        name: of the plugin, for messages and for the provenance of runs.
+        version: for the provenance.
+
+    Raises:
+        ConfigError: a name is taken, a module or file is missing, a file cannot be read. Nothing is
+            registered then.
+    """
+    if name or plugin not in _loaded.values():
+        name = name or f"registered_{len(_loaded) + 1}"
+        _register(plugin, name, version, name)
+
+
+def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
+    """`register`; `who` names the plugin in messages."""
+    if plugin not in _loaded.values():
+        try:
+            _check(plugin)
+            mechanisms = _mechanisms()
+            known = dict(mechanisms.OUTSIDE)
+            try:
+                for mechanism, module in plugin.mechanisms.items():
+                    mechanisms.register(mechanism, module)
+            except ConfigError:
+                mechanisms.OUTSIDE.clear()
+                mechanisms.OUTSIDE.update(known)
+                raise
+        except ConfigError as error:
+            raise _refused(who, str(error)) from error
+        for algo, where in plugin.algorithms.items():
+            register_algorithm(algo, *_modules(where))
+        if plugin.conf is not None:
+            add_folder(Path(plugin.conf))
+    _loaded[name], _versions[name] = plugin, version
+
+
+def _mechanisms() -> Any:
+    """`privrl_bench.privacy.mechanisms`, a higher layer that does not import torch."""
+    return importlib.import_module("privrl_bench.privacy.mechanisms")
+
+
+def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
+    return (where,) if isinstance(where, str) else tuple(where)
+
+
+def _refused(who: str, problem: str) -> ConfigError:
+    return ConfigError(f"plugin {who}", problem)
+
+
+def _why(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _check(plugin: Plugin) -> None:
+    """Refuse a plugin whose parts are missing or whose names are taken. Raises `ConfigError`."""
+    files = list(_yaml_files(plugin))
+    for name, where in plugin.algorithms.items():
+        _check_name("algo", name)
+        modules = _modules(where)
+        taken = ALGORITHMS.get(name) not in (None, Location(modules[0], modules[-1]))
+        if taken or name in OURS:
+            raise ConfigError("algo", f"the name {name} is taken{_owner(name in OURS)}")
+        for module in modules:
+            if not _exists(module):
+                raise ConfigError("algo", f"no module {module}, which algorithm {name} names")
+        if ("algo", name) not in files:
+            raise ConfigError("algo", f"algorithm {name} needs a file algo/{name}.yaml in its conf")
+    for name in plugin.mechanisms:
+        _check_name("privacy.mechanism", name)
+    for group, name in files:
+        if group == "algo" and name not in plugin.algorithms:
+            near = suggest(name, plugin.algorithms)
+            raise ConfigError("algo", f"algo/{name}.yaml has no algorithm of this name{near}")
+
+
+def _check_name(key: str, name: str) -> None:
+    if not re.fullmatch(_NAME, name):
+        raise ConfigError(key, f"a name has lower-case letters, digits and _, got {name!r}")
+
+
+def _owner(ours: bool) -> str:
+    return " by privrl_bench" if ours else " by another plugin"
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def _yaml_files(plugin: Plugin) -> Iterator[tuple[str, str]]:
+    """(group, name) of every YAML file. Raises `ConfigError`: a file is refused."""
+    if plugin.conf is None:
+        return
+    folder = Path(plugin.conf)
+    if not (folder.is_absolute() and folder.is_dir()):
+        raise ConfigError("conf", f"needs the absolute path of a folder, got {plugin.conf}")
+    for path in sorted(folder.rglob("*.y*ml")):
+        relative = path.relative_to(folder).as_posix()
+        group = path.parent.relative_to(folder).as_posix()
+        if group not in GROUPS or path.suffix != ".yaml":
+            near = suggest(group, GROUPS)
+            rule = f"belongs in <group>/<name>.yaml; groups: {', '.join(GROUPS)}"
+            raise ConfigError("conf", f"{relative} {rule}{near}")
+        _check_name(f"conf: {relative}", path.stem)
+        if path.stem in choices(group):
+            ours = (conf_dir() / group / path.name).exists()
+            raise ConfigError("conf", f"{group}={path.stem} is taken{_owner(ours)}")
+        _check_content(group, path, relative)
+        yield group, path.stem
+
+
+def _check_content(group: str, path: Path, relative: str) -> None:
+    """Refuse a file that is no mapping, or an environment with another name. Raises `ConfigError`."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or _why(error)
+        raise ConfigError("conf", f"{relative}{line} cannot be read: {what}") from error
+    if not isinstance(content, dict):
+        raise ConfigError("conf", f"{relative} must hold a mapping of keys to values")
+    if group == "env" and content.get("name") != path.stem:
+        rule = f"must have `name: {path.stem}`, as the file is named"
+        raise ConfigError("conf", f"{relative} {rule}, got {content.get('name')!r}")
+
+
+# --- other processes
+
+
+def additions() -> Additions:
+    """What a new process has to be told; see `restore`."""
+    return Additions(registered(), dict(_mechanisms().OUTSIDE), dict(_versions))
+
+
+def restore(found: Additions) -> None:
+    """Know the algorithms and mechanisms that another process had, without checking them again.
+
+    YAML files are not needed: the process gets composed configurations.
+    """
+    ALGORITHMS.update(found.algorithms)
+    _mechanisms().OUTSIDE.update(found.mechanisms)
+    _versions.update(found.versions)
+
+
+def versions() -> dict[str, str]:
+    """The loaded plugins and their versions, for the provenance of a run."""
+    return dict(_versions)
