@@ -34,7 +34,12 @@ CONSTANT: dict[str, Any] = {"hardware.threads": 1}
 REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes")
 # Keys that were added after this version was set, with the value at which the program behaves as before. At
 # that value they are left out.
-ADDED: dict[str, Any] = {"privacy.correlation": 0.95, "privacy.bands": None}
+ADDED: dict[str, Any] = {
+    "privacy.correlation": 0.95,
+    "privacy.bands": None,
+    "env.obs_parts": None,
+    "algo.network": "mlp",
+}
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {
     "privacy.mechanism": {"fresh_noise_per_round": "imitated_tree"},

@@ -12,6 +12,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.envs.spaces import check_spaces, select_parts
 from privrl_bench.errors import ConfigError, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
@@ -19,7 +20,9 @@ _NEAR = 0.8  # similarity from which an id is suggested; short ids of other task
 
 
 def make_env(config: EnvConfig) -> Any:
-    """Make an environment with flat real observations and a Discrete or Box action space.
+    """Make an environment with flat real observations, and actions that policies here can choose.
+
+    Observations are those of `env.obs_parts`. `original_space` is theirs before flattening.
 
     Raises:
         ConfigError: The environment cannot be made, or its spaces are not supported.
@@ -30,13 +33,23 @@ def make_env(config: EnvConfig) -> Any:
         raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
     env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
     try:
-        _check_spaces(config, env)
+        if config.obs_parts is not None:
+            env = select_parts(env, config.obs_parts, config.label)
+        check_spaces(env, config.label)
     except ConfigError:
         env.close()
         raise
     if not isinstance(env.observation_space, gym.spaces.Box):
         env = gym.wrappers.FlattenObservation(env)
     return env
+
+
+def original_space(env: Any) -> Any:
+    """The observation space of an environment from `make_env` before it is flattened."""
+    import gymnasium as gym
+
+    flattened = isinstance(env, gym.wrappers.FlattenObservation)
+    return env.env.observation_space if flattened else env.observation_space
 
 
 def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
@@ -183,49 +196,6 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
         _SHOWN.add(kind)
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return made
-
-
-def _check_spaces(config: EnvConfig, env: Any) -> None:
-    """Raise ConfigError for unsupported spaces."""
-    import gymnasium as gym
-
-    own = "register an environment that applies it (env.id=my_package:MyEnv-v0)"
-    space = env.observation_space
-    if not _has_size(space):
-        parts = _without_size(space)
-        raise ConfigError(
-            "env.id",
-            f"observations of {config.label} have no fixed size: {type(space).__name__}{parts}; use a "
-            "wrapper such as gymnasium.wrappers.FilterObservation (leaves parts out), "
-            f"gymnasium.wrappers.FlattenObservation or minigrid's FlatObsWrapper, and {own}",
-        )
-    actions = env.action_space
-    if not isinstance(actions, gym.spaces.Discrete | gym.spaces.Box):
-        raise ConfigError(
-            "env.id",
-            f"actions must be Discrete or Box, {config.label} has {type(actions).__name__}; use "
-            f"gymnasium.wrappers.TransformAction, e.g. to number all combinations, and {own}",
-        )
-
-
-def _has_size(space: Any) -> bool:
-    """Whether elements are numeric with a fixed size; Gymnasium also flattens texts."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return all(map(_has_size, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return all(map(_has_size, space.spaces))
-    plain = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-    return isinstance(space, plain)
-
-
-def _without_size(space: Any) -> str:
-    """Describe the parts of a composed space without a fixed size, e.g. ` ('mission' is Text)`."""
-    parts = getattr(space, "spaces", {})
-    named = parts.items() if hasattr(parts, "items") else enumerate(parts)
-    found = [f"{k!r} is {type(v).__name__}" for k, v in named if not _has_size(v)]
-    return f" ({', '.join(found)})" if found else ""
 
 
 def _what(error: BaseException) -> str:

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import check_reset, dmc_id, make_env
+from privrl_bench.envs.construction import check_reset, dmc_id, make_env, original_space
 from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.envs.spaces import (
+    action_choices,
+    actions_in_words,
+    image_of,
+    observations_in_words,
+)
 from privrl_bench.envs.user_declaration import checked_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
@@ -41,8 +47,7 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
     """Whether an observation is the one-hot encoding of one of finitely many states."""
     import gymnasium as gym
 
-    flattened = isinstance(env, gym.wrappers.FlattenObservation)
-    finite = flattened and isinstance(env.env.observation_space, gym.spaces.Discrete)
+    finite = isinstance(original_space(env), gym.spaces.Discrete)
     known = _own_slots(config)
     listed = hasattr(known, "tables") or hasattr(known, "process")
     return (finite or listed) and config.obs_scaling == "none"
@@ -64,14 +69,10 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         if own is None and users is None:  # otherwise `checked_users` has reset it
             check_reset(config, env)
         obs_dim = int(np.prod(env.observation_space.shape))
-        space = env.action_space
-        discrete = hasattr(space, "n")
-        if not discrete and config.action == "stretch" and not space.is_bounded():
-            raise ConfigError(
-                "env.action",
-                f"stretch needs bounded actions, {config.label} has {space}; use env.action=clip, or "
-                "gymnasium.wrappers.RescaleAction in an environment that you register",
-            )
+        space, seen = env.action_space, original_space(env)
+        counts = action_choices(space)
+        discrete = counts is None and hasattr(space, "n")
+        box = not discrete and counts is None
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
             used = config.obs_scaling in ("public", "private")
@@ -92,11 +93,15 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             discrete=discrete,
             actions=int(space.n) if discrete else int(np.prod(space.shape)),
             max_episode_steps=_max_episode_steps(config, env),
-            action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
-            action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
+            action_low=np.asarray(space.low, dtype=np.float64).reshape(-1) if box else None,
+            action_high=np.asarray(space.high, dtype=np.float64).reshape(-1) if box else None,
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
             users=users,
+            choices=counts,
+            image=image_of(seen, config.obs_scaling != "none"),
+            observations=observations_in_words(seen, obs_dim),
+            action_space=actions_in_words(space, config.action == "stretch"),
         )
     finally:
         env.close()
