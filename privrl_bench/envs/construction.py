@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -76,6 +77,22 @@ def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = No
             f"the first reset of {config.label} returned an observation of shape {shape}, its "
             f"observation_space has shape {env.observation_space.shape}",
         )
+
+
+def max_episode_steps(config: EnvConfig, env: Any) -> int:
+    """Public upper bound of the steps of an episode. Raises ConfigError: there is none."""
+    if config.max_episode_steps is not None:
+        return config.max_episode_steps
+    if env.spec is not None and env.spec.max_episode_steps:
+        return int(env.spec.max_episode_steps)
+    inner = getattr(env.unwrapped, "_env", None)  # dm_control's limit is in the suite's object
+    steps = getattr(inner, "_step_limit", math.inf)
+    if math.isfinite(steps):
+        return math.ceil(steps)
+    raise ConfigError(
+        "env.max_episode_steps",
+        f"{config.label} has no time limit; set a public one, e.g. 1000",
+    )
 
 
 def dmc_id(config: EnvConfig) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import math
 from typing import Any
 
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import check_reset, dmc_id, make_env, original_space
+from privrl_bench.envs.construction import (
+    check_reset,
+    dmc_id,
+    make_env,
+    max_episode_steps,
+    original_space,
+)
 from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
 from privrl_bench.envs.spaces import (
@@ -25,22 +30,6 @@ from privrl_bench.types import EnvSpec
 TEXT = (
     "privrl_bench.models.language.task"  # of the extra `rlhf`, imported for text environments only
 )
-
-
-def _max_episode_steps(config: EnvConfig, env: Any) -> int:
-    """Public upper bound of the steps of an episode."""
-    if config.max_episode_steps is not None:
-        return config.max_episode_steps
-    if env.spec is not None and env.spec.max_episode_steps:
-        return int(env.spec.max_episode_steps)
-    inner = getattr(env.unwrapped, "_env", None)  # dm_control's limit is in the suite's object
-    steps = getattr(inner, "_step_limit", math.inf)
-    if math.isfinite(steps):
-        return math.ceil(steps)
-    raise ConfigError(
-        "env.max_episode_steps",
-        f"{config.label} has no time limit; set a public one, e.g. 1000",
-    )
 
 
 def _one_hot(config: EnvConfig, env: Any) -> bool:
@@ -92,7 +81,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             obs_dim=obs_dim,
             discrete=discrete,
             actions=int(space.n) if discrete else int(np.prod(space.shape)),
-            max_episode_steps=_max_episode_steps(config, env),
+            max_episode_steps=max_episode_steps(config, env),
             action_low=np.asarray(space.low, dtype=np.float64).reshape(-1) if box else None,
             action_high=np.asarray(space.high, dtype=np.float64).reshape(-1) if box else None,
             stretch=config.action == "stretch",

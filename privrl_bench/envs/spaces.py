@@ -150,6 +150,10 @@ def _part(space: Any) -> str:
 
 def observations_in_words(space: Any, size: int) -> str:
     """What observations are, and what the policy gets; `size` is their flat length."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete {space.n}, one-hot"
     words = _part(space)
     plain = len(getattr(space, "shape", None) or ()) == 1 and not parts_of(space)
     return words if plain and size == space.shape[0] else f"{words}, flattened to {size} numbers"
