@@ -6,22 +6,23 @@ line gives, and they name themselves as generic in `hyperparameter_source`.
 
 from __future__ import annotations
 
+import copy
 import importlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+import yaml
 
 GENERIC = ("gym", "dmc")  # environments that stand for any of their kind
 _KINDS = "privrl_bench.envs.kinds"  # a higher layer, which makes the environment
 
 
-def with_generic_values(cfg: DictConfig, explicit: Collection[str], folder: Path) -> DictConfig:
+def with_generic_values(cfg: Any, explicit: Collection[str], folder: Path) -> Any:
     """Return a composed configuration with values for the kind of its environment.
 
     Args:
-        cfg: not changed.
+        cfg: OmegaConf's mapping of a run; not changed.
         explicit: keys and groups that the command line gives, which win.
         folder: of the YAML files of `tuned`.
 
@@ -31,18 +32,22 @@ def with_generic_values(cfg: DictConfig, explicit: Collection[str], folder: Path
     """
     if not applies(cfg, explicit):
         return cfg
-    kind = importlib.import_module(_KINDS).kind_of(OmegaConf.to_container(cfg.env))
+    kind = importlib.import_module(_KINDS).kind_of(_plain(cfg.env))
     path = folder / f"{cfg.algo.name}_{kind}.yaml"
     if kind is None or not path.is_file():
         return cfg
-    made = cfg.copy()
-    for key, value in _leaves(OmegaConf.to_container(OmegaConf.load(path))):
+    made = copy.deepcopy(cfg)
+    for key, value in _leaves(yaml.safe_load(path.read_text())):
         if key not in explicit:
-            OmegaConf.update(made, key, value, merge=True)
+            *sections, name = key.split(".")
+            section = made
+            for one in sections:
+                section = section[one]
+            section[name] = value
     return made
 
 
-def applies(cfg: DictConfig, explicit: Collection[str]) -> bool:
+def applies(cfg: Any, explicit: Collection[str]) -> bool:
     """Whether the environment is any one, and no file of values was chosen for it."""
     source = str(cfg.get("hyperparameter_source"))
     chosen = {"tuned", "paper"} & {*explicit}
@@ -55,3 +60,12 @@ def _leaves(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def _plain(value: Any) -> Any:
+    """A configuration's mappings and lists as Python's own."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(inner) for inner in value]
+    return value

@@ -25,7 +25,7 @@ from privrl_bench.errors import ConfigError
 VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
-    *("log.", "plan_only", "resume", "hyperparameter_source", "env.text.cache"),
+    *("log.", "plan_only", "resume", "hyperparameter_source", "env.text.cache", "env.check"),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )

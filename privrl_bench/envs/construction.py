@@ -30,9 +30,7 @@ def make_env(config: EnvConfig) -> Any:
     """
     import gymnasium as gym
 
-    if config.kind == "text":
-        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
-    env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+    env = make_unchecked(config)
     try:
         if config.obs_parts is not None:
             env = select_parts(env, config.obs_parts, config.label)
@@ -43,6 +41,13 @@ def make_env(config: EnvConfig) -> Any:
     if not isinstance(env.observation_space, gym.spaces.Box):
         env = gym.wrappers.FlattenObservation(env)
     return env
+
+
+def make_unchecked(config: EnvConfig) -> Any:
+    """Make an environment with the spaces that it has. Raises ConfigError: it cannot be made."""
+    if config.kind == "text":
+        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
+    return _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
 
 
 def original_space(env: Any) -> Any:
