@@ -97,5 +97,6 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
     count = {
         name: sum(x.severity == name for x in report.findings) for name in ("error", "warning")
     }
-    lines += ["", f"{count['error']} errors, {count['warning']} warnings"]
+    said = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in count.items()]
+    lines += ["", ", ".join(said)]
     return lines

@@ -94,6 +94,9 @@ def max_episode_steps(config: EnvConfig, env: Any) -> int:
     steps = getattr(inner, "_step_limit", math.inf)
     if math.isfinite(steps):
         return math.ceil(steps)
+    own = getattr(env.unwrapped, "max_steps", None)  # MiniGrid's limit, which it keeps by itself
+    if isinstance(own, int) and own > 0:
+        return own
     raise ConfigError(
         "env.max_episode_steps",
         f"{config.label} has no time limit; set a public one, e.g. 1000",

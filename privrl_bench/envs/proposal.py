@@ -76,7 +76,8 @@ def measured(played: Play, config: EnvConfig) -> Measured:
     spread = obs.std(axis=0)
     spread[spread < 1e-6] = 1.0  # constant here, which says nothing about its scale
     returns = _returns(played)
-    scale = float(returns.std()) or float(np.abs(rewards).max()) or 1.0
+    largest = float(np.abs(rewards).max())
+    scale = max(float(returns.std()), largest / config.reward_clip) or 1.0  # no reward is clipped
     return Measured(
         steps=len(played.rewards),
         obs_low=_short(obs.min(axis=0)),

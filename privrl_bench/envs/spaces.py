@@ -108,8 +108,7 @@ def check_spaces(env: Any, label: str) -> None:
         raise ConfigError(
             "env.id",
             f"observations of {label} have no fixed size: {type(space).__name__}{parts}; {choose}use a "
-            "wrapper such as gymnasium.wrappers.FilterObservation (leaves parts out), "
-            f"gymnasium.wrappers.FlattenObservation or minigrid's FlatObsWrapper, and {own}",
+            f"wrapper such as minigrid's FlatObsWrapper, and {own}",
         )
     actions = env.action_space
     known = spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
