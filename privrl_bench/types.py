@@ -10,6 +10,22 @@ import torch
 from torch import Tensor
 
 
+class Image(NamedTuple):
+    """Observations that are images, flattened.
+
+    Attributes:
+        height, width, channels: sizes of the image.
+        channels_first: the axes are [C, H, W]; else [H, W, C].
+        scale: factor of a pixel in a convolutional network.
+    """
+
+    height: int
+    width: int
+    channels: int
+    channels_first: bool
+    scale: float
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """What an algorithm may know about an environment before any data: public facts only.
@@ -17,14 +33,18 @@ class EnvSpec:
     Attributes:
         name: registry name.
         obs_dim: D, length of the flat observation.
-        discrete: whether actions are one of `actions` choices; else `actions` real numbers.
+        discrete: whether actions are one of `actions` choices; else `actions` numbers.
         actions: number of choices, or number of action coordinates A.
         action_low, action_high: [A] bounds of the environment's box (continuous only).
+        choices: [A] number of choices of every coordinate (MultiDiscrete and MultiBinary actions); None:
+            actions are one choice or real numbers.
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.
         one_hot: observations are one-hot: one of `obs_dim` states; all zeros after the last step.
         max_episode_steps: public upper bound on the steps of one episode.
         users: number of real users that the environment declares (docs/environments.md); None if its
             users are simulated.
+            image: the image that observations are; None: they are none.
+            observations, action_words: what they are and what becomes of them, in words.
         observation_space, action_space: of Gymnasium, before observations are flattened; None of texts.
     """
 
@@ -38,6 +58,10 @@ class EnvSpec:
     stretch: bool = True
     one_hot: bool = False
     users: int | None = None
+    choices: tuple[int, ...] | None = None
+    image: Image | None = None
+    observations: str = ""
+    action_words: str = ""
     observation_space: Any = field(default=None, compare=False)
     action_space: Any = field(default=None, compare=False)
 

@@ -5,7 +5,7 @@ import os
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 _clock = iter(range(10**9))  # what `drift` reads: not determined by seed and actions
 
@@ -114,7 +114,7 @@ class ManyActions(MyEnv):
 
     def __init__(self):
         super().__init__()
-        self.action_space = MultiDiscrete([2, 3])
+        self.action_space = Tuple([Discrete(2), Discrete(3)])
 
 
 class Broken(MyEnv):

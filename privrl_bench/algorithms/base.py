@@ -245,8 +245,9 @@ def discrete_actions(spec: EnvSpec, name: str) -> EnvSpec:
         ConfigError: They are continuous.
     """
     if not spec.discrete:
+        kind = "continuous" if spec.choices is None else "several choices at once"
         raise ConfigError(
-            "env", f"algo={name} needs discrete actions; those of {spec.name} are continuous"
+            "env", f"algo={name} needs discrete actions; those of {spec.name} are {kind}"
         )
     return spec
 

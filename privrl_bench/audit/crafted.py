@@ -122,7 +122,7 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents
     made.obs[:, 0] = sign[:, None] * signs
     made.next_obs[:, 0] = sign[:, None] * signs
     made.rewards[:, 0] = sign * parts.config.env.reward_clip
-    made.actions[:, 0] = 0 if parts.spec.discrete else 1.0
+    made.actions[:, 0] = 0 if parts.spec.discrete or parts.spec.choices else 1.0
     for name in ("terminated", "done", "mask"):
         getattr(made, name)[:, 0] = True
     made.valid[:, 0] = present

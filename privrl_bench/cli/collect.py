@@ -71,13 +71,12 @@ def collect(order: RunsOrder, root: Path) -> int:
 
 def configs_of(order: RunsOrder) -> list[RunConfig]:
     """Return the configuration of each run; they differ in the seed. Raises `ConfigError`."""
-    raw = config.compose_raw(
-        later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
-    )
-    first = config.to_run_config(raw, explicit_keys(order.words))
+    words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
+    raw, given = config.compose_raw(words), explicit_keys(words)
+    first = config.to_run_config(raw, given)
     if first.privacy.rules.mechanism.private or first.collector == "dataset":
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
-    return [config.replace(raw, f"seed={first.seed + i}") for i in range(order.runs)]
+    return [config.replace(raw, f"seed={first.seed + i}", given) for i in range(order.runs)]
 
 
 # --- words

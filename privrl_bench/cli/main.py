@@ -15,6 +15,10 @@ COMMANDS = {
     "audit": Command(
         "privrl_bench.cli.audit:main", "test the privacy of a configuration on the training code"
     ),
+    "check-env": Command(
+        "privrl_bench.cli.check_env:main",
+        "check an environment: spaces, values, episodes, users, scaling",
+    ),
     "collect": Command(
         "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
     ),

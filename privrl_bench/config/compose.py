@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from privrl_bench.config.diagnostics import (
     wrong_type,
 )
 from privrl_bench.config.folder_names import leaf_name
+from privrl_bench.config.generic_values import with_generic_values
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     added_folders,
@@ -187,7 +188,7 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
             raise explain(words, error) from error
 
 
-def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
+def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
     """Turn a composed config into checked dataclasses. Raises `ConfigError`.
 
     Args:
@@ -203,7 +204,7 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
     try:
-        run = OmegaConf.to_object(cfg)
+        run = OmegaConf.to_object(with_generic_values(cfg, explicit, conf_dir() / "tuned"))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(key, first_line(error)) from error
@@ -213,7 +214,7 @@ def to_run_config(cfg: DictConfig, explicit: Iterable[str] = ()) -> RunConfig:
     return as_asked(run, set(explicit))
 
 
-def replace(cfg: DictConfig, word: str, explicit: Iterable[str] = ()) -> RunConfig:
+def replace(cfg: DictConfig, word: str, explicit: Collection[str] = ()) -> RunConfig:
     """`cfg` with one key changed, composed without Hydra, hence fast. Raises `ConfigError`.
 
     Only plain keys can be changed so; a group's choice is refused.

@@ -25,7 +25,15 @@ from privrl_bench.errors import ConfigError
 VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
-    *("log.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.text.cache"),
+    *(
+        "log.",
+        "plan_only",
+        "resume",
+        "plugins",
+        "hyperparameter_source",
+        "env.text.cache",
+        "env.check",
+    ),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )
@@ -38,6 +46,8 @@ ADDED: dict[str, Any] = {
     "privacy.correlation": 0.95,
     "privacy.bands": None,
     "fit_population": False,
+    "env.obs_parts": None,
+    "algo.network": "mlp",
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {

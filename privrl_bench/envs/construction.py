@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.envs.spaces import check_spaces, select_parts
 from privrl_bench.errors import ConfigError, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
@@ -19,24 +21,41 @@ _NEAR = 0.8  # similarity from which an id is suggested; short ids of other task
 
 
 def make_env(config: EnvConfig) -> Any:
-    """Make an environment with flat real observations and a Discrete or Box action space.
+    """Make an environment with flat real observations, and actions that policies here can choose.
+
+    Observations are those of `env.obs_parts`. `original_space` is theirs before flattening.
 
     Raises:
         ConfigError: The environment cannot be made, or its spaces are not supported.
     """
     import gymnasium as gym
 
-    if config.kind == "text":
-        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
-    env = _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+    env = make_unchecked(config)
     try:
-        _check_spaces(config, env)
+        if config.obs_parts is not None:
+            env = select_parts(env, config.obs_parts, config.label)
+        check_spaces(env, config.label)
     except ConfigError:
         env.close()
         raise
     if not isinstance(env.observation_space, gym.spaces.Box):
         env = gym.wrappers.FlattenObservation(env)
     return env
+
+
+def make_unchecked(config: EnvConfig) -> Any:
+    """Make an environment with the spaces that it has. Raises ConfigError: it cannot be made."""
+    if config.kind == "text":
+        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
+    return _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+
+
+def original_space(env: Any) -> Any:
+    """The observation space of an environment from `make_env` before it is flattened."""
+    import gymnasium as gym
+
+    flattened = isinstance(env, gym.wrappers.FlattenObservation)
+    return env.env.observation_space if flattened else env.observation_space
 
 
 def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
@@ -63,6 +82,25 @@ def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = No
             f"the first reset of {config.label} returned an observation of shape {shape}, its "
             f"observation_space has shape {env.observation_space.shape}",
         )
+
+
+def max_episode_steps(config: EnvConfig, env: Any) -> int:
+    """Public upper bound of the steps of an episode. Raises ConfigError: there is none."""
+    if config.max_episode_steps is not None:
+        return config.max_episode_steps
+    if env.spec is not None and env.spec.max_episode_steps:
+        return int(env.spec.max_episode_steps)
+    inner = getattr(env.unwrapped, "_env", None)  # dm_control's limit is in the suite's object
+    steps = getattr(inner, "_step_limit", math.inf)
+    if math.isfinite(steps):
+        return math.ceil(steps)
+    own = getattr(env.unwrapped, "max_steps", None)  # MiniGrid's limit, which it keeps by itself
+    if isinstance(own, int) and own > 0:
+        return own
+    raise ConfigError(
+        "env.max_episode_steps",
+        f"{config.label} has no time limit; set a public one, e.g. 1000",
+    )
 
 
 def dmc_id(config: EnvConfig) -> str:
@@ -183,49 +221,6 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
         _SHOWN.add(kind)
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return made
-
-
-def _check_spaces(config: EnvConfig, env: Any) -> None:
-    """Raise ConfigError for unsupported spaces."""
-    import gymnasium as gym
-
-    own = "register an environment that applies it (env.id=my_package:MyEnv-v0)"
-    space = env.observation_space
-    if not _has_size(space):
-        parts = _without_size(space)
-        raise ConfigError(
-            "env.id",
-            f"observations of {config.label} have no fixed size: {type(space).__name__}{parts}; use a "
-            "wrapper such as gymnasium.wrappers.FilterObservation (leaves parts out), "
-            f"gymnasium.wrappers.FlattenObservation or minigrid's FlatObsWrapper, and {own}",
-        )
-    actions = env.action_space
-    if not isinstance(actions, gym.spaces.Discrete | gym.spaces.Box):
-        raise ConfigError(
-            "env.id",
-            f"actions must be Discrete or Box, {config.label} has {type(actions).__name__}; use "
-            f"gymnasium.wrappers.TransformAction, e.g. to number all combinations, and {own}",
-        )
-
-
-def _has_size(space: Any) -> bool:
-    """Whether elements are numeric with a fixed size; Gymnasium also flattens texts."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return all(map(_has_size, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return all(map(_has_size, space.spaces))
-    plain = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-    return isinstance(space, plain)
-
-
-def _without_size(space: Any) -> str:
-    """Describe the parts of a composed space without a fixed size, e.g. ` ('mission' is Text)`."""
-    parts = getattr(space, "spaces", {})
-    named = parts.items() if hasattr(parts, "items") else enumerate(parts)
-    found = [f"{k!r} is {type(v).__name__}" for k, v in named if not _has_size(v)]
-    return f" ({', '.join(found)})" if found else ""
 
 
 def _what(error: BaseException) -> str:

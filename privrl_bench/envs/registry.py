@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import math
 from typing import Any
 
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import check_reset, dmc_id, make_env
+from privrl_bench.envs.construction import (
+    check_reset,
+    dmc_id,
+    make_env,
+    max_episode_steps,
+    original_space,
+)
 from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
+from privrl_bench.envs.spaces import (
+    action_choices,
+    actions_in_words,
+    image_of,
+    observations_in_words,
+)
 from privrl_bench.envs.user_declaration import checked_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
@@ -21,39 +32,14 @@ TEXT = (
 )
 
 
-def _max_episode_steps(config: EnvConfig, env: Any) -> int:
-    """Public upper bound of the steps of an episode."""
-    if config.max_episode_steps is not None:
-        return config.max_episode_steps
-    if env.spec is not None and env.spec.max_episode_steps:
-        return int(env.spec.max_episode_steps)
-    inner = getattr(env.unwrapped, "_env", None)  # dm_control's limit is in the suite's object
-    steps = getattr(inner, "_step_limit", math.inf)
-    if math.isfinite(steps):
-        return math.ceil(steps)
-    raise ConfigError(
-        "env.max_episode_steps",
-        f"{config.label} has no time limit; set a public one, e.g. 1000",
-    )
-
-
 def _one_hot(config: EnvConfig, env: Any) -> bool:
     """Whether an observation is the one-hot encoding of one of finitely many states."""
     import gymnasium as gym
 
-    flattened = isinstance(env, gym.wrappers.FlattenObservation)
-    finite = flattened and isinstance(env.env.observation_space, gym.spaces.Discrete)
+    finite = isinstance(original_space(env), gym.spaces.Discrete)
     known = _own_slots(config)
     listed = hasattr(known, "tables") or hasattr(known, "process")
     return (finite or listed) and config.obs_scaling == "none"
-
-
-def _unflattened(env: Any) -> Any:
-    """The observation space of an environment of `make_env`, before it was flattened."""
-    import gymnasium as gym
-
-    flattened = isinstance(env, gym.wrappers.FlattenObservation)
-    return env.env.observation_space if flattened else env.observation_space
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
@@ -72,14 +58,10 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         if own is None and users is None:  # otherwise `checked_users` has reset it
             check_reset(config, env)
         obs_dim = int(np.prod(env.observation_space.shape))
-        space = env.action_space
-        discrete = hasattr(space, "n")
-        if not discrete and config.action == "stretch" and not space.is_bounded():
-            raise ConfigError(
-                "env.action",
-                f"stretch needs bounded actions, {config.label} has {space}; use env.action=clip, or "
-                "gymnasium.wrappers.RescaleAction in an environment that you register",
-            )
+        space, seen = env.action_space, original_space(env)
+        counts = action_choices(space)
+        discrete = counts is None and hasattr(space, "n")
+        box = not discrete and counts is None
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
             used = config.obs_scaling in ("public", "private")
@@ -99,14 +81,18 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             obs_dim=obs_dim,
             discrete=discrete,
             actions=int(space.n) if discrete else int(np.prod(space.shape)),
-            max_episode_steps=_max_episode_steps(config, env),
-            action_low=None if discrete else np.asarray(space.low, dtype=np.float64).reshape(-1),
-            action_high=None if discrete else np.asarray(space.high, dtype=np.float64).reshape(-1),
+            max_episode_steps=max_episode_steps(config, env),
+            action_low=np.asarray(space.low, dtype=np.float64).reshape(-1) if box else None,
+            action_high=np.asarray(space.high, dtype=np.float64).reshape(-1) if box else None,
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
             users=users,
-            observation_space=_unflattened(env),
+            observation_space=seen,
             action_space=space,
+            choices=counts,
+            image=image_of(seen, config.obs_scaling != "none"),
+            observations=observations_in_words(seen, obs_dim),
+            action_words=actions_in_words(space, config.action == "stretch"),
         )
     finally:
         env.close()

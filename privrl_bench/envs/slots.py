@@ -70,8 +70,9 @@ class LoopSlots:
         self._obs_dim = obs_dim
         space = self._envs[0].action_space if count else None
         self._shape = getattr(space, "shape", ())
-        self._start = int(getattr(space, "start", 0))
-        self._discrete = hasattr(space, "n")
+        self._start = getattr(space, "start", 0)  # of a MultiDiscrete space, an array
+        self._discrete = self._shape == () and hasattr(space, "n")
+        self._offset = bool(np.any(self._start))
         self._dtype = getattr(space, "dtype", None)
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
@@ -95,9 +96,10 @@ class LoopSlots:
         for row, slot in enumerate(indices):
             action = actions[row]
             if self._discrete:
-                action = int(action) + self._start
+                action = int(action) + int(self._start)
             else:
                 action = action.reshape(self._shape).astype(self._dtype, copy=False)
+                action = action + self._start if self._offset else action
             try:
                 result = self._envs[slot].step(action)
                 obs[row] = np.asarray(result[0]).reshape(-1)

@@ -24,7 +24,7 @@ def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, flo
     policies: dict[str, Policy] = {}
     if env in TRIVIAL:
         policies[TRIVIAL[env].name] = TrivialPolicy(TRIVIAL[env])
-    if not spec.discrete:
+    if not spec.discrete and spec.choices is None:
         policies.setdefault("do nothing", TrivialPolicy(nothing(spec.actions)))
     policies["random"] = RandomPolicy(spec)
     found = []

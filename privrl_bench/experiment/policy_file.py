@@ -22,7 +22,7 @@ from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.models.policy import ParameterFree, Policy
-from privrl_bench.types import EnvSpec
+from privrl_bench.types import EnvSpec, Image
 
 FORMAT = 1
 FILE = "policy.pt"
@@ -74,6 +74,7 @@ def _spec_content(spec: EnvSpec) -> dict[str, Any]:
         content[name] = None if content[name] is None else content[name].tolist()
     for name in _SPACES:
         content[name] = None if content[name] is None else serialize_space(content[name])
+    content["image"] = None if spec.image is None else tuple(spec.image)
     return content
 
 
@@ -165,6 +166,7 @@ def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
         found[name] = None if found[name] is None else np.array(found[name], np.float64)
     for name in _SPACES:
         found[name] = deserialize_space(found[name])
+    found["image"] = None if found["image"] is None else Image(*found["image"])
     return EnvSpec(**found)
 
 

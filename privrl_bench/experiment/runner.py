@@ -16,6 +16,7 @@ from typing import Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
+from privrl_bench.experiment import unknown_env
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.experiment import Experiment
@@ -181,6 +182,7 @@ def _run_group(
         return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
     if configs[0].plan_only:
         parts = build(configs, [None] * len(configs))
+        unknown_env.check_before_training(configs[0])
         for r, rundir in enumerate(dirs):
             _announce(parts, r, rundir)
             if not rundir.status():
@@ -191,6 +193,7 @@ def _run_group(
             RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
         ]
     build(configs, [None] * len(configs))  # every ConfigError before a folder is made
+    unknown_env.check_before_training(configs[0])
     saved = [rundir.load_checkpoint() for rundir in dirs]
     for config, rundir, given in zip(configs, dirs, overrides, strict=True):
         rundir.begin(config, given)
@@ -249,7 +252,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         print(f"  workers {f'1: {reason}' if reason else f'up to {workers} share a round'}")
     if parts.data is not None:
         print(f"  data    {parts.data.describe()}")
-    print(f"  values  {config.hyperparameter_source}")
+    for line in unknown_env.lines(parts):
+        print(line)
+    print(f"  values  {unknown_env.values(config)}")
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps
         text = (

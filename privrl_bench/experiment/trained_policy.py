@@ -107,6 +107,8 @@ class TrainedPolicy:
         if isinstance(observation, list) or (array and states and observation.ndim == 1):
             many = [int(x) if states and np.ndim(x) == 0 else x for x in observation]
             return np.concatenate([self._flat_of(space, one)[0] for one in many]), True
+        if isinstance(space, spaces.Dict) and isinstance(observation, dict):  # env.obs_parts
+            observation = {k: x for k, x in observation.items() if k in space.spaces}
         if not space.contains(observation):
             raise ValueError(f"the observation is not in {space}")
         return np.asarray(spaces.flatten(space, observation), np.float64)[None], False
@@ -116,7 +118,9 @@ class TrainedPolicy:
         space = self.file.spec.action_space
         if self.file.spec.discrete:
             return actions.astype(np.int64) + int(getattr(space, "start", 0))
-        return actions.reshape(len(actions), *space.shape).astype(space.dtype, copy=False)
+        shaped = actions.reshape(len(actions), *space.shape).astype(space.dtype, copy=False)
+        start = getattr(space, "start", None)  # of a MultiDiscrete space
+        return shaped if start is None else shaped + start
 
     def __repr__(self) -> str:
         env, algo = self.file.env, self.file.algo["name"]

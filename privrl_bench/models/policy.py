@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.kernels.mlp_training import CATEGORICAL, GAUSSIAN
 from privrl_bench.models.choices import Choices, choices_of
+from privrl_bench.models.cnn import Network, make_network
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.types import EnvSpec
 
@@ -74,8 +76,8 @@ class Policy(Protocol):
 class NetPolicy(Policy, Protocol):
     """A policy with a network; further parameters follow those of the network."""
 
-    net: Mlp
-    discrete: ClassVar[bool]  # whether an action is one of finitely many choices
+    net: Network
+    kernel_head: ClassVar[int | None]  # loss in `kernels.mlp_training`; None: not compiled
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of the actions and the entropies, [N, B]; differentiable in params."""
@@ -141,16 +143,17 @@ class ParameterFree(EnvActions):
 class CategoricalPolicy(EnvActions):
     """Softmax policy over discrete actions."""
 
-    discrete: ClassVar[bool] = True
+    kernel_head: ClassVar[int | None] = CATEGORICAL
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
-        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions)
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
+        self.net = make_network(spec, hidden, spec.actions, network)
+        self._network = {"hidden": list(hidden), "network": network}
         self.size = self.net.size
         self._actions = spec.actions
 
     def arguments(self) -> dict[str, Any]:
         """See `Policy.arguments`."""
-        return {"hidden": list(self.net.hidden)}
+        return dict(self._network)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return initial parameters [P]; actions are nearly uniform (last gain 0.01)."""
@@ -172,6 +175,7 @@ class CategoricalPolicy(EnvActions):
     def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
         """See `ArrayPolicy.choices`."""
         added = 0 if noise is None else self._actions
+        assert isinstance(self.net, Mlp)  # of CartPole, whose observations are no images
         return choices_of(self.net, params, users, noise, added)
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,10 +216,11 @@ class GaussianPolicy:
     are in the box's units and clipped at its bounds.
     """
 
-    discrete: ClassVar[bool] = False
+    kernel_head: ClassVar[int | None] = GAUSSIAN
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
-        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions)
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
+        self.net = make_network(spec, hidden, spec.actions, network)
+        self._network = {"hidden": list(hidden), "network": network}
         self.size = self.net.size + spec.actions
         self._actions = spec.actions
         assert spec.action_low is not None
@@ -231,7 +236,7 @@ class GaussianPolicy:
 
     def arguments(self) -> dict[str, Any]:
         """See `Policy.arguments`."""
-        return {"hidden": list(self.net.hidden)}
+        return dict(self._network)
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         return params.split([self.net.size, self._actions], dim=-1)
@@ -294,7 +299,20 @@ class GaussianPolicy:
         return Bounds(self._least, self._most, self._centre, self._half)
 
 
-def make_policy(spec: EnvSpec, hidden: list[int]) -> NetPolicy:
-    """Return the policy for the action space of `spec`."""
+def make_policy(spec: EnvSpec, hidden: list[int], network: str = "mlp") -> NetPolicy:
+    """Return the policy for the action space of `spec`.
+
+    Args:
+        spec: of the environment.
+        hidden: widths of the tanh layers.
+        network: `algo.network`, mlp or cnn.
+
+    Raises:
+        ConfigError: `cnn` without images.
+    """
+    if spec.choices is not None:
+        from privrl_bench.models.multi_categorical import MultiCategoricalPolicy
+
+        return MultiCategoricalPolicy(spec, tuple(hidden), network)
     kind = CategoricalPolicy if spec.discrete else GaussianPolicy
-    return kind(spec, tuple(hidden))
+    return kind(spec, tuple(hidden), network)

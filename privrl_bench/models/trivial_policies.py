@@ -72,9 +72,12 @@ class RandomPolicy(ParameterFree):
         self._spec = spec
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """Draw discrete actions [*shape], or actions [*shape, A] uniform in the box."""
+        """Draw discrete actions [*shape], or actions [*shape, A] uniform in the box or among choices."""
         if self._spec.discrete:
             return torch.randint(self._spec.actions, shape, generator=generator)
+        if self._spec.choices is not None:
+            counts = torch.tensor(self._spec.choices)
+            return (torch.rand(*shape, len(counts), generator=generator) * counts).floor()
         low, high = torch.tensor(self._spec.action_low), torch.tensor(self._spec.action_high)
         return low + (high - low) * torch.rand(*shape, self._spec.actions, generator=generator)
 

@@ -6,12 +6,14 @@ import torch
 from helpers import policy_loss
 
 from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.multi_categorical import MultiCategoricalPolicy
 from privrl_bench.models.policy import CategoricalPolicy, GaussianPolicy, Surrogate
 from privrl_bench.types import EnvSpec
 
 N, B, D, A = 3, 7, 5, 4
 BOX = EnvSpec("box", D, False, A, 10, np.full(A, -1.0), np.full(A, 1.0))
 CHOICES = EnvSpec("choices", D, True, A, 10)
+SEVERAL = EnvSpec("several", D, False, 3, 10, choices=(2, 1, 4))
 
 
 @pytest.mark.parametrize("hidden", [(8,), (6, 9), (4, 5, 6)])
@@ -28,7 +30,12 @@ def test_mlp_gradient(hidden):
 
 @pytest.mark.parametrize("ratio_clip", [None, 0.2])
 @pytest.mark.parametrize(
-    "policy", [CategoricalPolicy(CHOICES, (8, 6)), GaussianPolicy(BOX, (8, 6))]
+    "policy",
+    [
+        CategoricalPolicy(CHOICES, (8, 6)),
+        GaussianPolicy(BOX, (8, 6)),
+        MultiCategoricalPolicy(SEVERAL, (8, 6)),
+    ],
 )
 def test_surrogate_gradient(policy, ratio_clip):
     torch.manual_seed(1)

@@ -20,8 +20,8 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import Dpp
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.ridge import ridge_regressions
+from privrl_bench.models.cnn import make_network
 from privrl_bench.models.features import FourierFeatures
-from privrl_bench.models.mlp import Mlp
 from privrl_bench.privacy.contribution import Block, Released
 from privrl_bench.types import State, UserBatch, generator
 
@@ -113,7 +113,7 @@ class SharedCritic:
     def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self._config = config
         self._context = context
-        self._net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
+        self._net = make_network(context.spec, tuple(config.hidden), 1, config.network)
         self._train = LocalTrainer(ValueObjective(self._net), context.device)
 
     def blocks(self) -> tuple[Block, ...]:
@@ -162,6 +162,8 @@ class SharedCritic:
 class PrivateCritic:
     """A critic that is linear in fixed random Fourier features, released as a second block of the row.
 
+    With `algo.network=cnn` the features are those of scaled pixels.
+
     Each user contributes the ridge regression of their residuals, clipped at `critic_clip`.
 
     Args:
@@ -173,10 +175,11 @@ class PrivateCritic:
 
     def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self._config = config
+        image = context.spec.image if config.network == "cnn" else None
         self._features = FourierFeatures(
             context.spec.obs_dim,
             config.critic_features,
-            config.critic_frequency,
+            config.critic_frequency * (image.scale if image else 1.0),
             generator(*_FEATURE_WORDS),
         )
 

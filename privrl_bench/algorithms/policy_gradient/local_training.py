@@ -16,6 +16,7 @@ from privrl_bench.algorithms.policy_gradient.batched_training import (
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.kernels import mlp_training
 from privrl_bench.kernels.machine import uses_kernels
+from privrl_bench.models.cnn import Network
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, Surrogate
 
@@ -30,7 +31,7 @@ class Objective(Protocol):
     columns: ClassVar[tuple[str, ...]]
 
     @property
-    def net(self) -> Mlp:
+    def net(self) -> Network:
         """The trained network; further parameters of a policy follow those of the network."""
         ...
 
@@ -46,8 +47,8 @@ class Objective(Protocol):
         """
         ...
 
-    def head(self) -> mlp_training.Head:
-        """The loss as an argument of `mlp_training.train_users`."""
+    def head(self) -> mlp_training.Head | None:
+        """The loss as an argument of `mlp_training.train_users`; None: it is not compiled."""
         ...
 
 
@@ -69,7 +70,7 @@ class PolicyObjective:
     columns: ClassVar[tuple[str, ...]] = ("obs", "action", "old", "advantage")
 
     @property
-    def net(self) -> Mlp:
+    def net(self) -> Network:
         """The policy's network."""
         return self.policy.net
 
@@ -81,9 +82,11 @@ class PolicyObjective:
         minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
         return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
 
-    def head(self) -> mlp_training.Head:
+    def head(self) -> mlp_training.Head | None:
         """See `Objective.head`."""
-        kind = mlp_training.CATEGORICAL if self.policy.discrete else mlp_training.GAUSSIAN
+        kind = self.policy.kernel_head
+        if kind is None:
+            return None
         clip = float("inf") if self.ratio_clip is None else self.ratio_clip
         return mlp_training.Head(kind, clip, self.entropy_coef, self.normalize)
 
@@ -96,7 +99,7 @@ class ValueObjective:
         net: network with one output, the value.
     """
 
-    net: Mlp
+    net: Network
     columns: ClassVar[tuple[str, ...]] = ("obs", "target")
 
     def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
@@ -106,7 +109,7 @@ class ValueObjective:
         error = layers[-1] - batch["target"].unsqueeze(-1)
         return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
 
-    def head(self) -> mlp_training.Head:
+    def head(self) -> mlp_training.Head | None:
         """See `Objective.head`."""
         return mlp_training.Head(mlp_training.SQUARED)
 
@@ -116,7 +119,8 @@ class LocalTrainer:
 
     Each user has their own parameters, minibatches, gradients and moments; nothing is shared between users.
     In single precision on the CPU (`uses_kernels`) training is compiled and sequential, one user after the
-    other on each of torch's threads. Otherwise it is batched. The two are equal up to rounding (tested).
+    other on each of torch's threads. Otherwise, and for losses and networks that are not compiled (several
+    choices, convolutions), it is batched. The two are equal up to rounding (tested).
 
     Args:
         objective: loss of each user.
@@ -143,9 +147,14 @@ class LocalTrainer:
         Returns:
             [N, P] displacements, on the CPU.
         """
-        if uses_kernels(start, self._device):
+        if compiled(self.objective) and uses_kernels(start, self._device):
             return sequential(start, data, optimizer, self.objective)
         return self._batched(start, data, optimizer)
+
+
+def compiled(objective: Objective) -> bool:
+    """Whether there is compiled code for the objective's network and loss."""
+    return isinstance(objective.net, Mlp) and objective.head() is not None
 
 
 def sequential(
@@ -154,9 +163,12 @@ def sequential(
     """Train every user in compiled code; arguments and result as in `LocalTrainer.__call__`."""
     columns = [data[name].float() for name in objective.columns]
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
-    widths = np.array([objective.net.inputs, *objective.net.hidden, objective.net.outputs])
+    net, kind = objective.net, objective.head()
+    assert isinstance(net, Mlp)
+    assert kind is not None
+    widths = np.array([net.inputs, *net.hidden, net.outputs])
     arrays = [x.contiguous().numpy() for x in (start, optimizer.adam.m, optimizer.adam.v)]
-    indices, head = optimizer.order.numpy(), tuple(objective.head())
+    indices, head = optimizer.order.numpy(), tuple(kind)
     result = np.empty_like(arrays[0])
 
     mlp_training.train_users(

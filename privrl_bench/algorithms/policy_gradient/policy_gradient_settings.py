@@ -20,6 +20,7 @@ from privrl_bench.config.schema import AlgoConfig
 class NetConfig(AlgoConfig):
     """Settings of the algorithms with a network and generalised advantage estimation."""
 
+    network: str = choice("mlp", ("mlp", "cnn"))  # cnn: two convolutions before the tanh layers
     hidden: list[int] = widths([64, 64], empty=True)  # tanh layers
     gae_lambda: float = within(0.95, "[0, 1]")
     lr: float = positive(3e-4)

@@ -10,7 +10,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2c
 from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.cnn import make_network
 from privrl_bench.models.policy import NetPolicy, make_policy
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch
@@ -30,8 +30,8 @@ class PooledActorCritic(PooledAlgorithm):
 
     def __init__(self, config: PpoConfig | A2cConfig, context: AlgorithmContext):
         super().__init__(config, context)
-        self.policy = make_policy(context.spec, config.hidden)
-        self.value_net = Mlp(context.spec.obs_dim, tuple(config.hidden), 1)
+        self.policy = make_policy(context.spec, config.hidden, config.network)
+        self.value_net = make_network(context.spec, tuple(config.hidden), 1, config.network)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""

@@ -73,6 +73,11 @@ class EnvConfig(Section):
     domain: str | None = None  # dm_control domain
     task: str | None = None  # dm_control task
     kwargs: dict[str, Any] = field(default_factory=dict)  # passed to gymnasium.make
+    # parts of Dict or Tuple observations to use; null: all
+    obs_parts: list[str] | None = ranged(
+        None, "a list of different names, not empty", lambda x: bool(x) and len({*x}) == len(x)
+    )
+    check: bool = True  # of an unknown environment: a second of random actions before training
     # auto: vectorised where implemented | loop: one environment at a time | rollout: mujoco.rollout
     backend: str = choice("auto", ("auto", "loop", "rollout"))
     user: str = choice("fresh", USERS)  # what one user is; segment leaks

@@ -1,0 +1,102 @@
+"""The command `privrl check-env`: what an environment is, and whether it can be trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, check_at_least, given
+from privrl_bench.config.compose import choices, compose
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.envs.check import EnvReport, check_env
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.crash import guarded
+
+ABOUT = """Check an environment before training: Gymnasium's checker, spaces, determinism, finite numbers,
+lengths of episodes, users, and ranges under random actions with public scaling constants.
+
+  privrl check-env my_pkg:MyEnv-v0
+  privrl check-env env=gym env.id=my_pkg:MyEnv-v0 env.kwargs.size=5 --json
+
+An environment that declares users is reset with {"user": None, "evaluation": True} only: no user takes part."""
+CODES = "Exit codes: 0 nothing or warnings found; 1 an error found; 2 bad input."
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl check-env") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    return guarded(lambda: _check(given(arguments), prog))
+
+
+def _check(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT, CODES)
+    parser.add_argument(
+        "words", nargs="+", metavar="ID or word", help=f"a Gymnasium id, or {OVERRIDES}"
+    )
+    parser.add_argument("--steps", type=int, default=5000, help="of random actions (5000)")
+    parser.add_argument("--config-dir", help="a folder with more YAML files")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.read(words)
+    check_at_least("--steps", args.steps, 1)
+    run = compose(overrides(args.words), args.config_dir)
+    report = check_env(run.env, args.steps)
+    if args.json:
+        print(json.dumps(as_json(report), indent=2))
+    else:
+        print("\n".join(as_text(report, run)))
+    return 0 if report.ok else 1
+
+
+def overrides(words: Sequence[str]) -> list[str]:
+    """The words of a run. A first word without `=` is an environment of conf/env or an id.
+
+    >>> overrides(["CartPole-v1"]), overrides(["hopper", "env.user_steps=9"])
+    (['env=gym', 'env.id=CartPole-v1'], ['env=hopper', 'env.user_steps=9'])
+    """
+    first, *rest = words
+    if "=" in first or first.startswith("~"):
+        return list(words)
+    if any("=" not in word and not word.startswith("~") for word in rest):
+        raise ConfigError("", "write one id, then words key=value")
+    named = [f"env={first}"] if first in choices("env") else ["env=gym", f"env.id={first}"]
+    return [*named, *rest]
+
+
+def as_json(report: EnvReport) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        "env": report.label,
+        "ok": report.ok,
+        "findings": [vars(one) for one in report.findings],
+        "measured": report.measured and report.measured.to_dict(),
+        "yaml": report.measured and report.measured.yaml(),
+    }
+
+
+def as_text(report: EnvReport, run: RunConfig) -> list[str]:
+    """The report in lines."""
+    lines = [report.label]
+    for one in report.findings:
+        mark = {"error": "ERROR", "warning": "warn", "fine": "ok"}[one.severity]
+        lines.append(f"  {mark:6}{one.check:14}{one.text}")
+    lines.append(f"  {'':6}{'values':14}{run.hyperparameter_source}")
+    found = report.measured
+    if found is not None:
+        few = len(found.obs_low) <= 12
+        low, high = (x if few else [min(x), "..."] for x in (found.obs_low, found.obs_high))
+        high = high if few else ["...", max(found.obs_high)]
+        lines += [
+            f"  {'':6}{'ranges':14}{found.steps} random steps: observations {low} to {high}; rewards "
+            f"{found.reward_low:.4g} to {found.reward_high:.4g}, mean {found.reward_mean:.4g}",
+            "",
+            "Proposed public scaling:",
+            "",
+            found.yaml(),
+        ]
+    count = {
+        name: sum(x.severity == name for x in report.findings) for name in ("error", "warning")
+    }
+    said = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in count.items()]
+    lines += ["", ", ".join(said)]
+    return lines

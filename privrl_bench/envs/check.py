@@ -1,0 +1,299 @@
+"""Checks of an environment before training: `check_env` for `privrl check-env`, `brief` before every training.
+
+No real user takes part: an environment that declares users is reset with the options of a simulation only
+(docs/environments.md).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.construction import make_env, make_unchecked
+from privrl_bench.envs.measure import Play, play, untouched_randomness
+from privrl_bench.envs.proposal import Measured, measured
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.envs.user_declaration import declared_users, reset_options
+from privrl_bench.errors import ConfigError
+from privrl_bench.types import EnvSpec
+
+ERROR, WARNING, FINE = "error", "warning", "fine"
+_LARGEST = float(np.finfo(np.float32).max)
+_BRIEF_STEPS, _BRIEF_SECONDS = 128, 0.4
+_TWICE = 200  # steps that are repeated to test determinism
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        severity: `error` (training cannot work), `warning` or `fine`.
+        check: name of the check.
+        text: what was found, on one line.
+    """
+
+    severity: str
+    check: str
+    text: str
+
+
+@dataclass(frozen=True)
+class EnvReport:
+    """Everything about one environment.
+
+    Attributes:
+        label: of the environment.
+        findings: in the order of the checks.
+        measured: ranges under random actions; None: no step was possible.
+    """
+
+    label: str
+    findings: list[Finding] = field(default_factory=list)
+    measured: Measured | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found that prevents training."""
+        return all(one.severity != ERROR for one in self.findings)
+
+
+def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> EnvReport:
+    """Make every check.
+
+    Args:
+        config: the environment; its scaling is not applied.
+        steps: of random actions.
+        seconds: that random actions may take.
+
+    Raises:
+        ConfigError: The environment cannot be made.
+    """
+    with untouched_randomness(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = make_unchecked(config)
+        try:
+            found = list(_gymnasium(env, config.label))
+        finally:
+            env.close()
+        plain = replace(config, obs_scaling="none", reward_scaling="none")
+        try:
+            spec = env_spec(plain)
+        except ConfigError as error:
+            refused = Finding(ERROR, _name_of(error), error.problem)
+            return EnvReport(config.label, [*found, refused])
+        found += _spaces(spec)
+        played = play(plain, steps, seconds)
+        found += [*_values(played), *_determinism(plain), *_lengths(played, config, spec)]
+        found += _users(config, spec)
+        numbers = measured(played, config) if played.rewards and not played.problem else None
+        return EnvReport(config.label, found, numbers)
+
+
+def brief(config: EnvConfig) -> list[Finding]:
+    """Check values, shapes and determinism in less than a second.
+
+    Args:
+        config: an environment that `env_spec` accepts.
+
+    Returns:
+        Errors and warnings, or one finding that is fine.
+    """
+    with untouched_randomness(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env = make_env(config)
+        try:
+            first = play(config, _BRIEF_STEPS, _BRIEF_SECONDS, env)
+            found = list(_values(first))
+            if not first.problem:
+                again = play(config, sum(first.lengths), _BRIEF_SECONDS, env)
+                found += _compared(first, again, "played again")
+        finally:
+            env.close()
+    bad = [one for one in found if one.severity != FINE]
+    steps = sum(first.lengths)
+    return bad or [Finding(FINE, "check", f"{steps} random steps, played twice: nothing found")]
+
+
+def _name_of(error: ConfigError) -> str:
+    """The check that an error of `env_spec` belongs to."""
+    if error.key == "env":
+        return "users"
+    return "lengths" if error.key == "env.max_episode_steps" else "spaces"
+
+
+# --- one check each
+
+
+def _gymnasium(env: Any, label: str) -> Iterator[Finding]:
+    """Findings of Gymnasium's own checker, on the environment without wrappers."""
+    import gymnasium as gym
+    from gymnasium.utils.env_checker import check_env as gymnasium_checker
+
+    inner = env.unwrapped
+    if declared_users(env, label) is not None:
+
+        class Simulated(gym.Wrapper[Any, Any, Any, Any]):
+            """Every reset is a simulation."""
+
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                """See `gymnasium.Env.reset`."""
+                return self.env.reset(seed=seed, options=reset_options(None))
+
+        inner = Simulated(inner)
+    problem = ""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            gymnasium_checker(inner, skip_render_check=True, skip_close_check=True)
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # assertions of the checker, and the user's own code
+            text = _line(str(error))
+            problem = (
+                text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
+            )
+    said = dict.fromkeys(_line(str(one.message)) for one in caught if _about(one))
+    for text in said:
+        yield Finding(WARNING, "gymnasium", text)
+    if problem:
+        # What prevents training is found again by our own checks, as an error.
+        yield Finding(WARNING, "gymnasium", f"the checker stopped: {problem}")
+    elif not said:
+        yield Finding(FINE, "gymnasium", "Gymnasium's checker has no objection")
+
+
+def _about(warning: warnings.WarningMessage) -> bool:
+    """Whether a warning is about the environment, and not about our wrapper or unbounded observations."""
+    text = str(warning.message)
+    ours = "is different from the unwrapped version" in text or re.search(r" is -?infinity\b", text)
+    return not ours and not issubclass(warning.category, DeprecationWarning)
+
+
+def _line(text: str) -> str:
+    """One line without the terminal's colours and Gymnasium's prefix."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return " ".join(plain.split()).removeprefix("WARN: ")
+
+
+def _spaces(spec: EnvSpec) -> Iterator[Finding]:
+    """What the policy makes of the spaces."""
+    image = "; algo.network=cnn takes the image as it is" if spec.image else ""
+    yield Finding(FINE, "observations", f"{spec.observations}{image}")
+    yield Finding(FINE, "actions", spec.action_words)
+
+
+def _values(played: Play) -> Iterator[Finding]:
+    """Whether observations and rewards are finite numbers inside their space."""
+    if played.problem:
+        yield Finding(ERROR, "values", played.problem)
+    bad = sum(not (np.abs(x) <= _LARGEST).all() for x in played.obs)
+    if bad:
+        text = f"{bad} of {len(played.obs)} observations are not finite in single precision"
+        yield Finding(ERROR, "values", text)
+    bad = sum(not abs(x) <= _LARGEST for x in played.rewards)
+    if bad:
+        text = f"{bad} of {len(played.rewards)} rewards are not finite in single precision"
+        yield Finding(ERROR, "values", text)
+    elif not played.problem:
+        yield Finding(FINE, "values", f"{len(played.rewards)} steps with finite numbers")
+    if played.outside:
+        text = (
+            f"{played.outside} of {len(played.obs)} observations are outside the observation_space"
+        )
+        yield Finding(WARNING, "values", text)
+
+
+def _determinism(config: EnvConfig) -> Iterator[Finding]:
+    """Whether seed and actions determine everything, in a new instance and after other episodes."""
+    first = play(config, _TWICE, 5.0)
+    steps = sum(first.lengths)
+    if first.problem or not steps:
+        return
+    fresh = [*_compared(first, play(config, steps, 60.0), "in a new instance")]
+    yield from fresh
+    env = make_env(config)
+    try:
+        play(config, steps, 60.0, env)
+        again = [*_compared(first, play(config, steps, 60.0, env), "after other episodes")]
+    finally:
+        env.close()
+    if again and not fresh:
+        text = (
+            "an episode depends on those before it in the same instance: reset leaves state behind, so that "
+            "a user's data can reach the next user (docs/environments.md)"
+        )
+        yield Finding(ERROR, "determinism", text)
+    if not again and not fresh:
+        text = f"the same seed and actions give the same bits ({steps} steps, three times)"
+        yield Finding(FINE, "determinism", text)
+
+
+def _compared(first: Play, again: Play, when: str) -> Iterator[Finding]:
+    """Whether the shorter of two plays is the beginning of the other."""
+    count = min(len(first.bits), len(again.bits))
+    if first.bits[:count] != again.bits[:count] or again.problem:
+        text = (
+            f"the same seed and actions give other results {when}: seeded runs cannot be reproduced, and "
+            "env.user=segment cannot be resumed"
+        )
+        yield Finding(WARNING, "determinism", text)
+
+
+def _lengths(played: Play, config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:
+    """Lengths of episodes, and what T steps of a user are."""
+    limit, ended = spec.max_episode_steps, sorted(played.episodes)
+    if not ended:
+        text = f"no episode ended in {sum(played.lengths)} random steps; the limit is {limit}"
+        yield Finding(WARNING, "lengths", text)
+        return
+    middle = ended[len(ended) // 2]
+    text = (
+        f"{len(ended)} episodes of {ended[0]} to {ended[-1]} steps, median {middle}, limit {limit}; "
+        f"{played.terminated} ended by themselves"
+    )
+    yield Finding(FINE, "lengths", text)
+    if ended[-1] > limit:
+        text = f"an episode of {ended[-1]} steps exceeds the limit of {limit}"
+        yield Finding(ERROR, "lengths", text)
+    steps = config.user_steps
+    if config.user == "episode" or steps is None:
+        what = "one episode" if config.user == "episode" else f"{limit} steps, the episode limit"
+        yield Finding(FINE, "user_steps", f"a user is {what} (env.user={config.user})")
+    elif config.user == "fresh" and steps < ended[0]:
+        text = (
+            f"T = env.user_steps={steps} is less than the shortest episode ({ended[0]}): no user reaches the "
+            f"end of an episode; env.user_steps={min(limit, ended[-1])} would do, or env.user=episode"
+        )
+        yield Finding(WARNING, "user_steps", text)
+    else:
+        many = steps / max(middle, 1)
+        count = f"about {math.ceil(many)} episodes" if many > 1 else "part of an episode"
+        text = f"T = env.user_steps={steps}: a user has {count} of random play"
+        yield Finding(FINE, "user_steps", text)
+
+
+def _users(config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:
+    """Who is reset when."""
+    if spec.users is None:
+        again = {
+            "fresh": "every user starts from a reset and is reset again after each end within their T steps",
+            "episode": "every user is one episode from one reset",
+            "segment": "environments are not reset between users, so that users share episodes (leaks)",
+        }[config.user]
+        text = f'simulated; the environment declares none (metadata["users"]); {again}'
+        yield Finding(FINE, "users", text)
+        return
+    text = (
+        f"{spec.users} declared; training resets user k with options {reset_options(0)} (k = 0 here), and "
+        f"evaluation and this check with {reset_options(None)}, which the environment takes"
+    )
+    yield Finding(FINE, "users", text)

@@ -1,0 +1,127 @@
+"""Ranges of observations and rewards under random actions, and public scaling constants from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.measure import Play
+
+MOST = 256  # observations with more numbers get no constants
+_GAMMA = (
+    0.99  # of the return whose standard deviation scales rewards, as Gymnasium's wrapper has it
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What random actions showed.
+
+    Attributes:
+        steps: environment steps.
+        obs_low, obs_high, obs_mean, obs_std: [D], raw.
+        reward_low, reward_high, reward_mean: raw.
+        reward_scale: one over the standard deviation of the discounted return.
+        env: name, kind and id, for the YAML file.
+    """
+
+    steps: int
+    obs_low: list[float]
+    obs_high: list[float]
+    obs_mean: list[float]
+    obs_std: list[float]
+    reward_low: float
+    reward_high: float
+    reward_mean: float
+    reward_scale: float
+    env: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def yaml(self) -> str:
+        """An environment's YAML file with these constants, ready to use."""
+        lines = [
+            "# Public constants, from random actions in simulation. They are configuration and not covered",
+            "# by epsilon: use them only if they are public knowledge or the simulation has no user's data.",
+            *(f"{key}: {value}" for key, value in self.env.items()),
+        ]
+        if len(self.obs_mean) <= MOST:
+            lines += [
+                "obs_scaling: public",
+                f"obs_mean: {self.obs_mean}  # public mean of each observation",
+                f"obs_std: {self.obs_std}  # public scale of each observation",
+            ]
+        else:
+            count = len(self.obs_mean)
+            lines.append(f"obs_scaling: none  # {count} numbers: too many to list")
+        scale = f"reward_scale: {self.reward_scale}  # learning uses reward * this"
+        lines += ["reward_scaling: public", scale]
+        return "\n".join(lines)
+
+
+def measured(played: Play, config: EnvConfig) -> Measured:
+    """Ranges of what random actions showed; numbers that are not finite are left out."""
+    obs = np.array(played.obs)
+    obs = obs[np.isfinite(obs).all(axis=1)]
+    obs = obs if len(obs) else np.zeros((1, len(played.obs[0])))
+    rewards = np.array(played.rewards)
+    rewards = rewards[np.isfinite(rewards)]
+    rewards = rewards if len(rewards) else np.zeros(1)
+    spread = obs.std(axis=0)
+    spread[spread < 1e-6] = 1.0  # constant here, which says nothing about its scale
+    returns = _returns(played)
+    largest = float(np.abs(rewards).max())
+    scale = max(float(returns.std()), largest / config.reward_clip) or 1.0  # no reward is clipped
+    return Measured(
+        steps=len(played.rewards),
+        obs_low=_short(obs.min(axis=0)),
+        obs_high=_short(obs.max(axis=0)),
+        obs_mean=_short(obs.mean(axis=0)),
+        obs_std=_short(spread),
+        reward_low=float(rewards.min()),
+        reward_high=float(rewards.max()),
+        reward_mean=float(rewards.mean()),
+        reward_scale=_short(np.array([1.0 / scale]))[0],
+        env=_named(config),
+    )
+
+
+def _returns(played: Play) -> np.ndarray:
+    """Running discounted returns of all steps, which restart with every episode."""
+    found, at = [], 0
+    for length in played.lengths:
+        total = 0.0
+        for reward in played.rewards[at : at + length]:
+            total = _GAMMA * total + (reward if np.isfinite(reward) else 0.0)
+            found.append(total)
+        at += length
+    return np.array(found or [0.0])
+
+
+def _short(x: np.ndarray) -> list[float]:
+    """Three significant digits."""
+    return [float(f"{value:.3g}") for value in x]
+
+
+def _named(config: EnvConfig) -> dict[str, Any]:
+    """The keys of a YAML file that say which environment it is."""
+    name = config.name
+    if name in ("gym", "dmc"):
+        plain = config.label.split(":")[-1].split("/")[-1].lower()
+        name = "".join(c if c.isalnum() else "_" for c in plain)
+    keys: dict[str, Any] = {
+        "name": f"{name}  # equal to the file's name: conf/env/{name}.yaml",
+        "kind": config.kind,
+    }
+    for key in ("id", "domain", "task", "max_episode_steps", "obs_parts"):
+        if getattr(config, key) is not None:
+            keys[key] = getattr(config, key)
+    if config.kwargs:
+        keys["kwargs"] = json.dumps(config.kwargs)
+    return keys

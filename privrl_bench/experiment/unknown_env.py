@@ -1,0 +1,67 @@
+"""An environment that is none of the package's own: a short check before training, and lines of the plan."""
+
+from __future__ import annotations
+
+from privrl_bench.config.overrides import choices
+from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.envs.check import ERROR, FINE, Finding, brief
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import RunComponents
+
+_ANY = ("gym", "dmc")  # environments that stand for any of their kind
+_CHECKED: dict[str, list[Finding]] = {}
+
+
+def unknown(config: EnvConfig) -> bool:
+    """Whether the environment is none that the package names."""
+    return config.kind != "text" and (config.name in _ANY or config.name not in choices("env"))
+
+
+def check_before_training(config: RunConfig) -> list[Finding]:
+    """Findings of `envs.check.brief` for an unknown Gymnasium environment that is simulated; else none.
+
+    Raises:
+        ConfigError: One is an error, with which training cannot work.
+    """
+    if not (config.env.check and config.data.id is None and config.env.kind == "gym"):
+        return []
+    if not unknown(config.env):
+        return []
+    key = repr(config.env)
+    if key not in _CHECKED:
+        _CHECKED[key] = brief(config.env)
+    for one in _CHECKED[key]:
+        if one.severity == ERROR:
+            raise ConfigError(
+                "env.id",
+                f"{config.env.label}: {one.text}; privrl check-env shows more, env.check=false trains on it",
+            )
+    return _CHECKED[key]
+
+
+def lines(parts: RunComponents) -> list[str]:
+    """Lines of the plan about an unknown environment: spaces, scaling, and the check before training."""
+    config, spec = parts.config, parts.spec
+    if not unknown(config.env):
+        return []
+    cnn = getattr(config.algo, "network", "mlp") == "cnn"
+    seen = spec.observations
+    if spec.image is not None and cnn:
+        seen = f"{seen.split(', flattened')[0]}, as an image to a small CNN"
+    elif spec.image is not None:
+        seen += " (an image: algo.network=cnn uses its shape)"
+    found = [f"observations: {seen}; actions: {spec.action_words}"]
+    modes = f"observations {config.env.obs_scaling}, rewards {config.env.reward_scaling}"
+    found = [f"  spaces  {found[0]}", f"  scaling {modes}"]
+    for one in check_before_training(config):
+        mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
+        found.append(f"  check   {mark}{one.text}")
+    return found
+
+
+def values(config: RunConfig) -> str:
+    """Where the hyperparameters are from; those of other environments are named so."""
+    source = config.hyperparameter_source
+    if unknown(config.env) and source.startswith("algo/"):
+        return f"{source}; nobody tuned them for {config.env.label}"
+    return source
