@@ -18,6 +18,10 @@ COMMANDS = {
     "collect": Command(
         "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
     ),
+    "explain": Command(
+        "privrl_bench.cli.explain:main",
+        "explain the guarantee of a run, with every caveat and note",
+    ),
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra import initialize_config_dir
@@ -23,16 +21,14 @@ from hydra.core.override_parser.types import ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from privrl_bench.cli.console import print_table
+from privrl_bench.cli.outcomes import show
 from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment.crash import guarded, one_line, version
+from privrl_bench.experiment.crash import guarded, version
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.metrics import shown_epsilon
 from privrl_bench.sweep import jobs
 from privrl_bench.sweep.jobs import Job, Outcome
 
@@ -81,7 +77,7 @@ def _main(words: list[str]) -> int:
         raise ConfigError("", f"{refused[0]}{count}")
     if not sweep:
         return outcomes[0].exit_code
-    show(outcomes)
+    show(outcomes, columns(overrides))
     return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 
@@ -242,50 +238,6 @@ def prepare_in_sweep(cfg: DictConfig) -> Job | Outcome:
     """`prepare`, without the folder that Hydra makes at once: a run makes its own when it starts."""
     jobs.remove_empty(Path(HydraConfig.get().runtime.output_dir))
     return prepare(cfg)
-
-
-# --- afterwards
-
-
-STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim"}
-
-
-def show(outcomes: list[Outcome]) -> None:
-    """Print a table with one line for each job: folder, status, mean return, epsilon, reason."""
-    measures = [objective_of(outcome.summary) for outcome in outcomes]
-    names = "/".join(dict.fromkeys(measure.name for measure in measures))
-    rows = [
-        (
-            _short(outcome.folder),
-            outcome.status,
-            _number((outcome.summary.get(measure.name) or {}).get("mean")),
-            shown_epsilon(epsilon) if isinstance(epsilon, float) else _number(epsilon),
-            one_line(outcome.reason),
-        )
-        for outcome, measure in zip(outcomes, measures, strict=True)
-        for epsilon in [outcome.summary.get("epsilon")]
-    ]
-    print()
-    head = ("folder", "status", names, "epsilon", "reason")
-    styles = [STYLES.get(outcome.status, "") for outcome in outcomes]
-    print_table(head, rows, styles, fold=("folder", "reason"))
-    failed, interrupted = (
-        sum(one.status == status for one in outcomes) for status in ("failed", "interrupted")
-    )
-    more = f", {interrupted} interrupted; rerun the same command to resume" if interrupted else ""
-    print(f"{len(outcomes)} jobs, {failed} failed{more}", flush=True)
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, str):  # summaries may have "inf", which JSON cannot express
-        return value
-    return "-" if value is None or math.isnan(value) else f"{float(value):.4g}"
-
-
-def _short(folder: str) -> str:
-    """Return the folder relative to the working directory, if it is below it."""
-    path, here = Path(folder), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else folder
 
 
 if __name__ == "__main__":
