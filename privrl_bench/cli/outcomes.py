@@ -1,4 +1,4 @@
-"""What a sweep prints at its end: a table over seeds, the jobs that are not done, and the next command."""
+"""What a sweep prints at its end: a table over seeds, the jobs that failed, and the next command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from privrl_bench.experiment.crash import one_line
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.sweep.jobs import Outcome
 
-STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim", "planned": "dim"}
 STATUSES = ("done", "skipped", "planned", "interrupted", "failed")
 DONE = ("done", "skipped")  # a skipped job was done before
 Settings = Mapping[str, str]
@@ -49,13 +48,13 @@ def show(outcomes: Sequence[Outcome], columns: Mapping[str, Sequence[str]]) -> N
         key = tuple(settings.values())
         groups.setdefault(key, _Seeds(settings)).outcomes.append(outcome)
     print()
-    left = [outcome for outcome in outcomes if outcome.status in ("failed", "interrupted")]
     if any(outcome.summary for outcome in outcomes):
         _print_groups(list(groups.values()), swept)
-    if left:
-        rows = [(_short(one.folder), one.status, one_line(one.reason)) for one in left]
-        styles = [STYLES[one.status] for one in left]
-        print_table(("folder", "status", "reason"), rows, styles, fold=("folder", "reason"))
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        rows = [(_short(one.folder), one_line(one.reason)) for one in failed]
+        head = ("failed", "reason")
+        print_table(head, rows, ["red"] * len(rows), fold=head)
     done = [outcome.folder for outcome in outcomes if outcome.status in DONE]
     if done:
         print(f"report: privrl report {shlex.quote(_short(_common(done)))}")

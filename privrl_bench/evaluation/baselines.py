@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import SignalScaler
@@ -36,6 +35,8 @@ class Episodes(NamedTuple):
 
 def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, float]]]:
     """(name, (mean return, half width of its 95 % interval)) of each trivial policy."""
+    from privrl_bench.config.compose import compose  # not at the top: it imports Hydra
+
     config = replace(compose([f"env={env}"]).env, obs_scaling="none")
     spec = env_spec(config)
     found = []

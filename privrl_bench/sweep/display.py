@@ -164,11 +164,11 @@ class SweepDisplay:
 
     def _draw(self) -> Any:
         from rich import box
+        from rich.console import Group as Lines
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=self.summary())
-        table.caption_justify = "left"
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("group", "jobs", "status", "steps", "return", "epsilon"):
             table.add_column(name, no_wrap=True)
         rows = list(self._rows.values())
@@ -178,7 +178,7 @@ class SweepDisplay:
             table.add_row(*map(escape, _cells(row)), style=_STYLES.get(row.status))
         if len(rows) > room:
             table.add_row(f"and {len(rows) - room} more groups", style="dim")
-        return table
+        return Lines(table, self.summary())
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
