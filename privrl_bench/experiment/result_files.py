@@ -51,7 +51,7 @@ def save_results(trainer: Trainer, r: int, rundir: RunDir) -> list[str]:
     save_policy(trainer, r, rundir)
     names = []
     if trainer.parts.configs[r].log.plot:
-        from privrl_bench.reporting.plots import learning_curve
+        from privrl_bench.reporting.learning_curve import learning_curve
         from privrl_bench.reporting.run_loader import load_run
 
         learning_curve(load_run(rundir.path), rundir / CURVE)
