@@ -35,6 +35,12 @@ _DECLARED = (
     Metric("eval/return_mean", "return", "up", "released", "mean undiscounted return"),
     Metric("eval/return_std", "return", "none", "released", "its standard deviation"),
     Metric("eval/return_ci95", "return", "none", "released", "half width of its 95 % t interval"),
+    Metric(
+        "eval/return_low", "return", "none", "released", "lower end of its 95 % bootstrap interval"
+    ),
+    Metric(
+        "eval/return_high", "return", "none", "released", "upper end of its 95 % bootstrap interval"
+    ),
     Metric("eval/length_mean", "steps", "none", "released", "mean length of evaluation episodes"),
     Metric("eval/episodes", "episodes", "none", "public", "evaluation episodes"),
     Metric(

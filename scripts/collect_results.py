@@ -104,7 +104,7 @@ def report(folder: Path, out: Path) -> None:
                     file.write(f"\n{NOT_DRAWN}\n")
         else:
             every = read_results(folder)
-            (made / "table.md").write_text(markdown(summarise(every)))
+            (made / "table.md").write_text(markdown(summarise(every), half_width=True))
             draw = curves if any(len(run.curve()[0]) for run in every) else return_against_epsilon
             if max(Counter(group.env for group in group_runs(every)).values()) <= MOST_LINES:
                 draw(every, made / "figure.png")

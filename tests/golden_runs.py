@@ -72,6 +72,8 @@ SETTINGS = {
     "user": ("env", "user"),
 }
 CLOCK = ("wall_seconds", "steps_per_second")
+# Computed from the same returns as their mean, by a bootstrap that has tests of its own.
+INTERVAL = ("eval/return_low", "eval/return_high")
 PLAN = (
     *("seed", "z", "delta", "epsilon", "epsilon_paper", "rounds", "releases", "releases_per_user"),
     *(
@@ -283,11 +285,15 @@ def record_of(folder: Path) -> dict[str, Any]:
         "ledger": [_without(line, ("previous",)) for line in _lines(folder / "ledger.jsonl")],
         "summary": {
             **{key: summary[key] for key in SUMMARY if key in summary},
-            **{key: _numbers(summary[key]) for key in _measure(summary) if key in summary},
+            **{
+                key: _without(_numbers(summary[key]), ("low", "high"))
+                for key in _measure(summary)
+                if key in summary
+            },
             "guarantee": _guarantee(summary["guarantee"]),
         },
         "plan": {key: plan[key] for key in PLAN if key in plan},
-        "metrics": [_without(row, CLOCK) for row in _lines(folder / "metrics.jsonl")],
+        "metrics": [_without(row, (*CLOCK, *INTERVAL)) for row in _lines(folder / "metrics.jsonl")],
     }
 
 

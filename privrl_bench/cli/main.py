@@ -34,6 +34,10 @@ COMMANDS = {
     "plan": Command(
         "privrl_bench.cli.plan:main", "show rounds, noise and epsilon of a run before training"
     ),
+    "explain": Command(
+        "privrl_bench.cli.explain:main",
+        "explain the guarantee of a run, with every caveat and note",
+    ),
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),

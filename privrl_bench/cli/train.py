@@ -7,28 +7,22 @@ Nothing heavy (torch, wandb, simulators) is imported before the configuration is
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import hydra
 
-from privrl_bench.api.launch import launch
-from privrl_bench.cli.console import print_table
+from privrl_bench.api.launch import columns, launch
+from privrl_bench.cli.outcomes import show
 from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME
 from privrl_bench.config.plugins import load_given
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment.crash import guarded, one_line, version
-from privrl_bench.metrics import shown_epsilon
+from privrl_bench.experiment.crash import guarded, version
 from privrl_bench.sweep import jobs
-from privrl_bench.sweep.jobs import Outcome
 
 # Hydra's flags.
 SWITCHES = (
@@ -66,7 +60,7 @@ def _main(words: list[str]) -> int:
     outcomes = launch(args.overrides, args.config_dir, args.multirun)
     if not sweep:
         return outcomes[0].exit_code
-    show(outcomes)
+    show(outcomes, columns(config.settle(args.overrides)))
     return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 
@@ -110,50 +104,6 @@ def _pass_on(words: list[str]) -> int:
     finally:
         sys.argv = saved
     return 0
-
-
-# --- afterwards
-
-
-STYLES = {"failed": "red", "interrupted": "yellow", "skipped": "dim"}
-
-
-def show(outcomes: list[Outcome]) -> None:
-    """Print a table with one line for each job: folder, status, mean return, epsilon, reason."""
-    measures = [objective_of(outcome.summary) for outcome in outcomes]
-    names = "/".join(dict.fromkeys(measure.name for measure in measures))
-    rows = [
-        (
-            _short(outcome.folder),
-            outcome.status,
-            _number((outcome.summary.get(measure.name) or {}).get("mean")),
-            shown_epsilon(epsilon) if isinstance(epsilon, float) else _number(epsilon),
-            one_line(outcome.reason),
-        )
-        for outcome, measure in zip(outcomes, measures, strict=True)
-        for epsilon in [outcome.summary.get("epsilon")]
-    ]
-    print()
-    head = ("folder", "status", names, "epsilon", "reason")
-    styles = [STYLES.get(outcome.status, "") for outcome in outcomes]
-    print_table(head, rows, styles, fold=("folder", "reason"))
-    failed, interrupted = (
-        sum(one.status == status for one in outcomes) for status in ("failed", "interrupted")
-    )
-    more = f", {interrupted} interrupted; rerun the same command to resume" if interrupted else ""
-    print(f"{len(outcomes)} jobs, {failed} failed{more}", flush=True)
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, str):  # summaries may have "inf", which JSON cannot express
-        return value
-    return "-" if value is None or math.isnan(value) else f"{float(value):.4g}"
-
-
-def _short(folder: str) -> str:
-    """Return the folder relative to the working directory, if it is below it."""
-    path, here = Path(folder), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else folder
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from privrl_bench.config.schema.run import RunConfig
     from privrl_bench.privacy.sampling.sampler import Sampler
 
+AUTO = "auto"  # value of eval.every
+EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
+
 # AlgoConfig.collectors -> which samplers it can carry out
 SAMPLERS_OF: dict[str, Callable[[type[Sampler]], bool]] = {
     "simulated": lambda sampler: not sampler.exact,
@@ -343,4 +346,17 @@ def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
         _refuse(key in keys, key, why)
 
 
-RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise)
+def _given_end(run: RunConfig, keys: Collection[str]) -> None:
+    """A run that may end early has enough evaluations to decide that."""
+    evaluation = run.eval
+    _refuse(
+        evaluation.solved is not None
+        and evaluation.every == AUTO
+        and evaluation.window > EVALUATIONS,
+        "eval.solved",
+        f"needs the mean of eval.window={evaluation.window} evaluations, and eval.every=auto makes at most "
+        f"{EVALUATIONS}; set eval.every to a number of steps, or eval.window",
+    )
+
+
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise, _given_end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ class Objective:
     Attributes:
         name: key of its block in `summary.json`.
         metric: its name in `metrics.jsonl`.
-        spread: name of the half width of its 95 % interval within one evaluation; None: none.
+        spread: name of the half width of its 95 % t interval within one evaluation; None: none.
+        interval: names of the ends of its 95 % bootstrap interval within one evaluation; None: none.
         direction: up | down, which way is better.
         unit: of the number.
         label: for axes and tables.
@@ -24,6 +26,7 @@ class Objective:
     name: str
     metric: str
     spread: str | None
+    interval: tuple[str, str] | None
     direction: str
     unit: str
     label: str
@@ -34,22 +37,31 @@ class Objective:
         """The number as it is printed."""
         return format(value, self.form)
 
+    def interval_text(self, low: float | None, high: float | None) -> str:
+        """An interval as it is printed after its mean: ` (low to high)`; empty if there is none."""
+        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+            return ""
+        return f" ({self.show(low)} to {self.show(high)})"
+
 
 RETURN = Objective(
     name="return",
     metric="eval/return_mean",
     spread="eval/return_ci95",
+    interval=("eval/return_low", "eval/return_high"),
     direction="up",
     unit="reward",
     label="mean undiscounted return",
     form=".1f",
     definition="mean undiscounted return of {episodes} fresh {policy} evaluation episodes of the policy "
-    "{after}; ci95 is the half width of the t interval over episodes",
+    "{after}; low and high are the ends of the 95 % bootstrap interval over episodes, ci95 is the half width "
+    "of the t interval",
 )
 MSPBE = Objective(
     name="mspbe",
     metric="eval/mspbe",
     spread=None,
+    interval=None,
     direction="down",
     unit="squared value",
     label="MSPBE",

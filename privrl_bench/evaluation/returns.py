@@ -18,7 +18,7 @@ from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.envs.slots import Users
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.rng import Streams
-from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.functional.statistics import bootstrap_ci, mean_ci
 from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
 from privrl_bench.types import EnvSpec
@@ -65,10 +65,13 @@ class ReturnEvaluation:
         if self.invalid:
             return {"eval/episodes": len(self.returns), "eval/invalid_episodes": self.invalid}
         mean, half = mean_ci(self.returns)
+        low, high = bootstrap_ci(self.returns)
         return {
             "eval/return_mean": mean,
             "eval/return_std": float(self.returns.std()),
             "eval/return_ci95": half,
+            "eval/return_low": low,
+            "eval/return_high": high,
             "eval/length_mean": float(self.lengths.mean()),
             "eval/episodes": len(self.returns),
             **self.more,

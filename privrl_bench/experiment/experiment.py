@@ -11,16 +11,21 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import crash
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.checkpoint import CHECKPOINT_PAUSE, Checkpoints
 from privrl_bench.experiment.clock import Clock
+from privrl_bench.experiment.evaluation_times import due
 from privrl_bench.experiment.metric_writer import MetricWriter
-from privrl_bench.experiment.policy_file import policy_content
-from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
+from privrl_bench.experiment.result_files import (
+    references_of,
+    released,
+    save_policy,
+    save_results,
+)
+from privrl_bench.experiment.run_dir import RunDir, write_json
 from privrl_bench.experiment.signals import Stop
 from privrl_bench.experiment.summary import (
     RunResult,
@@ -32,7 +37,6 @@ from privrl_bench.experiment.summary import (
 from privrl_bench.experiment.trainer import Trainer, one_replica
 from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.loggers.progress import Progress
-from privrl_bench.loggers.text_samples import before_and_after
 from privrl_bench.loggers.wandb_logger import WandbLogger
 
 
@@ -128,7 +132,8 @@ class Experiment:
     def _train(self, progress: Progress, stop: Stop) -> bool:
         """Train until the end or a signal; returns whether the end was reached."""
         trainer = self.trainer
-        if self.parts.task is not None and trainer.round == 0:
+        texts = self.parts.task is not None
+        if trainer.round == 0 and (texts or self._due(0)):
             self._before()
         while not trainer.over and self.alive and stop.signal is None:
             self._snapshot = trainer.snapshot()
@@ -161,13 +166,18 @@ class Experiment:
         self._checkpoints.keep_marks(self.trainer, saved)
         for r, rundir in enumerate(self.dirs):
             rundir.cut_metrics(self.trainer.round or -1)
-            self._solved.restore(r, values_of(rundir, self.measure.metric))
+            self._solved.restore(r, values_of(rundir, self.measure.metric, after=0))
         steps = self.trainer.round * self.parts.round_steps
         self._clock = Clock([rundir.seconds_so_far() for rundir in self.dirs], steps)
         return self.trainer.round
 
+    def _due(self, rounds: int) -> bool:
+        """Whether `eval.every` has an evaluation after so many rounds."""
+        parts = self.parts
+        return due(self.config.eval.every, rounds, parts.iterations, parts.round_steps)
+
     def _before(self) -> None:
-        """Evaluate the initial model, as round 0."""
+        """Evaluate the initial public parameters, as round 0 with epsilon 0."""
         self.rows.begin_evaluation()
         self.rows.add({
             r: {"round": 0, "steps": 0, "privacy/epsilon": 0.0, **self._clock.timing(r, 0)}
@@ -192,9 +202,8 @@ class Experiment:
         """Evaluate, log and checkpoint when it is time."""
         parts, trainer = self.parts, self.trainer
         steps = trainer.round * parts.round_steps
-        every, last = self.config.eval.every, trainer.over
-        due = every > 0 and steps // every > (steps - parts.round_steps) // every
-        evaluated = due or last
+        last = trainer.over
+        evaluated = last or self._due(trainer.round)
         if evaluated:
             self.rows.begin_evaluation()
         if evaluated or trainer.round % max(1, parts.iterations // self.config.log.lines) == 0:
@@ -285,32 +294,18 @@ class Experiment:
         """
         rundir, config = self.dirs[r], self.parts.configs[r]
         if problem := self.rows.evaluations[r].problem:
-            torch.save(self._policy(r), rundir / "policy.pt")
+            save_policy(self.trainer, r, rundir)
             self._end_one(r, "failed", f"the last evaluation: {problem}", 1)
             return
-        summary = self._summary(r, "done")
+        summary = self._summary(r, "done") | {"references": references_of(self.parts)}
         if config.eval.solved is not None:
             summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
-        torch.save(self._policy(r), rundir / "policy.pt")
-        exported = self.parts.algo.export(self.trainer.state, r, rundir.path)
-        if config.log.plot:
-            from privrl_bench.reporting.plots import learning_curve
-            from privrl_bench.reporting.run_loader import load_run
-
-            learning_curve(load_run(rundir.path), rundir / "curve.png")
-        for line in before_and_after(read_lines(rundir / "samples.jsonl")):
-            print(line, flush=True)
+        files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")
-        self.mirrors[r].finish(summary, exit_code=0)
-        files = [*(["curve.png"] if config.log.plot else []), *(path.name for path in exported)]
+        self.mirrors[r].finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
         print(result_text(summary, rundir.path, files), flush=True)
         self._leave(r, RunResult("done", "", rundir.path, summary))
-
-    def _policy(self, r: int) -> dict[str, Any]:
-        """Return the content of policy.pt: what may leave the run, with its guarantee."""
-        guarantee = self.parts.gate.guarantee(r, self.trainer.releases(r))
-        return policy_content(self.trainer, r) | {"guarantee": guarantee.to_dict()}
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
         """End all replicas that are still training."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -231,12 +232,18 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def _short(folder: Path) -> Path:
+    """Return the folder relative to the working directory, if it is below it."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
 def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism = parts.gate.mechanism
     z = f"  z={config.privacy.noise_multiplier:g}" if mechanism.private else ""
-    first, *rest = guarantee.describe()
+    first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(_short(rundir.path)))}")
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
@@ -274,7 +281,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
     if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
-        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} below")
+        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} there")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +95,7 @@ def summary_of(
         result = {
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
+            **_interval(measure, row),
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}",
                 episodes=config.eval.episodes,
@@ -122,16 +122,27 @@ def summary_of(
     }
 
 
+def _interval(measure: Objective, row: dict[str, float]) -> dict[str, float | None]:
+    """Return the ends of the bootstrap interval, where the objective has one."""
+    return {
+        end: row.get(name)
+        for end, name in zip(("low", "high"), measure.interval or (), strict=False)
+    }
+
+
 def result_text(summary: dict[str, Any], folder: Path, files: Sequence[str]) -> str:
-    """Return what a finished run reached, and where its files are, in three lines."""
+    """Return what a finished run reached, beside which returns of policies without learning, and its files."""
     measure, guarantee = objective_of(summary), summary["guarantee"]
     shown, solved = summary[measure.name], summary.get("solved")
     solution = "" if solved is None else f"solved after round {solved}, "
-    half = shown["ci95"]
-    spread = "" if half is None or math.isnan(half) else f" ± {measure.show(half)}"
+    spread = measure.interval_text(shown.get("low"), shown.get("high"))
+    beside = "".join(
+        f", {name} {measure.show(known['mean'])}"
+        for name, known in summary.get("references", {}).items()
+    )
     return (
-        f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}  "
-        f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
+        f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
+        f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
         f"({guarantee['status']}, unit: {guarantee['unit']})\n"
         f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
         f"{summary['steps_per_second']:.0f} steps/s\n"

@@ -5,13 +5,45 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TextIO
 
 from privrl_bench.metrics import shown_epsilon
 
 LINE_EVERY_S = 10.0  # pause between plain lines without a new return
+RESULT_EVERY_S = 2.0  # and with one
 BAR_EVERY_S = 0.1
+
+
+class ProgressState(NamedTuple):
+    """What a `Progress` knows: of runs that are trained together.
+
+    Attributes:
+        steps, initial, total: done, done by earlier commands, and planned.
+        value: the last result; None: none yet, NaN: invalid.
+        epsilon: spent; None: unknown, or not the same in all runs.
+    """
+
+    steps: int
+    initial: int
+    total: int
+    value: float | None
+    epsilon: float | None
+
+
+Listener = Callable[[ProgressState], None]
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def sent_to(listener: Listener) -> Iterator[None]:
+    """Send the state of every `Progress` that is made meanwhile to a listener, which shows it."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 class Progress:
@@ -51,7 +83,9 @@ class Progress:
         self._return: float | None = None
         self._epsilon: float | None = None
         self._enabled = enabled
-        self._bar: Any = self._make_bar() if enabled and self._stream.isatty() else None
+        self._listener = _listeners[-1] if _listeners else None
+        alone = enabled and self._listener is None
+        self._bar: Any = self._make_bar() if alone and self._stream.isatty() else None
 
     def update(
         self, steps: int, *, return_mean: float | None = None, epsilon: float | None = None
@@ -62,8 +96,11 @@ class Progress:
         self._epsilon = self._epsilon if epsilon is None else epsilon
         if not self._enabled:
             return
-        pause = LINE_EVERY_S if self._bar is None else BAR_EVERY_S
-        if return_mean is not None or self._clock() - self._last_shown >= pause:
+        waited = self._clock() - self._last_shown
+        if self._listener is not None or self._bar is not None:
+            if return_mean is not None or waited >= BAR_EVERY_S:
+                self._show()
+        elif waited >= (LINE_EVERY_S if return_mean is None else RESULT_EVERY_S):
             self._show()
 
     def note(self, line: str) -> None:
@@ -106,18 +143,19 @@ class Progress:
     def _show(self) -> None:
         self._last_shown = self._clock()
         self._printed_steps = self._steps
+        if self._listener is not None:
+            state = (self._steps, self._initial, self._total, self._return, self._epsilon)
+            return self._listener(ProgressState(*state))
         speed = (self._steps - self._initial) / max(self._last_shown - self._started, 1e-9)
         left = (self._total - self._steps) / speed if speed > 0 else math.inf
         parts = [f"{speed:,.0f} {self._unit}/s", self._results(), f"{duration(left)} left"]
-        state = ", ".join(part for part in parts if part)
+        text = ", ".join(part for part in parts if part)
         if self._bar is not None:
-            self._bar.update(
-                self._bar.task_ids[0], completed=self._steps, state=state, refresh=True
-            )
+            self._bar.update(self._bar.task_ids[0], completed=self._steps, state=text, refresh=True)
             return
         done = f"{self._steps:,} of {self._total:,} {self._unit}"
         share = f"{100 * self._steps / self._total:.0f} %"
-        print(f"{self._label}: {done} ({share}), {state}", file=self._stream, flush=True)
+        print(f"{self._label}: {done} ({share}), {text}", file=self._stream, flush=True)
 
     def _results(self) -> str:
         parts = []

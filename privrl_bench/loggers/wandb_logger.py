@@ -1,8 +1,8 @@
 """Weights & Biases as a mirror of one run's files.
 
 The run folder is the primary record; an error of W&B never stops training. wandb is imported only when a run
-asks for it. It receives the content of the files without private metrics: no console output, no source code,
-no machine details. Several loggers may be open in one process.
+asks for it. It receives the content of the files without private metrics, the released policy and the picture:
+no console output, no source code, no machine details. Several loggers may be open in one process.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.evaluation.objective import OBJECTIVES
+from privrl_bench.loggers.wandb_files import send_files, send_point, tags_of
 from privrl_bench.metrics import METRICS, visible
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
@@ -68,7 +69,7 @@ class WandbLogger:
             "name": run_name,
             "group": config.group or group,
             "job_type": _algorithm(resolved_config),
-            "tags": list(config.tags),
+            "tags": list(dict.fromkeys([*config.tags, *tags_of(resolved_config, guarantee)])),
             "config": {**json_safe(resolved_config), "guarantee": self._guarantee},
         }
         self._run = self._start(arguments)
@@ -110,8 +111,16 @@ class WandbLogger:
         except Exception as error:
             self._give_up("stopped taking tables", error)
 
-    def finish(self, summary: Mapping[str, Any], exit_code: int = 0) -> None:
-        """Record the final summary and close the run. A second call does nothing."""
+    def finish(
+        self, summary: Mapping[str, Any], exit_code: int = 0, released: Sequence[Path] = ()
+    ) -> None:
+        """Record the final summary and close the run. A second call does nothing.
+
+        Args:
+            summary: content of summary.json.
+            exit_code: of the run.
+            released: files to send, see `wandb_files.RELEASED`; those that do not exist are left out.
+        """
         run, self._run = self._run, None
         if run is None:
             return
@@ -120,6 +129,13 @@ class WandbLogger:
             run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
         except Exception as error:
             self._say(f"the summary was not recorded ({_reason(error)})")
+        try:
+            with self._environment():
+                send_files(run, released, self._guarantee)
+                if released:
+                    send_point(run, kept)
+        except Exception as error:
+            self._say(f"the policy or the picture was not recorded ({_reason(error)})")
         try:
             with self._environment():
                 run.finish(exit_code=exit_code)

@@ -99,8 +99,22 @@ class Guarantee:
             "notes": [f"{name}: {why}" for name, why in self.notes.items()],
         }
 
+    def fold(self, command: str) -> list[str]:
+        """The guarantee in at most four lines, with the names of all caveats and notes.
+
+        Args:
+            command: prints their text.
+        """
+        lines = self.describe()[:2]
+        if self.caveats:
+            lines.append(f"caveats {', '.join(self.caveats)}: not covered by epsilon")
+        if self.caveats or self.notes:
+            names = f"notes   {', '.join(self.notes)}; " if self.notes else ""
+            lines.append(f"{names}in full: {command}")
+        return lines
+
     def describe(self) -> list[str]:
-        """The guarantee in a few terminal lines."""
+        """The guarantee in full: a line for each caveat and note."""
         head = (
             f"epsilon {shown_epsilon(self.epsilon)} at delta {self.delta:g}, status {self.status}"
         )

@@ -56,12 +56,18 @@ def count_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> int:
     return min([int(facts["episodes"]), *planned])
 
 
+def _returns(run: Run) -> np.ndarray:
+    """Returns of the evaluations after a training episode: not of the initial parameters."""
+    steps, returns = run.curve()
+    return returns[steps > 0]
+
+
 def curves_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> np.ndarray:
     """[runs, episodes] held returns."""
     window, target, count = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
     parts = []
     for run in runs:
-        returns = run.curve()[1]
+        returns = _returns(run)
         solved = solved_after(returns, window, target)
         parts.append(held(returns, count, solved, float(facts["held"])))
     return np.stack(parts)
@@ -70,7 +76,7 @@ def curves_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> np.ndarray:
 def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
     """The evaluation after which each run was solved; the number of episodes for one that never was."""
     window, target, most = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
-    found = [solved_after(run.curve()[1], window, target) for run in runs]
+    found = [solved_after(_returns(run), window, target) for run in runs]
     return [float(most if one is None else min(one, most)) for one in found]
 
 
@@ -106,7 +112,7 @@ def table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
 
 
 def _solved(run: Run, facts: Mapping[str, Any]) -> int | None:
-    return solved_after(run.curve()[1], int(facts["window"]), float(facts["target"]))
+    return solved_after(_returns(run), int(facts["window"]), float(facts["target"]))
 
 
 def draw_held(picture: Any, runs: Runs, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.evaluation.objective import RETURN, Objective
-from privrl_bench.functional.statistics import mean_ci, profile
+from privrl_bench.functional.statistics import bootstrap_ci, profile
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import Run, nested, number, usable
+from privrl_bench.reporting.runs import Run, number, usable
 from privrl_bench.reporting.table_writer import short
 from privrl_bench.reporting.tables import Group, group_runs
 
@@ -32,22 +31,6 @@ STYLE: Any = {
     "svg.hashsalt": "privrl_bench",  # the same runs give the same file
 }
 _PANELS_ACROSS = 3
-
-
-def learning_curve(run: Run, path: Path) -> None:
-    """The objective of a run against environment steps, with its 95 % interval."""
-    steps, returns = run.curve()
-    none = np.array([])
-    ci_steps, ci = run.curve(run.measure.spread) if run.measure.spread else (none, none)
-    half = np.array([dict(zip(ci_steps, ci, strict=True)).get(step, math.nan) for step in steps])
-    with figure(path, 1) as (axes,):
-        axes.plot(steps, returns, marker="o", markersize=3, color="C0")
-        axes.fill_between(steps, returns - half, returns + half, color="C0", alpha=0.2, linewidth=0)
-        if not len(steps):
-            _empty(axes, "no evaluation yet")
-        axes.set_title(_run_title(run))
-        steps_axis(axes, run.measure.label)
-        _scale(axes, run.measure)
 
 
 def curves(
@@ -70,7 +53,7 @@ def curves(
             measure = _measure(members)
             steps_axis(axes, label or measure.label)
             if metric is None:
-                _scale(axes, measure)
+                scale(axes, measure)
             _legend(axes, members)
 
 
@@ -102,12 +85,23 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
         for axes, (env, members) in zip(places, panels, strict=True):
             _epsilon_panel(axes, members)
             axes.set_title(env)
+            _log_ticks(axes)
             axes.set_xlabel(
                 f"epsilon ({_delta_text(members)}, log scale), less private to the right"
             )
             axes.set_ylabel(f"final {_measure(members).label}")
-            _scale(axes, _measure(members))
+            scale(axes, _measure(members))
             _legend(axes, members)
+
+
+def _log_ticks(axes: Any) -> None:
+    """Plain numbers on a log x axis: a decade has three of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if axes.get_xticks().size:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
@@ -123,12 +117,12 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     for at, ((algo, variant), members) in enumerate(lines.items()):
         members = sorted(members, key=lambda group: max(run.epsilon for run in group.runs))
         x = [max(run.epsilon for run in group.runs) for group in members]
-        pairs = [mean_ci([run.final_value for run in group.runs]) for group in members]
-        y = [mean for mean, _ in pairs]
-        error = [0.0 if math.isnan(half) else half for _, half in pairs]
+        y, low, high = np.array([_spread(one.runs) for one in members]).T
         statuses = "/".join(sorted({run.guarantee_status for g in members for run in g.runs}))
         label = ", ".join(part for part in (algo, variant) if part) + f" ({statuses} guarantee)"
-        axes.errorbar(x, y, yerr=error, fmt="o-", capsize=3, color=f"C{at}", label=label)
+        axes.errorbar(
+            x, y, yerr=(y - low, high - y), fmt="o-", capsize=3, color=f"C{at}", label=label
+        )
         for group, px, py in zip(members, x, y, strict=True):
             if group.z is not None:
                 axes.annotate(
@@ -140,15 +134,15 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
                     color=f"C{at}",
                 )
     for at, group in enumerate(not_private, start=len(lines)):
-        mean, half = mean_ci([run.final_value for run in group.runs])
+        mean, below, above = _spread(group.runs)
         axes.axhline(mean, linestyle="--", color=f"C{at}", label=f"{group.label}: not private")
-        if math.isfinite(half):
-            axes.axhspan(mean - half, mean + half, color=f"C{at}", alpha=0.1, linewidth=0)
+        if above > below:
+            axes.axhspan(below, above, color=f"C{at}", alpha=0.1, linewidth=0)
     if not lines:
         axes.set_xlim(0.1, 10.0)  # no run has a finite epsilon
         axes.set_xticks([], [])
         if not not_private:
-            _empty(axes, "no finished run")
+            empty(axes, "no finished run")
     known = {max(run.epsilon for run in g.runs) for members in lines.values() for g in members}
     if len(known) == 1:
         (only,) = known
@@ -161,14 +155,21 @@ def _group_curve(axes: Any, group: Group, colour: Any, metric: str | None) -> No
     for one in points:
         axes.plot(list(one), list(one.values()), color=colour, alpha=0.3, linewidth=0.8)
     steps = sorted(set(points[0]).intersection(*points[1:]))
-    pairs = [mean_ci([one[step] for one in points]) for step in steps]
-    mean = np.array([pair[0] for pair in pairs])
-    half = np.array([pair[1] for pair in pairs])
+    mean = np.array([np.mean([one[step] for one in points]) for step in steps])
     count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
     label = f"{group.label} ({count}, epsilon {shown_epsilon(_epsilon(group))})"
     axes.plot(steps, mean, color=colour, linewidth=1.8, label=label)
     if len(points) > 1:
-        axes.fill_between(steps, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
+        ends = np.array([bootstrap_ci([one[step] for one in points]) for step in steps])
+        axes.fill_between(steps, *ends.reshape(-1, 2).T, color=colour, alpha=0.18, linewidth=0)
+
+
+def _spread(runs: Sequence[Run]) -> tuple[float, float, float]:
+    """Mean of the final values and the ends of its interval, which are the mean for one run."""
+    values = [run.final_value for run in runs]
+    mean = float(np.mean(values))
+    low, high = bootstrap_ci(values)
+    return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
 
 
 def _epsilon(group: Group) -> float:
@@ -200,7 +201,7 @@ def _measure(groups: Sequence[Group]) -> Objective:
     return next((run.measure for group in groups for run in group.runs), RETURN)
 
 
-def _scale(axes: Any, measure: Objective) -> None:
+def scale(axes: Any, measure: Objective) -> None:
     """Errors on a log axis."""
     if measure.direction == "down":
         axes.set_yscale("log", nonpositive="mask")
@@ -266,26 +267,9 @@ def steps_axis(axes: Any, label: str = RETURN.label) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _empty(axes: Any, text: str) -> None:
+def empty(axes: Any, text: str) -> None:
+    """A note in the middle of a panel without data."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="gray")
-
-
-def _run_title(run: Run) -> str:
-    """Title in two lines: the run, and its guarantee."""
-    what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
-    if run.seed is not None:
-        what += f", seed {run.seed}"
-    if not run.summary:
-        return f"{what}\n{run.state}"
-    if math.isinf(run.epsilon):
-        return f"{what}\nnot private (epsilon inf)"
-    notion = nested(run.summary, "guarantee", "unit")
-    unit = f", unit: {notion}" if notion else ""
-    delta = short(number(run.summary.get("delta")))
-    guarantee = (
-        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
-    )
-    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
 
 
 def _delta_text(groups: Sequence[Group]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.evaluation.objective import RETURN, Objective
-from privrl_bench.functional.statistics import iqm_ci, mean_ci
+from privrl_bench.functional.statistics import bootstrap_ci, iqm_ci, mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import Run, differing, nested, number, usable
 from privrl_bench.reporting.table_writer import ABSENT, aligned, short, write_table
@@ -28,6 +28,8 @@ HEADER = (
     "seeds",
     "return",
     "ci95",
+    "ci_low",
+    "ci_high",
     "min",
     "max",
     "median",
@@ -94,6 +96,9 @@ class Row:
     seeds: int
     return_mean: float
     return_ci95: float  # half width of the t interval over seeds, nan for one seed
+    return_interval: tuple[
+        float, float
+    ]  # ends of the bootstrap interval over seeds, nan for one seed
     return_min: float
     return_max: float
     return_median: float
@@ -157,12 +162,16 @@ def left_out(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """(head, lines) of the rounded table; guarantees are numbered as in `legend`."""
+def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], list[list[str]]]:
+    """(head, lines) of the rounded table; guarantees are numbered as in `legend`.
+
+    `half_width`: means with the half width of the t interval, as papers and the committed tables have them.
+    """
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
     names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
-    head = ["algo", "env", "z", "seeds", f"{names} (mean ± 95 % CI)", "min", "max", "IQM (95 % CI)"]
+    interval = "mean ± 95 % CI" if half_width else "95 % interval"
+    head = ["algo", "env", "z", "seeds", f"{names} ({interval})", "min", "max", "IQM (95 % CI)"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
     lines = [
         [
@@ -170,7 +179,9 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             row.env,
             ABSENT if row.z is None else f"{row.z:g}",
             str(row.seeds),
-            f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}",
+            f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}"
+            if half_width
+            else _shown(row, row.return_mean) + row.measure.interval_text(*row.return_interval),
             _shown(row, row.return_min),
             _shown(row, row.return_max),
             "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
@@ -205,14 +216,23 @@ def _numbered(rows: Sequence[Row]) -> list[str]:
 
 _NOTE = (
     "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
+    "its 95 % bootstrap interval over seeds (none for one seed), which stays within the seeds' returns."
+)
+
+
+_HALF_WIDTH_NOTE = (
+    "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
     "the half width of its 95 % t interval over seeds (- for one seed)."
 )
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown with the definitions of its numbers."""
+def markdown(rows: Sequence[Row], half_width: bool = False) -> str:
+    """The table in Markdown with the definitions of its numbers; `half_width`: as in `cells`."""
+    note = _HALF_WIDTH_NOTE if half_width else _NOTE
     terms = [f"- {line}" for line in _numbered(rows)]
-    return "\n".join([aligned(*cells(rows)), "", _NOTE, "", "Guarantees:", "", *terms, ""])
+    return "\n".join(
+        [aligned(*cells(rows, half_width)), "", note, "", "Guarantees:", "", *terms, ""]
+    )
 
 
 def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:
@@ -221,7 +241,8 @@ def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:
     for row in rows:
         terms = row.terms
         values = [row.algo, row.env, ABSENT if row.z is None else row.z, row.variant, row.seeds]
-        values += [row.return_mean, row.return_ci95, row.return_min, row.return_max]
+        values += [row.return_mean, row.return_ci95, *row.return_interval]
+        values += [row.return_min, row.return_max]
         values += [row.return_median, *row.return_iqm]
         values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
         values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
@@ -264,6 +285,7 @@ def _row(group: Group) -> Row:
         seeds=len(runs),
         return_mean=mean,
         return_ci95=half,
+        return_interval=bootstrap_ci(returns),
         return_min=min(returns),
         return_max=max(returns),
         return_median=float(np.median(returns)),

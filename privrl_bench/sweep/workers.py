@@ -7,6 +7,7 @@ Groups of jobs are trained one after the other in this process, or in several pr
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import multiprocessing
 import os
@@ -14,12 +15,15 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import FrameType
+from typing import Any, NamedTuple
 
 from privrl_bench.config.plugins import Additions, additions, restore
 from privrl_bench.kernels.machine import use_cores, without_main, workers_of
+from privrl_bench.loggers.progress import ProgressState, sent_to
+from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
     Job,
@@ -27,7 +31,6 @@ from privrl_bench.sweep.jobs import (
     interruption,
     not_started,
     train,
-    train_in_turn,
 )
 
 
@@ -54,27 +57,54 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
         )
     outcomes: list[Outcome] = []
     code = 0
-    for wave in waves:
-        if code:
-            outcomes += [not_started(job, code) for group in wave for job in group]
-            continue
-        at_once = min(processes, len(wave))
-        if at_once > 1:
-            found, code = _in_processes(wave, at_once, max(1, processes // at_once))
-        else:
-            found = train_in_turn(wave)
-            code = interruption(found)
-        outcomes += found
+    shown = len(jobs) > 1 and any(job.config.log.progress for job in jobs)
+    with SweepDisplay(groups, shown).open() as display:
+        for wave in waves:
+            if code:
+                outcomes += [not_started(job, code) for group in wave for job in group]
+                continue
+            at_once = min(processes, len(wave))
+            if at_once > 1:
+                found, code = _in_processes(wave, at_once, max(1, processes // at_once), display)
+            else:
+                found = _in_turn(wave, display, len(jobs) > 1)
+                code = interruption(found)
+            outcomes += found
     return sorted(outcomes, key=lambda outcome: outcome.number)
 
 
-class _Worker:
-    """A process that trains groups, with so many workers of its own."""
+def _in_turn(groups: Sequence[Group], display: SweepDisplay, several: bool) -> list[Outcome]:
+    """Train groups one after the other in this process; a lone job shows its own progress."""
+    outcomes: list[Outcome] = []
+    for group in groups:
+        if code := interruption(outcomes):
+            outcomes += [not_started(job, code) for job in group]
+            continue
+        display.begin(group)
+        if several:
+            with sent_to(functools.partial(display.update, group)):
+                found = train(group)
+        else:
+            found = train(group)
+        display.end(group, found)
+        outcomes += found
+    return outcomes
 
-    def __init__(self, workers: int) -> None:
+
+class _Worker:
+    """A process that trains groups, with so many workers of its own.
+
+    Args:
+        workers: that share the rounds of a group.
+        display: shows the progress of its groups, and what it prints if there is a table.
+    """
+
+    def __init__(self, workers: int, display: SweepDisplay) -> None:
+        self._display = display
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, additions(), workers))
+        arguments = (theirs, additions(), workers, display.live)
+        self.process = context.Process(target=_work, args=arguments)
         with without_main():
             self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
@@ -83,17 +113,26 @@ class _Worker:
     def begin(self, group: Group) -> None:
         """Send a group to the process; `collect` notices a dead process."""
         self.group = group
+        self._display.begin(group)
         with contextlib.suppress(OSError):
             self.pipe.send(group)
 
     def collect(self, signalled: int) -> list[Outcome]:
-        """Receive the outcomes of the group.
+        """Receive a message: the outcomes of the group, or [] after its progress or printed text.
 
         Args:
             signalled: the signal that was passed on to the process, or 0.
         """
         try:
-            outcomes: list[Outcome] = self.pipe.recv()
+            message = self.pipe.recv()
+            if isinstance(message, ProgressState):
+                self._display.update(self.group, message)
+                return []
+            if isinstance(message, _Printed):
+                stream = sys.stderr if message.error else sys.stdout
+                print(message.text, end="", file=stream, flush=True)
+                return []
+            outcomes: list[Outcome] = message
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode or 0
@@ -108,6 +147,7 @@ class _Worker:
                 Outcome(status, reason, str(job.folder), exit_code, number=job.number)
                 for job in self.group
             ]
+        self._display.end(self.group, outcomes)
         self.group = []
         return outcomes
 
@@ -119,7 +159,9 @@ class _Worker:
         self.process.join()
 
 
-def _in_processes(groups: Sequence[Group], count: int, workers: int) -> tuple[list[Outcome], int]:
+def _in_processes(
+    groups: Sequence[Group], count: int, workers: int, display: SweepDisplay
+) -> tuple[list[Outcome], int]:
     """Train groups in `count` processes, with so many workers each.
 
     Returns:
@@ -132,7 +174,7 @@ def _in_processes(groups: Sequence[Group], count: int, workers: int) -> tuple[li
             while True:
                 code = interruption(outcomes)
                 while waiting and not signals and not code and len(processes) < count:
-                    processes.append(_Worker(workers))
+                    processes.append(_Worker(workers, display))
                 for worker in processes:
                     if waiting and not signals and not code and not worker.group:
                         worker.begin(waiting.popleft())
@@ -174,6 +216,13 @@ def _passing_on_signals(workers: list[_Worker]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+class _Printed(NamedTuple):
+    """Text that a worker printed."""
+
+    text: str
+    error: bool  # on stderr
+
+
 class _Lines(io.TextIOWrapper):
     """Is no terminal: the progress bars of several processes would overwrite each other."""
 
@@ -181,24 +230,51 @@ class _Lines(io.TextIOWrapper):
         return False
 
 
-def _work(pipe: Connection, outside: Additions, workers: int) -> None:
+class _Sent(io.TextIOBase):
+    """Sends what is printed to the parent, line by line, which prints it beside its table."""
+
+    def __init__(self, send: Callable[[Any], None], error: bool) -> None:
+        self._send, self._error, self._begun = send, error, ""
+
+    def write(self, text: str) -> int:
+        """Send the lines that are complete."""
+        lines, newline, self._begun = (self._begun + text).rpartition("\n")
+        if newline:
+            self._send(_Printed(lines + newline, self._error))
+        return len(text)
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+
+def _work(pipe: Connection, outside: Additions, workers: int, live: bool) -> None:
     """Train groups until the pipe is closed; the main function of a worker process.
 
     Args:
-        pipe: receives groups and sends outcomes.
+        pipe: receives groups and sends progress, printed text and outcomes.
         outside: what plugins have added to the parent.
         workers: that share the rounds of a group.
+        live: the parent has a table on the terminal, so what is printed goes through the pipe, too.
     """
     use_cores(workers)
     restore(outside)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # between two groups there is nothing to save
+    lock = threading.Lock()
+
+    def send(message: Any) -> None:
+        with lock, contextlib.suppress(OSError):  # without a parent there is nobody to tell
+            pipe.send(message)
+
     sys.stderr = _Lines(open(2, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
+    if live:
+        sys.stdout, sys.stderr = _Sent(send, False), _Sent(send, True)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):  # the parent is gone
+    with contextlib.suppress(EOFError, OSError), sent_to(send):
         while True:
-            pipe.send(train(pipe.recv()))
+            send(train(pipe.recv()))
 
 
 def _stop_with_parent() -> None:

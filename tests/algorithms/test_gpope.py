@@ -176,7 +176,7 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     runs = load_runs(tmp_path / "a")
     assert runs[0].final_value == summary["mspbe"]["mean"]
     page = write_report(runs, tmp_path / "report", "x")
-    assert "mspbe (mean" in page.read_text()
+    assert "mspbe (95 % interval)" in page.read_text()
     (again,) = run([config], [tmp_path / "a"], [[]])
     assert again.status == "skipped"
 

@@ -316,7 +316,7 @@ def test_configured_periods_have_windows_of_their_own():
 
 def test_the_learning_curve_shows_compared_metrics_only(swim_session):
     content = evaluation_content(swim_session)
-    assert {RETURN.metric, RETURN.spread} <= set(content)
+    assert {RETURN.metric, RETURN.spread, *RETURN.interval} <= set(content)
     metrics = metrics_that_leave(swim_session.diagnostics)
     assert {"release/norm", "policy/norm"} <= set(metrics)
     assert not [name for name in metrics if name.startswith("train/")]

@@ -117,16 +117,33 @@ def test_a_failing_job_stops_no_other_and_is_in_the_table(
     assert code_of("-m", "seed=0,1,2,3,5", f"hydra/launcher={launcher}") == 1
     assert len(runs.seen) == 5
     table = capsys.readouterr().out.splitlines()
-    rows = [line.split(maxsplit=4) for line in table if line.startswith("outputs/")]
+    rows = [line.split(maxsplit=1) for line in table if line.startswith("outputs/")]
     leaf = "outputs/dppg/cartpole/seed="
     assert rows == [
-        [leaf + "0", "done", "12.35", "4.378"],
-        [leaf + "1", "failed", "-", "-", "RuntimeError: the simulator broke"],
-        [leaf + "2", "failed", "-", "-", "env.id: unknown"],
-        [leaf + "3", "failed", "-", "-", "diverged"],
-        [leaf + "5", "done", "12.35", "4.378"],
+        [leaf + "1", "RuntimeError: the simulator broke"],
+        [leaf + "2", "env.id: unknown"],
+        [leaf + "3", "diverged"],
     ]
-    assert table[-1] == "5 jobs, 3 failed"
+    assert table[-1] == "5 jobs: 2 done, 3 failed"
+
+
+def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_an_interval_over_seeds(
+    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one(run: RunConfig, folder: Path, words: list[str]) -> Result:
+        value = {0: 460.0, 1: 500.0, 2: 500.0}[run.seed] / run.privacy.z
+        epsilon = 4.0 / run.privacy.z
+        return Result("done", "", folder, {"return": {"mean": value}, "epsilon": epsilon})
+
+    monkeypatch.setattr(runs, "one", one)
+    monkeypatch.setattr(Runs, "__call__", lambda self, *a: [one(*x) for x in zip(*a, strict=True)])
+    assert code_of("-m", "seed=range(3)", "privacy.z=1,2") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    at = next(i for i, line in enumerate(lines) if line[:2] == ["z", "runs"])
+    assert lines[at + 1] == ["1", "3", "of", "3", "486.7", "(460.0", "to", "500.0)", "4"]
+    assert lines[at + 2] == ["2", "3", "of", "3", "243.3", "(230.0", "to", "250.0)", "2"]
+    assert lines[at + 3] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
+    assert lines[at + 4] == ["6", "jobs:", "6", "done"]
 
 
 @pytest.mark.parametrize("launcher", ["hydra/launcher=basic", "hardware.max_replicas=1"])
@@ -135,7 +152,9 @@ def test_an_interrupted_sweep_starts_no_further_job(
 ) -> None:
     assert code_of("-m", "seed=0,4,5", launcher) == 143
     assert [run.seed for run, _, _ in runs.seen] == [0, 4]
-    assert "interrupted" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "3 jobs: 1 done, 2 interrupted; rerun the same command to resume"
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,21 @@ def test_keys_that_the_mechanism_does_not_read_change_nothing():
         compose([*RUNS["dppg"], "privacy.bands=3"])
 
 
+# Defaults of eval.every before `auto`, which changes no noise.
+EVERY = {"offline": "1_200_000", "gpope": "100_000", "text": "61_440"}
+
+
 def test_golden_digests():
     """A change here gives every seeded run other noise: increase `identity.VERSION`, and say so."""
     assert module.VERSION == 1
-    assert {name: digest(compose(words))[:16] for name, words in RUNS.items()} == {
+    runs = {
+        name: compose([*words, f"eval.every={EVERY.get(name, '50_000')}"])
+        for name, words in RUNS.items()
+    }
+    assert {name: noise_key(run) for name, run in runs.items()} == {
+        name: noise_key(compose(words)) for name, words in RUNS.items()
+    }
+    assert {name: digest(run)[:16] for name, run in runs.items()} == {
         "dppg": "1ea57d003006fab4",
         "correlated": "a7b36853f19271b1",
         "local": "33bd203948ab2504",

@@ -64,8 +64,8 @@ def test_each_run_ends_when_it_is_solved_and_its_guarantee_stays_planned(tmp_pat
 
 
 def means_of_folder(folder: Path) -> list[float]:
-    """Of a run's evaluations."""
-    return values_of(training.RunDir(folder), "eval/return_mean")
+    """Of a run's evaluations after a round; the one before any data does not count."""
+    return values_of(training.RunDir(folder), "eval/return_mean", after=0)
 
 
 def test_a_run_cut_in_two_is_solved_at_the_same_round(tmp_path: Path, monkeypatch) -> None:
@@ -89,6 +89,13 @@ def test_a_run_cut_in_two_is_solved_at_the_same_round(tmp_path: Path, monkeypatc
     (done,) = run([compose(words)], [tmp_path / "cut"], [words])
     assert done.summary["solved"] == end
     assert means_of_folder(tmp_path / "cut") == returns[:end]
+
+
+def test_a_target_needs_enough_evaluations() -> None:
+    few = [word for word in SMALL if not word.startswith(("eval.every", "eval.window"))]
+    with pytest.raises(ConfigError, match=r"eval\.solved: needs the mean of eval\.window=25"):
+        compose([*few, "eval.solved=100"])
+    compose([*few, "eval.solved=100", "eval.window=5"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,13 @@ import pytest
 from wandb_file import offline_runs
 
 from privrl_bench.config.schema import LogConfig
+from privrl_bench.loggers.wandb_files import CHART
 from privrl_bench.loggers.wandb_logger import WandbLogger
 
+PNG = bytes.fromhex(  # one pixel
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c636000000002"
+    "000148afa4710000000049454e44ae426082"
+)
 GUARANTEE = {"status": "heuristic", "epsilon": math.inf, "caveats": ["shared critic: leaks"]}
 ROW = {
     "round": 1,
@@ -38,7 +43,7 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     one.finish({"status": "again"})  # no effect
     (run,) = offline_runs(tmp_path)
     assert (run.project, run.name, run.group) == ("privrl_bench", "seed=3", "dppg/cartpole/z=1")
-    assert run.tags == ["test"]
+    assert run.tags == ["test", "dppg", "heuristic", "z=1"]
     assert run.job_type == "dppg"
     assert run.config["privacy"] == {"z": 1.0}
     assert run.config["guarantee"]["status"] == "heuristic"
@@ -139,3 +144,39 @@ def test_an_unreachable_server_never_stops_a_run(tmp_path):
     assert "online is not available" in said
     assert seconds < 90
     assert any(run.history for run in offline_runs(tmp_path / "run"))
+
+
+def sent(folder):
+    """Contents of all files that W&B would upload, beside the record file."""
+    here = (folder / "wandb").rglob("*")
+    return [p.read_bytes() for p in here if p.is_file() and p.suffix != ".wandb"]
+
+
+def test_the_policy_the_picture_and_a_point_are_sent_and_nothing_else(tmp_path):
+    files = {"policy.pt": b"the policy", "curve.png": PNG, "checkpoint.pt": b"secret steps"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    one = mirror(tmp_path)
+    summary = {"status": "done", "return": {"mean": 20.0}, "epsilon": 4.5}
+    one.finish(summary, released=[tmp_path / "policy.pt", tmp_path / "curve.png"])
+    (run,) = offline_runs(tmp_path)
+    assert set(run.tags) == {"test", "dppg", "heuristic", "z=1"}
+    kinds = dict(run.artifacts)
+    assert kinds.pop("policy") == ["policy.pt"]
+    assert set(kinds) == {"run_table"}  # of the chart
+    rows = {key: value for row in run.history for key, value in row.items()}
+    assert rows["curve/_type"] == "image-file"
+    assert any(key.startswith(CHART) for key in rows)
+    assert any(content == PNG for content in sent(tmp_path))
+    assert any(b"4.5" in content and b"20.0" in content for content in sent(tmp_path))
+    assert not any(b"secret" in content for content in [run.raw, *sent(tmp_path)])
+
+
+def test_no_other_file_can_be_sent(tmp_path, capsys):
+    (tmp_path / "checkpoint.pt").write_bytes(b"secret steps")
+    one = mirror(tmp_path)
+    one.finish({"status": "done"}, released=[tmp_path / "checkpoint.pt"])
+    assert "checkpoint.pt is not released" in capsys.readouterr().err
+    (run,) = offline_runs(tmp_path)
+    assert not run.artifacts
+    assert not any(b"secret" in content for content in [run.raw, *sent(tmp_path)])

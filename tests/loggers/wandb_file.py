@@ -34,6 +34,7 @@ class OfflineRun:
     history: list[dict[str, Any]] = field(default_factory=list)
     step_metrics: dict[str, str] = field(default_factory=dict)  # name or glob -> its x axis
     kinds: set[str] = field(default_factory=set)  # record types that occur
+    artifacts: list[tuple[str, list[str]]] = field(default_factory=list)  # type, names of files
     exit_code: int | None = None
     raw: bytes = b""
 
@@ -89,6 +90,12 @@ def read_offline(path: Path) -> OfflineRun:
         elif kind == "metric":
             name = record.metric.name or record.metric.glob_name
             run.step_metrics[name] = record.metric.step_metric
+        elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
+            artifact = record.request.log_artifact.artifact
+            run.artifacts.append((artifact.type, [e.path for e in artifact.manifest.contents]))
+        elif kind == "artifact":
+            artifact = record.artifact
+            run.artifacts.append((artifact.type, [e.path for e in artifact.manifest.contents]))
         elif kind == "exit":
             run.exit_code = record.exit.exit_code
     return run

@@ -5,15 +5,24 @@ import math
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from fake_runs import write_run, write_sweep
 
 from privrl_bench.cli.report import main
-from privrl_bench.functional.statistics import improvement, iqm, iqm_ci, mean_ci, profile
-from privrl_bench.reporting.plots import curves, learning_curve, return_against_epsilon
-from privrl_bench.reporting.run_loader import load_runs
+from privrl_bench.functional.statistics import (
+    bootstrap_ci,
+    improvement,
+    iqm,
+    iqm_ci,
+    mean_ci,
+    profile,
+)
+from privrl_bench.reporting.learning_curve import learning_curve
+from privrl_bench.reporting.plots import curves, figure, return_against_epsilon
+from privrl_bench.reporting.run_loader import load_run, load_runs
 from privrl_bench.reporting.table_writer import csv_text, latex
 from privrl_bench.reporting.tables import exact, left_out, markdown, summarise
 
@@ -93,12 +102,12 @@ def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
 def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
     write_sweep(tmp_path / "runs")
     assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
-    assert "470.0 ±" in capsys.readouterr().out
+    assert "470.0 (4" in capsys.readouterr().out
     names = {p.name for p in (tmp_path / "out").iterdir()}
     pictures = {f"{n}.{k}" for n in ("curves", "return_against_epsilon") for k in ("png", "svg")}
     assert {"table.md", "table.csv", "table.tex", "index.html"} | pictures <= names
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "470.0 ±" in page
+    assert "470.0 (4" in page
     assert "http" not in re.sub(r"data:image/png;base64,[^']*", "", page)  # nothing is fetched
     assert page.count("data:image/png") >= 2
     (tmp_path / "empty").mkdir()
@@ -163,3 +172,65 @@ def test_a_browser_shows_the_page(tmp_path):
     assert all(images)
     assert rows >= 3
     assert fits
+
+
+def test_a_picture_of_a_run_has_its_references_and_epsilon_where_it_grows(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "one")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["references"] = {"random": {"mean": 18.0}, "do nothing": {"mean": 132.0}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    rows = [
+        {"steps": 0, "round": 0, "privacy/epsilon": 0.0, "eval/return_mean": 20.0},
+        {"steps": 64, "round": 1, "privacy/epsilon": 1.25, "eval/return_mean": 30.0},
+        {"steps": 128, "round": 2, "privacy/epsilon": 2.5, "eval/return_mean": 40.0},
+    ]
+    for row in rows:
+        row |= {"eval/return_ci95": 5.0}
+    rows[2] |= {"eval/return_low": 39.0, "eval/return_high": 40.5}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run, drawn = load_run(folder), []
+
+    @contextmanager
+    def kept(path, panels):
+        with figure(path, panels) as places:
+            yield places
+            drawn.extend(places)
+
+    monkeypatch.setattr("privrl_bench.reporting.learning_curve.figure", kept)
+    learning_curve(run, tmp_path / "one.png")
+    (axes,) = drawn
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[1:] == ["random (18.0)", "do nothing (132.0)"]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (
+        15.0,
+        40.5,
+    )  # a row without its own interval: the t interval
+    (top,) = axes.child_axes
+    assert [tick.get_text() for tick in top.get_xticklabels()] == ["1.25", "2.5"]
+
+
+def test_a_bootstrap_interval_stays_in_the_range_of_its_values():
+    returns = [500.0] * 9 + [120.0]
+    mean, half = mean_ci(returns)
+    low, high = bootstrap_ci(returns)
+    assert mean + half > 500.0  # what a CartPole cannot reach
+    assert 120.0 <= low < mean < high <= 500.0
+    assert bootstrap_ci(returns) == bootstrap_ci(returns[::-1])
+    assert bootstrap_ci([3.0, 3.0]) == (3.0, 3.0)
+    assert all(math.isnan(x) for x in bootstrap_ci([3.0]))
+    assert bootstrap_ci([0.0, 1.0]) == (0.0, 1.0)  # two values say no more than their range
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap_ci([])
+    many = np.random.default_rng(1).normal(size=400)
+    wide = [mean_ci(many)[0] + sign * mean_ci(many)[1] for sign in (-1, 1)]
+    assert bootstrap_ci(many) == pytest.approx(wide, abs=0.01)
+
+
+def test_bootstrap_intervals_cover_the_mean():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        low, high = bootstrap_ci(rng.exponential(size=10))
+        hits += low <= 1.0 <= high
+    assert 0.88 <= hits / 400 <= 0.99

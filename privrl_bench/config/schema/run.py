@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from privrl_bench.config.checks import check_run
+from privrl_bench.config.checks import AUTO, check_run
 from privrl_bench.config.ranges import (
     Section,
     choice,
@@ -31,7 +31,7 @@ class DataConfig(Section):
     users: int | None = integer(None, least=2)  # use only this many of its users; null: all
     # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
     # user, and refused if values of other keys repeat | a key | null: each episode is a user
-    user_key: str | None = ranged("auto", "auto or a key", bool)
+    user_key: str | None = ranged(AUTO, "auto or a key", bool)
     # For algorithms that evaluate a policy: the policy that acted (models/fixed_policies.py); without data.id
     # new trajectories are simulated with it
     policy: str | None = None
@@ -75,6 +75,10 @@ class LogConfig(Section):
     plot: bool = True  # write curve.png into the run folder at the end
 
 
+def _evaluation_steps(every: int | str) -> bool:
+    return every == AUTO if isinstance(every, str) else every >= 0
+
+
 @dataclass
 class EvalConfig(Section):
     """Evaluation of the released policy, with its own random stream."""
@@ -84,8 +88,9 @@ class EvalConfig(Section):
     # Episodes of one evaluation, simulated side by side. At the maximum the standard error of the mean is
     # 0.3 % of a return's standard deviation.
     episodes: int = integer(10, most=10**5)
-    # environment steps between evaluations; 0: only the final one
-    every: int = integer(50_000, least=0)
+    # environment steps between evaluations | auto: a twentieth of the run, at least a round | 0: only the final
+    # one, else also one of the initial public parameters, before any data
+    every: int | str = ranged(AUTO, "auto or an integer >= 0", _evaluation_steps)
     # stochastic, as the papers report | greedy
     policy: str = choice("stochastic", ("stochastic", "greedy"))
     # the run ends when `window` evaluations have this mean; null: never

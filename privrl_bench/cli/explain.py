@@ -1,0 +1,145 @@
+"""The command `privrl explain`: the guarantee of a run folder in full."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.cli.parsing import Parser, given
+from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.metrics import shown_epsilon
+
+ABOUT = """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
+
+RUN is a run folder. Reads its summary.json, or plan.json while the run is not finished."""
+
+STATUSES = {
+    "formal": "a theorem covers everything that the run releases, given the assumptions below",
+    "unreviewed": "an algorithm from outside the package that has not passed the leak test in this version; "
+    "epsilon holds if its code keeps to the interface",
+    "heuristic": "epsilon is the accountant's number, and the caveats below name data that go around it",
+    "none": "there is no bound: the run is not private",
+}
+NOTIONS = {
+    "central": "the server sees the users' data; what it releases is private",
+    "joint": "what all other users receive is private towards a user, their own answers are not",
+    "local": "the users' devices add the noise; the server sees noised data only",
+}
+ADJACENCIES = {
+    "zero-out": "neighbouring datasets differ in one unit, whose contribution is replaced by zero",
+    "replace-one": "neighbouring datasets differ in one unit, which has other data",
+    "add-or-remove": "neighbouring datasets differ in one unit, which is in one of them only",
+    "any-trajectory-pair": "any two trajectories of a user are neighbours",
+}
+RELEASED = (
+    "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
+    "and what W&B gets"
+)
+INSIDE = "what must stay in the run folder: private metrics (train/...), times, checkpoint.pt"
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl explain") -> int:
+    """Run the command and return its exit code."""
+    return guarded(lambda: _explain(given(arguments), prog), "rerun the same command")
+
+
+def _explain(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    folder = parser.read(words).run
+    width = min(max(shutil.get_terminal_size((100, 24)).columns, 60), 110)
+    print("\n".join(text_of(folder, width)))
+    return 0
+
+
+def text_of(folder: Path, width: int = 100) -> list[str]:
+    """Return the lines of the explanation.
+
+    Args:
+        folder: a run folder.
+        width: of the lines.
+
+    Raises:
+        ConfigError: the folder has no readable plan or summary.
+    """
+    plan = _read(folder, "plan.json")
+    summary = _read(folder, "summary.json")
+    known = summary or plan
+    guarantee = known.get("guarantee")
+    if not isinstance(guarantee, dict):
+        raise ConfigError(
+            "RUN", f"{folder} has neither summary.json nor plan.json; give a run folder"
+        )
+    state = _read(folder, "status.json").get("status", "?")
+    z = known.get("z")
+    noise = "" if z is None else f", z={z:g}"
+    lines = [f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}", ""]
+    for title, paragraphs in _sections(plan, summary, guarantee):
+        lines.append(title)
+        for paragraph in paragraphs:
+            lines += textwrap.wrap(
+                paragraph,
+                width,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+            )
+        lines.append("")
+    return lines[:-1]
+
+
+def _sections(
+    plan: Mapping[str, Any], summary: Mapping[str, Any], guarantee: Mapping[str, Any]
+) -> list[tuple[str, list[str]]]:
+    """Return titles and paragraphs."""
+    status, notion, adjacency = (str(guarantee[key]) for key in ("status", "notion", "adjacency"))
+    epsilon = (
+        f"epsilon {shown_epsilon(float(guarantee['epsilon']))} at delta {guarantee['delta']:g}"
+    )
+    when = "of the releases that were made" if summary else "planned for all rounds"
+    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}"]
+    paper = float((summary or plan).get("epsilon_paper") or "inf")
+    if paper < float("inf"):
+        head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
+    what = [
+        f"unit: {guarantee['unit']}",
+        f"notion {notion}: {NOTIONS.get(notion, '')}",
+        f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}",
+    ]
+    caveats = [str(line) for line in guarantee.get("caveats", [])]
+    return [
+        ("Guarantee", head),
+        ("What it protects", what + _participation(plan)),
+        ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),
+        ("Not covered by epsilon", [INSIDE, *(f"caveat {line}" for line in caveats)]),
+        ("Assumptions and notes", [str(line) for line in guarantee.get("notes", [])] or ["none"]),
+    ]
+
+
+def _participation(plan: Mapping[str, Any]) -> list[str]:
+    """Return how often a unit takes part, where the plan is known."""
+    if "rounds" not in plan:
+        return []
+    each = plan.get("releases_per_user", plan["rounds"])
+    users = "" if plan.get("users") is None else f"; {plan['users']} users in all"
+    return [
+        f"participation: {plan['rounds']} releases of {plan['users_per_round']} users, "
+        f"at most {each} of them with one unit{users}"
+    ]
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    """Return a JSON object; {} if the file does not exist. Raises `ConfigError`."""
+    path = folder / name
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("RUN", f"{path} cannot be read: {error}") from None
+    return found if isinstance(found, dict) else {}

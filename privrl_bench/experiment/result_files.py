@@ -1,0 +1,62 @@
+"""What a finished run leaves beside its metrics: policy.pt, exported models, the picture, the printed lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from privrl_bench.evaluation.baselines import references
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.policy_file import policy_content
+from privrl_bench.experiment.run_dir import RunDir, read_lines
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.loggers.text_samples import before_and_after
+
+POLICY, CURVE = "policy.pt", "curve.png"
+
+
+def references_of(parts: RunComponents) -> dict[str, dict[str, float]]:
+    """Return what policies without learning reach, for at most a fiftieth of the run's steps each.
+
+    {} where a run is not judged by returns of episodes.
+    """
+    if parts.config.algo.evaluator != "returns":
+        return {}
+    steps = parts.iterations * parts.round_steps // 50
+    return references(parts.config.env, parts.spec, steps)
+
+
+def save_policy(trainer: Trainer, r: int, rundir: RunDir) -> Path:
+    """Write policy.pt of replica r: what may leave the run, with its guarantee."""
+    guarantee = trainer.parts.gate.guarantee(r, trainer.releases(r))
+    path = rundir / POLICY
+    torch.save(policy_content(trainer, r) | {"guarantee": guarantee.to_dict()}, path)
+    return path
+
+
+def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
+    """Return the files that W&B may get: the picture, and policy.pt.
+
+    Not policy.pt where it was learned from users of an environment or a dataset without any bound.
+    """
+    parts = trainer.parts
+    users = parts.spec.users is not None or parts.data is not None
+    unbounded = parts.gate.guarantee(r, trainer.releases(r)).status == "none"
+    return [rundir / CURVE, *([] if users and unbounded else [rundir / POLICY])]
+
+
+def save_results(trainer: Trainer, r: int, rundir: RunDir) -> list[str]:
+    """Write the files of a finished run, whose summary is there; returns the names of those to look at."""
+    save_policy(trainer, r, rundir)
+    names = []
+    if trainer.parts.configs[r].log.plot:
+        from privrl_bench.reporting.learning_curve import learning_curve
+        from privrl_bench.reporting.run_loader import load_run
+
+        learning_curve(load_run(rundir.path), rundir / CURVE)
+        names.append(CURVE)
+    names += [path.name for path in trainer.parts.algo.export(trainer.state, r, rundir.path)]
+    for line in before_and_after(read_lines(rundir / "samples.jsonl")):
+        print(line, flush=True)
+    return names
