@@ -184,7 +184,7 @@ BAD = {
     "privrl-text seed=1.5": "seed: must be an integer >= 0",
     "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
     # a typo in each command
-    "privrl audti leaks": "no command 'audti' (did you mean audit?); allowed: audit, check-env, collect, report",
+    "privrl audti leaks": "no command 'audti' (did you mean audit?); allowed: audit, check-env, collect",
     "privrl audit leak": "no command 'leak' (did you mean leaks?); allowed: leaks, epsilon",
     "privrl audit leaks algo=dpgp": "algo: no such choice 'dpgp' (did you mean dppg?)",
     "privrl audit leaks --usr=1": "unrecognized arguments: --usr=1 (did you mean --user?); see privrl audit",
