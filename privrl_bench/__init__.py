@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privrl_bench.api.policies import evaluate, export, load_policy
-    from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, run
+    from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
     from privrl_bench.config.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
 
@@ -32,6 +32,7 @@ _WHERE = {
     "load_policy": "api.policies",
     "load_run": "api.training",
     "multirun": "api.training",
+    "plan": "api.training",
     "register": "config.plugins",
     "run": "api.training",
 }
@@ -45,6 +46,7 @@ __all__ = [
     "load_policy",
     "load_run",
     "multirun",
+    "plan",
     "register",
     "run",
 ]

@@ -15,6 +15,8 @@ from privrl_bench.api.launch import launch
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.planning import Plan
+from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
 from privrl_bench.sweep.jobs import Outcome
@@ -85,6 +87,35 @@ def multirun(
         if outcome.bad_input:
             raise ConfigError("", outcome.reason)
     return [read_run(Path(outcome.folder)) for outcome in outcomes]
+
+
+def plan(
+    words: Words = (),
+    /,
+    *,
+    config_dir: str | None = None,
+    results: Path | None = None,
+    **groups: Any,
+) -> Plan:
+    """Plan a run: rounds, users, noise, epsilon under both adjacencies, measured results near it.
+
+    Nothing is trained or written. `privacy.epsilon` alone finds the noise.
+
+    Args:
+        words: as for `run`.
+        config_dir: a folder with more YAML files.
+        results: a results store; None: that of the source tree, if there is one.
+        **groups: as for `run`.
+
+    Raises:
+        ConfigError: bad input.
+    """
+    from privrl_bench.experiment.builder import build
+    from privrl_bench.experiment.planning import plan_of
+
+    run = config.compose(words_of(words, groups), config_dir)
+    check_hardware(run)
+    return plan_of(build([run], [None]), 0, results)
 
 
 def load_run(folder: str | Path) -> Run:
