@@ -1,5 +1,13 @@
 """privrl_bench: reinforcement learning under differential privacy, one config-driven runner.
 
+From Python:
+
+    import privrl_bench as pb
+
+    result = pb.run("algo=dppg env=cartpole privacy.z=1 total_steps=100_000")
+    policy = pb.load_policy(result.folder)
+    action = policy.act(observation)
+
 Everything here is imported when it is first used.
 """
 
@@ -9,15 +17,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privrl_bench.api.policies import evaluate, export, load_policy
+    from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, run
     from privrl_bench.config.plugins import Plugin, register
+    from privrl_bench.errors import ConfigError
 
 _WHERE = {
+    "ConfigError": "errors",
     "Plugin": "config.plugins",
+    "RunFailed": "api.training",
+    "RunInterrupted": "api.training",
+    "evaluate": "api.policies",
+    "export": "api.policies",
+    "load_policy": "api.policies",
+    "load_run": "api.training",
+    "multirun": "api.training",
     "register": "config.plugins",
+    "run": "api.training",
 }
 __all__ = [
+    "ConfigError",
     "Plugin",
+    "RunFailed",
+    "RunInterrupted",
+    "evaluate",
+    "export",
+    "load_policy",
+    "load_run",
+    "multirun",
     "register",
+    "run",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ class EnvSpec:
         max_episode_steps: public upper bound on the steps of one episode.
         users: number of real users that the environment declares (docs/environments.md); None if its
             users are simulated.
+        observation_space, action_space: of Gymnasium, before observations are flattened; None of texts.
     """
 
     name: str
@@ -37,6 +38,8 @@ class EnvSpec:
     stretch: bool = True
     one_hot: bool = False
     users: int | None = None
+    observation_space: Any = field(default=None, compare=False)
+    action_space: Any = field(default=None, compare=False)
 
     @property
     def one_user(self) -> str:

@@ -46,7 +46,7 @@ class GridSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Launch one job for each combination. Called by Hydra with the overrides."""
-        from privrl_bench.cli.train import columns
+        from privrl_bench.api.launch import columns
 
         words = [list(words) for words in itertools.product(*columns(arguments).values())]
         assert self.launcher is not None
@@ -120,7 +120,7 @@ def compose_jobs(
     context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]], first: int
 ) -> list[JobReturn]:
     """Compose the jobs of a sweep: each returns a `Job`, or the `Outcome` of one that is refused."""
-    from privrl_bench.cli.train import prepare_in_sweep
+    from privrl_bench.api.launch import prepare_in_sweep
 
     setup_globals()
     returns: list[JobReturn] = []

@@ -18,6 +18,15 @@ COMMANDS = {
     "collect": Command(
         "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
     ),
+    "evaluate": Command(
+        "privrl_bench.cli.policy_use:evaluate", "evaluate trained policies in simulated episodes"
+    ),
+    "export": Command(
+        "privrl_bench.cli.policy_use:export", "write a trained policy as ONNX or TorchScript"
+    ),
+    "play": Command(
+        "privrl_bench.cli.policy_use:play", "play a trained policy in a window or a video file"
+    ),
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),

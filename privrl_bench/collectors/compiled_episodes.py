@@ -22,7 +22,8 @@ from privrl_bench.kernels.episodes import (
     TrajectoryBuffer,
     play_cartpole,
 )
-from privrl_bench.models.policy import ArrayPolicy, Policy
+from privrl_bench.models.choices import ArrayPolicy
+from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.devices import DeviceArrays, LocalNoise
 
 

@@ -48,6 +48,14 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
     return (finite or listed) and config.obs_scaling == "none"
 
 
+def _unflattened(env: Any) -> Any:
+    """The observation space of an environment of `make_env`, before it was flattened."""
+    import gymnasium as gym
+
+    flattened = isinstance(env, gym.wrappers.FlattenObservation)
+    return env.env.observation_space if flattened else env.observation_space
+
+
 def env_spec(config: EnvConfig) -> EnvSpec:
     """Return the public facts of an environment, from one instance; of a text environment, from its settings.
 
@@ -97,6 +105,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
             users=users,
+            observation_space=_unflattened(env),
+            action_space=space,
         )
     finally:
         env.close()

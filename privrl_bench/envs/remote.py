@@ -10,6 +10,7 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from privrl_bench.errors import EnvironmentFailure
+from privrl_bench.kernels.machine import without_main
 
 _DIED = "an environment worker process died"
 
@@ -55,7 +56,8 @@ class Remote:
         context = mp.get_context("spawn")  # torch and simulators are not safe to fork
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
-        self._process.start()
+        with without_main():
+            self._process.start()
         theirs.close()
         self._made = False
         # The process exits when its pipe closes. At exit this must happen before the join.

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from privrl_bench.experiment.shard_worker import serve
-from privrl_bench.kernels.machine import cores
+from privrl_bench.kernels.machine import cores, without_main
 
 
 class WorkerDied(Exception):
@@ -65,7 +65,8 @@ class ProcessWorker:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, arguments), daemon=True)
-        self.process.start()
+        with without_main():
+            self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
 
     def begin(self, task: bytes) -> None:

@@ -1,11 +1,34 @@
-"""Content of `policy.pt`: released parameters, public constants, values of declared caveats of one replica."""
+"""`policy.pt`: released parameters of one replica, what they belong to, and their guarantee.
+
+`policy_content` is what a run writes, `read_policy` the only reader. A file can be read without the
+configuration or the environment it was trained with.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import importlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.config.algorithm_registry import registered
+from privrl_bench.config.plugins import load_installed
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.models.policy import ParameterFree, Policy
+from privrl_bench.types import EnvSpec
+
+FORMAT = 1
+FILE = "policy.pt"
+_LOAD = "install it, or call privrl_bench.register with its PLUGIN first"
+_SPACES = ("observation_space", "action_space")
+_BOUNDS = ("action_low", "action_high")
 
 
 def policy_content(trainer: Trainer, r: int) -> dict[str, Any]:
@@ -14,18 +37,169 @@ def policy_content(trainer: Trainer, r: int) -> dict[str, Any]:
     Guarantee: it depends on users through releases and declared caveats only. The leak test
     compares it.
     """
-    config = trainer.parts.config
+    config, algo = trainer.parts.config, trainer.parts.algo
     content: dict[str, Any] = {
-        "actor": trainer.parts.algo.actor(trainer.state)[r].clone(),
+        "format": FORMAT,
+        "actor": algo.actor(trainer.state)[r].clone(),
+        "policy": _described(getattr(algo, "policy", None)),
+        "spec": _spec_content(trainer.parts.spec),
         "algo": asdict(config.algo),
         "env": asdict(config.env),
+        "eval": asdict(config.eval),
     }
     if config.env.obs_scaling == "running":
         saved = trainer.collector.scaler.get_state()
         content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
         content["running_obs_var"] = saved["obs_var"][r].mean(0)
-    scaling = trainer.parts.algo.scaling(trainer.state)
+    scaling = algo.scaling(trainer.state)
     if scaling is not None and scaling.obs_mean is not None and scaling.obs_std is not None:
         content["private_obs_mean"] = scaling.obs_mean[r].clone()
         content["private_obs_std"] = scaling.obs_std[r].clone()
     return content
+
+
+def _described(policy: Policy | None) -> dict[str, Any] | None:
+    """The class of a policy and its arguments; None: the parameters are not those of a policy."""
+    if policy is None or isinstance(policy, ParameterFree):
+        return None
+    kind = type(policy)
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "arguments": policy.arguments()}
+
+
+def _spec_content(spec: EnvSpec) -> dict[str, Any]:
+    """Public facts of an environment as plain data."""
+    from minari.serialization import serialize_space
+
+    content = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    for name in _BOUNDS:
+        content[name] = None if content[name] is None else content[name].tolist()
+    for name in _SPACES:
+        content[name] = None if content[name] is None else serialize_space(content[name])
+    return content
+
+
+# --- reading
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A `policy.pt`.
+
+    Attributes:
+        path: of the file.
+        spec: public facts of the environment it was trained in.
+        policy: the policy's class for these facts.
+        params: [P] the released parameters.
+        scaling: of observations; arrays [1, 1, D].
+        algo: settings of the algorithm.
+        env: settings of the environment.
+        eval: how the run evaluated.
+        guarantee: as in `summary.json`.
+    """
+
+    path: Path
+    spec: EnvSpec
+    policy: Policy
+    params: Tensor
+    scaling: FrozenScaling
+    algo: dict[str, Any]
+    env: dict[str, Any]
+    eval: dict[str, Any]
+    guarantee: dict[str, Any]
+
+
+def read_policy(path: str | Path) -> PolicyFile:
+    """Read a policy.
+
+    Args:
+        path: a run folder or a `policy.pt`.
+
+    Raises:
+        ConfigError: there is none, it is damaged or of another version, or the run has no policy of its own.
+    """
+    file = Path(path)
+    file = file / FILE if file.is_dir() else file
+    if not file.is_file():
+        more = (
+            _unfinished(file.parent) if file.name == FILE else "; name a run folder or a policy.pt"
+        )
+        raise ConfigError("", f"there is no {file}{more}")
+    try:
+        content = dict(torch.load(file, weights_only=True, map_location="cpu"))
+    except Exception as error:  # torch raises many kinds
+        raise ConfigError("", f"{file} is not a policy file ({type(error).__name__})") from None
+    if content.get("format") != FORMAT:
+        raise ConfigError(
+            "", f"{file} is of another version of this program; train again, or use that version"
+        )
+    algo = str(content["algo"]["name"])
+    if content["spec"]["observation_space"] is None:
+        raise ConfigError("", f"{file} is of a language model: load the run's adapter/ with peft")
+    if content["policy"] is None:
+        raise ConfigError("", f"{file} holds no policy: algo={algo} estimates the value of one")
+    spec = _spec_of(content["spec"])
+    return PolicyFile(
+        path=file,
+        spec=spec,
+        policy=_policy_of(file, content["policy"], spec),
+        params=content["actor"],
+        scaling=_scaling_of(content, spec.obs_dim),
+        algo=content["algo"],
+        env=content["env"],
+        eval=content["eval"],
+        guarantee=content["guarantee"],
+    )
+
+
+def _unfinished(folder: Path) -> str:
+    """Why a folder has no policy."""
+    if not (folder / "status.json").exists():
+        return "; name the folder of a finished run, or a policy.pt"
+    return "; the run is not finished: rerun its command to resume it"
+
+
+def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
+    from minari.serialization import deserialize_space
+
+    found = dict(content)
+    for name in _BOUNDS:
+        found[name] = None if found[name] is None else np.array(found[name], np.float64)
+    for name in _SPACES:
+        found[name] = deserialize_space(found[name])
+    return EnvSpec(**found)
+
+
+def _policy_of(file: Path, content: Mapping[str, Any], spec: EnvSpec) -> Policy:
+    """The policy. A file names a class; only classes of this package and of its plugins are imported."""
+    load_installed()
+    module, _, name = str(content["class"]).partition(":")
+    package = module.partition(".")[0]
+    ours = {"privrl_bench"} | {one.module.partition(".")[0] for one in registered().values()}
+    if package not in ours:
+        raise ConfigError("", f"{file} needs the plugin {package}: {_LOAD}")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+        policy: Policy = kind(spec, **content["arguments"])
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            "", f"{file}: its policy {module}.{name} cannot be made: {error}"
+        ) from error
+    return policy
+
+
+def _scaling_of(content: Mapping[str, Any], dim: int) -> FrozenScaling:
+    """The scaling of observations at the end of training, as `SignalScaler.frozen` has it."""
+    env = content["env"]
+    mode, clip = env["obs_scaling"], float(env["obs_clip"])
+    if mode == "none":
+        return FrozenScaling(None, None, clip)
+    if mode == "running":
+        mean, var = (content[f"running_obs_{name}"].numpy() for name in ("mean", "var"))
+    else:
+        mean = np.zeros(dim) + np.asarray(env["obs_mean"] or 0.0)
+        std = np.ones(dim) * np.asarray(env["obs_std"] or 1.0)
+        if "private_obs_mean" in content:
+            mean = mean + std * content["private_obs_mean"].double().numpy()
+            std = std * content["private_obs_std"].double().numpy()
+        var = np.square(std)
+    return FrozenScaling(mean[None, None], np.sqrt(var + 1e-8)[None, None], clip)

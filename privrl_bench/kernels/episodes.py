@@ -175,7 +175,7 @@ def play_cartpole(  # type: ignore[no-untyped-def]
 
     Args:
         inside: (state [4, N], elapsed [N], max_episode_steps, constants) of `CartPoleSlots.inside`.
-        choices: `models.policy.Choices`.
+        choices: `models.choices.Choices`.
         shows: `privacy.devices.DeviceArrays`, what devices add; `noise` has no steps without devices.
         signals: `SignalArrays`.
         rewards: [1 or T, R, U] reward of a step.

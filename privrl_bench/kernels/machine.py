@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
 import os
 import sys
+import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema import RunConfig
@@ -37,6 +40,21 @@ def workers_of(run: RunConfig) -> int:
         return run.hardware.workers or cores() + 1  # more than one, wherever they are
     wanted = run.hardware.workers or cores()
     return min(wanted, _share) if _share else wanted
+
+
+@contextlib.contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not import the program that runs.
+
+    `multiprocessing` would run a script again in each of them unless it has `if __name__ == "__main__"`.
+    What they get must not be defined in the program.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def one_thread() -> None:

@@ -7,6 +7,7 @@ observations of each.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Sampler
+from privrl_bench.models.policy import Bounds, Sampler
 from privrl_bench.types import EnvSpec
 
 _LEAST, _MOST = -5.0, 2.0  # bounds of the log standard deviation
@@ -43,7 +44,12 @@ class _Bounded:
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Clip to [-1, 1] and map to the environment's box."""
-        return self._centre + self._half * np.clip(actions, -1.0, 1.0)
+        return self.bounds().apply(actions)
+
+    def bounds(self) -> Bounds:
+        """See `Policy.bounds`."""
+        one = np.ones_like(self._half)
+        return Bounds(-one, one, self._centre, self._half)
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
         """Invert `to_env`."""
@@ -59,8 +65,12 @@ class SquashedPolicy(_Bounded):
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
         super().__init__(spec)
-        self.net = Mlp(spec.obs_dim, hidden, 2 * spec.actions, "relu")
+        self.net = Mlp(spec.obs_dim, tuple(hidden), 2 * spec.actions, "relu")
         self.size = self.net.size
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self.net.hidden)}
 
     def _heads(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, spread = outputs.chunk(2, dim=-1)
@@ -95,9 +105,13 @@ class DeterministicPolicy(_Bounded):
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], exploration: float):
         super().__init__(spec)
-        self.net = Mlp(spec.obs_dim, hidden, spec.actions, "relu")
+        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions, "relu")
         self.size = self.net.size
         self._exploration = exploration
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self.net.hidden), "exploration": self._exploration}
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""

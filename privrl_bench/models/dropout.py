@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Choices, EnvActions, Sampler, choices_of, gumbel
+from privrl_bench.models.policy import EnvActions, Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
 _BITS = 8  # random bits in one number
@@ -29,12 +31,17 @@ class DropoutPolicy(EnvActions):
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], dropout: float):
+        hidden = tuple(hidden)
         self.net = Mlp(spec.obs_dim, hidden, spec.actions, "relu")
         self.size = self.net.size
         self._actions, self._hidden = spec.actions, hidden
         self._dropout = dropout
         words = torch.arange(2**_BITS).unsqueeze(-1)
         self._coins = 2.0 * (words >> torch.arange(_BITS) & 1)  # [words, bits]: mask of each word
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self._hidden), "dropout": self._dropout}
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return [P]: normal weights of variance 2 / (in + out) (Glorot and Bengio 2010), zero biases."""

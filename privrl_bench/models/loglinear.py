@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,10 @@ class LogLinearPolicy(EnvActions):
         self._dim, self._actions, self._joined = spec.obs_dim, spec.actions, features == "joined"
         self.size = self._dim + self._actions if self._joined else self._dim * self._actions
         self.bound = 2.0 if self._joined else 1.0
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"features": "joined" if self._joined else "pairs"}
 
     def features(self, obs: Tensor) -> Tensor:
         """Return the features [..., A, d] of all actions at observations [..., D]."""

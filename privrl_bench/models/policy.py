@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.models.mlp import KERNEL_ACTIVATIONS, Mlp
+from privrl_bench.models.choices import Choices, choices_of
+from privrl_bench.models.mlp import Mlp
 from privrl_bench.types import EnvSpec
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
+
+
+class Bounds(NamedTuple):
+    """Actions x [..., A] become centre + half * min(max(x, least), most); arrays [A]."""
+
+    least: np.ndarray
+    most: np.ndarray
+    centre: np.ndarray
+    half: np.ndarray
+
+    def apply(self, actions: np.ndarray) -> np.ndarray:
+        """Map actions."""
+        cut = np.minimum(np.maximum(actions, self.least), self.most)
+        return np.asarray(self.centre + self.half * cut)
 
 
 class Policy(Protocol):
@@ -47,57 +62,12 @@ class Policy(Protocol):
         """Convert actions to the environment's action space."""
         ...
 
+    def bounds(self) -> Bounds | None:
+        """Return how `to_env` maps actions; None: they stay as they are."""
+        ...
 
-class Choices(NamedTuple):
-    """Action selection of R policies with one network for U users, as arrays for compiled code.
-
-    The action is `forced`, or the argmax of logits + noise[..., :added]. The rest of the noise determines the
-    dropout masks (`models.dropout`). A first axis of length 1 is broadcast over steps.
-
-    Attributes:
-        widths: Of the layers, starting with D.
-        params: [R, P] of the network.
-        noise: [T, R, U, K].
-        added: Number of the K entries that are added to the logits.
-        dropout: Probability that a unit is dropped.
-        forced: [T, R, U] actions that replace the network's, -1: none.
-        activation: TANH or RELU of `kernels.mlp_kernel`.
-    """
-
-    widths: np.ndarray
-    params: np.ndarray
-    noise: np.ndarray
-    added: int
-    dropout: float
-    forced: np.ndarray
-    activation: int
-
-
-def choices_of(
-    net: Mlp,
-    params: Tensor,
-    users: int,
-    noise: Tensor | None = None,
-    added: int = 0,
-    dropout: float = 0.0,
-    forced: Tensor | None = None,
-) -> Choices:
-    """Return the `Choices` of networks with params [R, P]; by default, the network's argmax."""
-    shape = (1, len(params), users)
-    noise = torch.zeros(*shape, 0) if noise is None else noise
-    forced = torch.full(shape, -1) if forced is None else forced
-    arrays = [x.contiguous().numpy() for x in (params.detach(), noise, forced)]
-    widths = np.array([net.inputs, *net.hidden, net.outputs])
-    activation = KERNEL_ACTIVATIONS[net.activation]
-    return Choices(widths, arrays[0], arrays[1], added, dropout, arrays[2], activation)
-
-
-@runtime_checkable
-class ArrayPolicy(Protocol):
-    """A policy supported by compiled code."""
-
-    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """Return `sampler` for params [R, P] and noise [T, R, U, ...]; without noise, `greedy`."""
+    def arguments(self) -> dict[str, Any]:
+        """Return what the constructor takes besides the environment's facts, for `policy.pt`."""
         ...
 
 
@@ -150,11 +120,18 @@ class EnvActions:
         """Return the actions unchanged."""
         return actions
 
+    def bounds(self) -> None:
+        """See `Policy.bounds`."""
+
 
 class ParameterFree(EnvActions):
     """Base of policies without parameters."""
 
     size = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`; they are not written to files."""
+        return {}
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return an empty vector."""
@@ -167,9 +144,13 @@ class CategoricalPolicy(EnvActions):
     discrete: ClassVar[bool] = True
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
-        self.net = Mlp(spec.obs_dim, hidden, spec.actions)
+        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions)
         self.size = self.net.size
         self._actions = spec.actions
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self.net.hidden)}
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return initial parameters [P]; actions are nearly uniform (last gain 0.01)."""
@@ -234,7 +215,7 @@ class GaussianPolicy:
     discrete: ClassVar[bool] = False
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
-        self.net = Mlp(spec.obs_dim, hidden, spec.actions)
+        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions)
         self.size = self.net.size + spec.actions
         self._actions = spec.actions
         assert spec.action_low is not None
@@ -247,6 +228,10 @@ class GaussianPolicy:
         self._most = np.where(self._bounded, 1.0, spec.action_high).astype(np.float32)
         self._centre = ((high + low) / 2).astype(np.float32)
         self._half = ((high - low) / 2).astype(np.float32)
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self.net.hidden)}
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         return params.split([self.net.size, self._actions], dim=-1)
@@ -302,8 +287,11 @@ class GaussianPolicy:
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Clip to [-1, 1] and map to the environment's box."""
-        cut = np.minimum(np.maximum(actions, self._least), self._most)
-        return self._centre + self._half * cut
+        return self.bounds().apply(actions)
+
+    def bounds(self) -> Bounds:
+        """See `Policy.bounds`."""
+        return Bounds(self._least, self._most, self._centre, self._half)
 
 
 def make_policy(spec: EnvSpec, hidden: list[int]) -> NetPolicy:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Choices, EnvActions, Sampler, choices_of
+from privrl_bench.models.policy import EnvActions, Sampler
 from privrl_bench.types import EnvSpec
 
 
@@ -17,9 +20,13 @@ class QPolicy(EnvActions):
     """
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]):
-        self.net = Mlp(spec.obs_dim, hidden, spec.actions, "relu")
+        self.net = Mlp(spec.obs_dim, tuple(hidden), spec.actions, "relu")
         self.size = self.net.size + 1
         self._actions = spec.actions
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {"hidden": list(self.net.hidden)}
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return [P + 1]: weights as initialised by torch's `Linear`, and epsilon 1."""

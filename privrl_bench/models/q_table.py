@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +19,15 @@ class TablePolicy(EnvActions):
     Steps are counted from the reset, so all episodes must start together (`env.user=episode`).
     """
 
+    by_step = True  # the sampler counts steps; `greedy` is for the first one
+
     def __init__(self, spec: EnvSpec):
         self.shape = (spec.max_episode_steps, spec.obs_dim, spec.actions)
         self.size = int(np.prod(self.shape))
+
+    def arguments(self) -> dict[str, Any]:
+        """See `Policy.arguments`."""
+        return {}
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return zeros [H S A]."""

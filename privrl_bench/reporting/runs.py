@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.evaluation.objective import Objective, objective_of
+from privrl_bench.metrics import shown_epsilon
 
 SEED_KEY = "seed"
 # Settings that change no result.
 _IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """One run as plain data, from a run folder or from a row of a results store.
 
@@ -37,6 +38,24 @@ class Run:
     provenance: dict[str, Any] = field(default_factory=dict)
     digest: str = ""
     problems: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        found = (
+            "" if math.isnan(self.final_value) else f", {self.measure.name} {self.final_value:.4g}"
+        )
+        spent = "" if math.isnan(self.epsilon) else f", epsilon {shown_epsilon(self.epsilon)}"
+        status = f" {self.guarantee_status}" if spent else ""
+        return f"Run({self.algo} on {self.env}, {self.state}{found}{spent}{status}, {self.folder})"
+
+    @property
+    def reason(self) -> str:
+        """Why the run is not done; empty otherwise."""
+        return str(self.status.get("reason") or "")
+
+    @property
+    def guarantee(self) -> dict[str, Any]:
+        """The guarantee in `summary.json`; empty without a summary."""
+        return dict(self.summary.get("guarantee") or {})
 
     @property
     def state(self) -> str:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 
 from privrl_bench.config.plugins import Additions, additions, restore
-from privrl_bench.kernels.machine import use_cores, workers_of
+from privrl_bench.kernels.machine import use_cores, without_main, workers_of
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
     Job,
@@ -75,7 +75,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, additions(), workers))
-        self.process.start()
+        with without_main():
+            self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
 

@@ -52,7 +52,7 @@ def check() -> str:
 
 
 def million() -> str:
-    """One round of a million users."""
+    """Rounds of very many users."""
     lines = [
         [
             name,
@@ -62,7 +62,7 @@ def million() -> str:
             f"{row['peak_gb']:.2f} GB",
             f"{row['steps'] / row['seconds']:,.0f}",
         ]
-        for name, row in _found()["million"].items()
+        for name, row in _found()["users"].items()
     ]
     return compact(["cohort", "epsilon", "delta", "status", "peak memory", "steps/s"], lines)
 

@@ -1,0 +1,161 @@
+"""Runs from Python: the same words, folders and results as on the command line, errors as exceptions."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.api.launch import launch
+from privrl_bench.config import compose as config
+from privrl_bench.config.overrides import explicit_keys
+from privrl_bench.errors import ConfigError
+from privrl_bench.reporting.run_loader import load_run as read_run
+from privrl_bench.reporting.runs import Run
+from privrl_bench.sweep.jobs import Outcome
+
+Words = str | Iterable[str]
+
+
+class RunFailed(RuntimeError):
+    """Training failed. `folder` has what was reached; the same call resumes.
+
+    Attributes:
+        folder: of the run.
+        status: failed or interrupted.
+    """
+
+    def __init__(self, outcome: Outcome):
+        super().__init__(outcome.reason)
+        self.folder, self.status = Path(outcome.folder), outcome.status
+
+
+class RunInterrupted(RunFailed, KeyboardInterrupt):
+    """Training was interrupted after a round; the same call resumes."""
+
+
+def run(
+    words: Words = (), /, *, config_dir: str | None = None, quiet: bool = False, **groups: Any
+) -> Run:
+    """Train one run, or resume it, or load it if it is done.
+
+    Args:
+        words: as on the command line, in one string or a list: `"algo=dppg env=cartpole privacy.z=1"`.
+        config_dir: a folder with more YAML files.
+        quiet: print nothing.
+        **groups: further words: `algo="dppg"`, `privacy={"z": 1.0}`, `total_steps=100_000`.
+
+    Returns:
+        The run: `folder`, `summary`, `final_value`, `epsilon`, `guarantee_status`, `metrics`, `curve()`.
+
+    Raises:
+        ConfigError: bad input; nothing was trained.
+        RunFailed: training failed.
+        RunInterrupted: training was interrupted; it is a `KeyboardInterrupt`, too.
+    """
+    with _silence(quiet):
+        (outcome,) = launch(_given(words, groups, quiet), config_dir)
+    return _result(outcome)
+
+
+def multirun(
+    words: Words = (), /, *, config_dir: str | None = None, quiet: bool = False, **groups: Any
+) -> list[Run]:
+    """Train every combination of values, as `privrl-bench -m` does: `"privacy.z=0.5,1 seed=range(3)"`.
+
+    Arguments as for `run`; a list of values is a tuple there: `privacy={"z": (0.5, 1)}`.
+
+    Returns:
+        The runs, in the order of the sweep, failed ones included: see their `state` and `reason`.
+
+    Raises:
+        ConfigError: bad input; nothing was trained.
+        RunInterrupted: interrupted; finished runs are kept.
+    """
+    with _silence(quiet):
+        outcomes = launch(_given(words, groups, quiet), config_dir, multirun=True)
+    for outcome in outcomes:
+        if outcome.status == "interrupted":
+            raise RunInterrupted(outcome)
+        if outcome.bad_input:
+            raise ConfigError("", outcome.reason)
+    return [read_run(Path(outcome.folder)) for outcome in outcomes]
+
+
+def load_run(folder: str | Path) -> Run:
+    """Load a run folder, finished or not.
+
+    Raises:
+        ConfigError: there is no run in this folder.
+    """
+    if not (Path(folder) / "status.json").exists():
+        raise ConfigError("", f"{folder} is not a run folder: it has no status.json")
+    return read_run(Path(folder))
+
+
+def words_of(words: Words, groups: Mapping[str, Any]) -> list[str]:
+    """Return the words of a call as a list.
+
+    >>> words_of("algo=dppg privacy.z=1", {"env": {"user_steps": 8}, "log": None, "seed": (0, 1)})
+    ['algo=dppg', 'privacy.z=1', 'env.user_steps=8', 'log=null', 'seed=0,1']
+    """
+    given = shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
+    return [*given, *(word for key, value in groups.items() for word in _words(key, value))]
+
+
+def _words(key: str, value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [word for name, one in value.items() for word in _words(f"{key}.{name}", one)]
+    if isinstance(value, tuple | range):
+        return [f"{key}={','.join(map(_text, value))}"]
+    return [f"{key}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    """A value as Hydra reads it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value)
+
+
+def _given(words: Words, groups: Mapping[str, Any], quiet: bool) -> list[str]:
+    given = words_of(words, groups)
+    if quiet and "log.progress" not in explicit_keys(config.settle(given)):
+        given.append("log.progress=false")
+    return given
+
+
+@contextlib.contextmanager
+def _silence(quiet: bool) -> Iterator[None]:
+    """Nothing on stdout, also from the processes of a sweep."""
+    if not quiet:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(io.StringIO()):
+        os.dup2(nowhere.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def _result(outcome: Outcome) -> Run:
+    if outcome.bad_input:
+        raise ConfigError("", outcome.reason)
+    if outcome.status == "interrupted":
+        raise RunInterrupted(outcome)
+    if outcome.status == "failed":
+        raise RunFailed(outcome)
+    return read_run(Path(outcome.folder))

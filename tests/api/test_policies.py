@@ -1,0 +1,214 @@
+"""Trained policies: files that describe themselves, acting, evaluation, export."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import privrl_bench as pb
+from privrl_bench.cli.main import main
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.policy_file import policy_content, read_policy
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.functional.rng import Streams
+
+SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
+LEARNERS = {
+    "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
+    "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
+    "dropout": "algo=reinforce env=cartpole algo.hidden=[8] privacy.users_per_round=4",
+    "q": "algo=dqn env=cartpole algo.hidden=[8] privacy.users_per_round=4",
+    "loglinear": "algo=dppg_kl env=riverswim privacy.users_per_round=4",
+    "states": "algo=dppg_kl env=gym env.id=FrozenLake-v1 privacy.users_per_round=4 env.obs_scaling=none",
+    "table": "algo=ucbvi env=riverswim",
+    "squashed": "algo=sac env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
+    "deterministic": "algo=ddpg env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Run folders by the name of the policy, made when asked for."""
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            at = tmp_path_factory.mktemp(name)
+            words = [*SMALL.split(), *LEARNERS[name].split(), f"hydra.run.dir={at}/run"]
+            last = {word.partition("=")[0]: word for word in words}
+            made[name] = pb.run(last.values(), quiet=True).folder
+        return made[name]
+
+    return folder
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_acting_in_a_plain_environment_gives_the_evaluated_returns(name, trained):
+    folder = trained(name)
+    policy = pb.load_policy(folder)
+    found = pb.evaluate(folder, episodes=3, greedy=True, seed=5)
+    env = gym.make(policy.file.env["id"], max_episode_steps=policy.file.spec.max_episode_steps)
+    for episode, wanted in enumerate(found.returns):
+        seed = Streams(5).episode_seed("eval_env", 0, episode)
+        policy.reset()
+        obs, over, total = env.reset(seed=seed)[0], False, 0.0
+        while not over:
+            action = policy.act(obs, greedy=True)
+            assert env.action_space.contains(action), (name, action)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + reward, terminated or truncated
+        assert total == pytest.approx(wanted, rel=1e-4), name
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "env.obs_scaling=private env.reward_scaling=private env.obs_mean=[0.1,0,0,0] env.obs_std=[1,2,0.1,1]",
+        "env.obs_scaling=public env.obs_mean=[0.1,0,0,0] env.obs_std=[1,2,0.1,1]",
+        "env.obs_scaling=none",
+        "env.obs_scaling=running env.user=segment",
+    ],
+)
+def test_the_file_scales_as_training_did(words, tmp_path):
+    run = compose(
+        ["algo=dppg", "env=cartpole", "algo.hidden=[8]", "rounds=3", "privacy.users_per_round=4",
+         "log=none", *words.split()]
+    )  # fmt: skip
+    session = Trainer(build([run], [None]))
+    for _ in range(3):
+        session.step()
+    session.collector.scaler.use(session.parts.algo.scaling(session.state))
+    wanted = session.collector.scaler.frozen()
+    content = policy_content(session, 0)
+    content["guarantee"] = session.parts.gate.guarantee(0).to_dict()
+    torch.save(content, tmp_path / "policy.pt")
+    session.close()
+    found = read_policy(tmp_path / "policy.pt")
+    obs = np.random.default_rng(0).normal(size=(1, 5, 4))
+    np.testing.assert_allclose(found.scaling.obs(obs), wanted.obs(obs), rtol=1e-12)
+    assert found.guarantee["epsilon"] == pytest.approx(content["guarantee"]["epsilon"])
+    assert found.spec == session.parts.spec or found.spec.action_low is not None
+
+
+def test_single_observations_batches_and_seeds(trained):
+    policy = pb.load_policy(trained("gaussian"), seed=3)
+    obs = np.random.default_rng(0).normal(size=(6, 3))
+    one, many = policy.act(obs[0], greedy=True), policy.act(obs, greedy=True)
+    assert one.shape == (1,)
+    assert many.shape == (6, 1)
+    np.testing.assert_allclose(many[0], one, rtol=1e-5)
+    assert policy.act(list(obs[0]), greedy=True) == pytest.approx(one)
+    again = [pb.load_policy(trained("gaussian"), seed=3).act(obs) for _ in range(2)]
+    assert np.array_equal(*again)
+    assert not np.array_equal(again[0], many)
+    assert "epsilon" in repr(policy)
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [([1.0, 2.0], r"shape \(2,\); the policy takes \(3,\)"), ([1.0, np.nan, 0.0], "non-finite")],
+)
+def test_wrong_observations_raise(obs, message, trained):
+    with pytest.raises(ValueError, match=message):
+        pb.load_policy(trained("gaussian")).act(obs)
+
+
+def test_states_are_integers(trained):
+    policy = pb.load_policy(trained("states"), seed=0)
+    assert policy.act(2) in range(4)
+    assert policy.act(np.array([0, 1, 2])).shape == (3,)
+    assert policy.act(np.eye(policy.file.spec.obs_dim)[1]) in range(4)
+    with pytest.raises(ValueError, match="is not in Discrete"):
+        policy.act(99)
+
+
+@pytest.mark.parametrize(
+    "name", ["categorical", "gaussian", "dropout", "q", "squashed", "loglinear"]
+)
+@pytest.mark.parametrize("to", ["onnx", "torchscript"])
+def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
+    policy = pb.load_policy(trained(name))
+    dim = policy.file.spec.obs_dim
+    target = pb.export(trained(name), to, tmp_path / "file")
+    obs = np.random.default_rng(1).normal(size=(1000, dim)).astype(np.float32)
+    if name == "loglinear":
+        obs = np.eye(dim, dtype=np.float32)[np.arange(1000) % dim]
+        wanted = policy.act(list(obs), greedy=True)
+    else:
+        wanted = policy.act(obs, greedy=True)
+    if to == "onnx":
+        ort = pytest.importorskip("onnxruntime")
+        session = ort.InferenceSession(str(target))
+        (found,) = session.run(None, {"observations": obs})
+        about = session.get_modelmeta().custom_metadata_map["guarantee"]
+    else:
+        files = {"privrl_bench.json": ""}
+        found = torch.jit.load(str(target), _extra_files=files)(torch.from_numpy(obs)).numpy()
+        about = json.dumps(json.loads(files["privrl_bench.json"])["guarantee"])
+    if policy.file.spec.discrete:
+        assert (found == wanted).mean() >= 0.999  # ties may be broken by rounding
+    else:
+        np.testing.assert_allclose(found, wanted, atol=2e-5)
+    assert json.loads(about)["status"] == policy.guarantee["status"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["play", "nowhere"], "there is no nowhere"),
+        (["play", "RUN", "--video", "a.avi"], "must end with .gif or .mp4"),
+        (["play", "RUN", "--video", "no/a.gif"], "there is no folder no"),
+        (["play", "RUN", "RUN", "--video", "a.gif"], "is one file"),
+        (["evaluate", "RUN", "--episodes", "1"], "integer >= 2"),
+        (["evaluate", "RUN", "--env", "env=hopper"], "hopper does not fit the policy"),
+        (["evaluate", "RUN", "--env", "env=hoper"], "did you mean hopper"),
+        (["export", "RUN", "--to", "onx"], "did you mean onnx"),
+        (["export", "RUN", "--out", "no/x.onnx"], "there is no folder no"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, trained, capsys):
+    run = str(trained("categorical"))
+    assert main([run if word == "RUN" else word for word in words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_table_for_each_step_is_not_exported(trained, capsys):
+    assert main(["export", str(trained("table"))]) == 2
+    assert "cannot be exported" in capsys.readouterr().err
+
+
+def test_files_without_a_policy(tmp_path, trained, capsys):
+    (tmp_path / "status.json").write_text("{}")
+    for change, message in (
+        ({"format": None}, "of another version"),
+        ({"policy": None}, "estimates the value of one"),
+        ({"policy": {"class": "os:system", "arguments": {}}}, "needs the plugin os"),
+    ):
+        content = torch.load(trained("categorical") / "policy.pt", weights_only=True)
+        torch.save(content | change, tmp_path / "policy.pt")
+        with pytest.raises(pb.ConfigError, match=message):
+            pb.load_policy(tmp_path)
+    (tmp_path / "policy.pt").write_bytes(b"no")
+    with pytest.raises(pb.ConfigError, match="is not a policy file"):
+        pb.load_policy(tmp_path)
+    (tmp_path / "policy.pt").unlink()
+    with pytest.raises(pb.ConfigError, match="the run is not finished"):
+        pb.load_policy(tmp_path)
+
+
+def test_the_command_evaluates(trained, capsys):
+    run = str(trained("categorical"))
+    assert main(["evaluate", run, "--episodes", "3", "--env", "env.max_episode_steps=20"]) == 0
+    out = capsys.readouterr().out
+    assert "return -20.0" in out
+    assert "formal" in out
+    assert main(["evaluate", run, "--episodes", "3", "--json", "--stochastic"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert len(row["returns"]) == 3
+    assert row["guarantee"]["status"] == "formal"
