@@ -26,6 +26,7 @@ from privrl_bench.types import EnvSpec, Image
 
 FORMAT = 1
 FILE = "policy.pt"
+_LOAD = "install it, or call privrl_bench.register with its PLUGIN first"
 _SPACES = ("observation_space", "action_space")
 _BOUNDS = ("action_low", "action_high")
 
@@ -177,7 +178,7 @@ def _policy_of(file: Path, content: Mapping[str, Any], spec: EnvSpec) -> Policy:
     package = module.partition(".")[0]
     ours = {"privrl_bench"} | {one.module.partition(".")[0] for one in registered().values()}
     if package not in ours:
-        raise ConfigError("", f"{file} needs the plugin {package}; load it first")
+        raise ConfigError("", f"{file} needs the plugin {package}: {_LOAD}")
     try:
         kind = getattr(importlib.import_module(module), name)
         policy: Policy = kind(spec, **content["arguments"])
