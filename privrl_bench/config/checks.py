@@ -1,13 +1,11 @@
 """Rules between the sections of a run. Ranges of single settings are declared beside them: `ranges.py`.
 
-`RULES` hold for every run. `RULES_FOR_GIVEN_KEYS` hold for what the command line gives: a value of a YAML file
-may be without effect in some run, but one that the user gives must have an effect.
+These hold for every run; `given_checks.py` has the rules of what the command line gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.env import EnvConfig
@@ -37,39 +35,8 @@ def check_run(run: RunConfig) -> None:
         rule(run)
 
 
-def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
-    """Refuse a given key that has no effect, and two that contradict each other. Raises `ConfigError`.
-
-    Args:
-        run: the checked configuration.
-        keys: the keys and groups that the command line gives.
-    """
-    for rule in RULES_FOR_GIVEN_KEYS:
-        rule(run, keys)
-
-
-def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:
-    """`run` without values of YAML files that contradict what the command line asks for; checked.
-
-    An epsilon without a z is a target: z is calibrated for it (`privacy.z=auto`). A population without a length
-    is a limit: there are at most as many rounds as it has users for.
-
-    Args:
-        run: the checked configuration.
-        keys: see `check_explicit`, which is called.
-    """
-    privacy = run.privacy
-    target = "privacy.epsilon" in keys and "privacy.z" not in keys and privacy.epsilon is not None
-    if target and privacy.rules.mechanism.calibrated:
-        run = replace(run, privacy=replace(privacy, z=None))
-    length = {"rounds", "total_steps", "fit_population"} & set(keys)
-    if "privacy.population" in keys and not length and not privacy.rules.sampler.every_round:
-        run = replace(run, fit_population=privacy.population is not None)
-    check_explicit(run, keys)
-    return run
-
-
-def _refuse(when: bool, key: str, problem: str) -> None:
+def refuse(when: bool, key: str, problem: str) -> None:
+    """Raise `ConfigError` if `when`."""
     if when:
         raise ConfigError(key, problem)
 
@@ -84,13 +51,13 @@ def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> No
 def _prompts(run: RunConfig) -> None:
     """Prompts and an algorithm that answers them go together."""
     texts, answers = run.env.kind == "text", "prompts" in run.algo.collectors
-    _refuse(
+    refuse(
         texts and not answers,
         "env",
         f"{run.env.name} is prompts and answers, from which algo={run.algo.name} does not learn; "
         "use algo=dppg or algo=ppo",
     )
-    _refuse(
+    refuse(
         answers and not texts,
         "env",
         f"{run.env.label} has no prompts, which algo={run.algo.name} answers",
@@ -117,20 +84,20 @@ def _mechanism(run: RunConfig) -> None:
     if mechanism.on_devices:
         offline = run.collector == "dataset"
         why = "learns from a dataset" if offline else "needs the gate's clip and noise"
-        _refuse(
+        refuse(
             offline or not algo.takes_noised_observations,
             "privacy",
             f"local is noise on live users' devices, but algo={algo.name} {why}",
         )
         return
     taken = privacy_rules().kinds(algo.mechanisms)
-    _refuse(
+    refuse(
         not any(kind.private for kind in taken) and mechanism.private,
         "privacy",
         f"algo={algo.name} trains on the pooled data of all users and cannot be private; use "
         "privacy=none, privacy=local (noise on users' observations), or algo=dppg for a private run",
     )
-    _refuse(
+    refuse(
         all(kind.calibrated for kind in taken) and not mechanism.private,
         "privacy",
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
@@ -162,7 +129,7 @@ def _sampling(run: RunConfig) -> None:
         raise ConfigError(
             "privacy.sampling", f"algo={run.algo.name} draws its users: use privacy=poisson"
         )
-    _refuse(
+    refuse(
         sampler.independent and run.env.user == "segment",
         "env.user",
         "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
@@ -176,13 +143,13 @@ def _population(run: RunConfig) -> None:
     offline = run.collector == "dataset" and run.algo.evaluator != "mspbe"
     bounded = not privacy.rules.sampler.every_round and privacy.population is not None
     why = f"algo={run.algo.name} takes from a dataset" if offline else "env.user=segment has"
-    _refuse(
+    refuse(
         bounded and (offline or run.env.user == "segment"),
         "privacy.population",
         f"bounds the users of fixed cohorts, each used once, and {why} others",
     )
     how = f"limits users that are used once; privacy.sampling={privacy.sampling} draws them"
-    _refuse(run.fit_population and privacy.rules.sampler.every_round, "fit_population", how)
+    refuse(run.fit_population and privacy.rules.sampler.every_round, "fit_population", how)
 
 
 def _unit(run: RunConfig) -> None:
@@ -194,33 +161,33 @@ def _evaluated_policy(run: RunConfig) -> None:
     """A policy that acted, and its users, where an algorithm evaluates one, and nowhere else."""
     algo = run.algo
     if "behavior" not in algo.collectors:
-        _refuse(
+        refuse(
             run.data.policy is not None, "data.policy", f"algo={algo.name} learns its own policy"
         )
         return
-    _refuse(
+    refuse(
         run.data.policy is None,
         "data.policy",
         f"algo={algo.name} evaluates from the trajectories of a known policy: give it, e.g. "
         "data.policy=uniform (with a dataset, too: errors are measured under it)",
     )
-    _refuse(
+    refuse(
         run.collector == "behavior" and run.privacy.population is None,
         "privacy.population",
         "give the number of users that act with data.policy, e.g. privacy.population=1000",
     )
-    _refuse(
+    refuse(
         run.env.obs_scaling != "none",
         "env.obs_scaling",
         f"algo={algo.name} computes features of unscaled observations: none, got "
         f"{run.env.obs_scaling!r}",
     )
-    _refuse(
+    refuse(
         run.env.reward_scaling not in ("none", "public"),
         "env.reward_scaling",
         "to evaluate a policy use none or public",
     )
-    _refuse(
+    refuse(
         algo.full_batch and run.rounds not in (None, 1),
         "rounds",
         f"algo={algo.name} has one release, got {run.rounds}",
@@ -230,13 +197,13 @@ def _evaluated_policy(run: RunConfig) -> None:
 def _dataset(run: RunConfig) -> None:
     """A dataset where one is needed, and nowhere else."""
     algo = run.algo
-    _refuse(
+    refuse(
         run.collector == "dataset" and run.data.id is None,
         "data.id",
         f"algo={algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
         "privrl-collect makes one",
     )
-    _refuse(
+    refuse(
         run.data.id is not None and "dataset" not in algo.collectors,
         "data.id",
         f"algo={algo.name} learns from live users and takes no dataset",
@@ -247,18 +214,18 @@ def _scaling(run: RunConfig) -> None:
     """Scaling by users' data is in the release, or in the public part of a dataset."""
     obs, reward = run.env.obs_scaling, run.env.reward_scaling
     offline = run.collector == "dataset"
-    _refuse(
+    refuse(
         obs == "split" and not offline,
         "env.obs_scaling",
         "split is the public part of a dataset; without data.id use public, private, running or none",
     )
-    _refuse(
+    refuse(
         offline and bool({"private", "running"} & {obs, reward}),
         "env.obs_scaling",
         "for a dataset use split, public or none; reward_scaling: public",
     )
     for key, value in (("obs_scaling", obs), ("reward_scaling", reward)):
-        _refuse(
+        refuse(
             value == "private" and not run.algo.learns_scaling,
             f"env.{key}",
             f"private is a block of a private release, which algo={run.algo.name} does not make; "
@@ -270,93 +237,3 @@ RULES = (
     *(_prompts, _text_settings, _mechanism, _dataset, _unit, _sampling, _evaluated_policy),
     *(_scaling, _population, _noise),
 )
-
-
-# --- rules of what the command line gives
-
-
-def _length(run: RunConfig, keys: Collection[str]) -> None:
-    """`rounds` and `total_steps` agree where both are given."""
-    if not {"rounds", "total_steps"} <= set(keys) or run.rounds is None:
-        return
-    steps = _user_steps(run)
-    if steps is None:
-        raise ConfigError(
-            "total_steps",
-            f"and rounds={run.rounds} both give the length of the run, and the steps of one round depend on "
-            "the environment; give one of them",
-        )
-    round_steps = run.algo.round_steps(run.privacy.users_per_round, steps)
-    _refuse(
-        run.total_steps // round_steps != run.rounds,
-        "total_steps",
-        f"contradicts rounds: {run.rounds} rounds of {round_steps} steps are "
-        f"{run.rounds * round_steps} steps, got {run.total_steps}; give one of them",
-    )
-
-
-def _user_steps(run: RunConfig) -> int | None:
-    """T where the configuration alone gives it; None where the environment or the data do."""
-    if run.env.kind == "text":
-        return run.env.text.new_tokens
-    if run.data.id is not None:
-        return None
-    if run.env.user == "episode" or run.env.user_steps is None:
-        return run.env.max_episode_steps
-    return run.env.user_steps
-
-
-def _given_env(run: RunConfig, keys: Collection[str]) -> None:
-    """Keys of the environment belong to its kind, and have an effect."""
-    env = run.env
-    _refuse(
-        "env.user_steps" in keys and env.user == "episode" and env.user_steps is not None,
-        "env.user_steps",
-        "has no effect with env.user=episode, where a user is one whole episode; use env.user=fresh, "
-        "or env.max_episode_steps to make episodes shorter",
-    )
-    for key in ("env.domain", "env.task"):
-        needs = f"is for dm_control, env={env.name} is not: use env=dmc"
-        _refuse(key in keys and env.kind != "dmc", key, needs)
-    needs = f"is a Gymnasium id, env={env.name} has none: use env=gym"
-    _refuse("env.id" in keys and env.kind != "gym", "env.id", needs)
-    for key in sorted(key for key in keys if key.startswith("env.text.")):
-        needs = f"is for texts, env={env.name} has none: use env=sentiment"
-        _refuse(env.kind != "text", key, needs)
-    for name in ("obs_mean", "obs_std"):
-        given = f"env.{name}" in keys and getattr(env, name) is not None
-        _refuse(
-            given and env.obs_scaling not in ("public", "private"),
-            f"env.{name}",
-            f"has no effect with env.obs_scaling={env.obs_scaling}; use public",
-        )
-
-
-def _given_data(run: RunConfig, keys: Collection[str]) -> None:
-    """A split needs a dataset."""
-    for key in ("data.public", "data.users"):
-        needs = "splits a dataset, and there is none: set data.id"
-        _refuse(key in keys and run.data.id is None, key, needs)
-
-
-def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
-    """Settings of another mechanism have no effect."""
-    for key in privacy_rules().unused(run.privacy):
-        why = f"privacy.mechanism={run.privacy.mechanism} does not read it"
-        _refuse(key in keys, key, why)
-
-
-def _given_end(run: RunConfig, keys: Collection[str]) -> None:
-    """A run that may end early has enough evaluations to decide that."""
-    evaluation = run.eval
-    _refuse(
-        evaluation.solved is not None
-        and evaluation.every == AUTO
-        and evaluation.window > EVALUATIONS,
-        "eval.solved",
-        f"needs the mean of eval.window={evaluation.window} evaluations, and eval.every=auto makes at most "
-        f"{EVALUATIONS}; set eval.every to a number of steps, or eval.window",
-    )
-
-
-RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise, _given_end)

@@ -30,7 +30,6 @@ from omegaconf.errors import OmegaConfBaseException
 from hydra_plugins.plugin_folders import PluginFolders
 from privrl_bench.config import plugins
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
-from privrl_bench.config.checks import as_asked
 from privrl_bench.config.diagnostics import (
     SET_BY_FILES,
     check_choice,
@@ -44,6 +43,7 @@ from privrl_bench.config.diagnostics import (
 )
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.generic_values import with_generic_values
+from privrl_bench.config.given_checks import as_asked
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     added_folders,

@@ -247,7 +247,8 @@ def test_scaled_users_who_start_again_equal_those_that_are_stepped(name, user, m
     for slow in (False, True):
         if slow:
             stepped(monkeypatch)
-        played = rollout_of(policy, seeds, 5, env=env)
+        device = devices((1e-3,) * 4, 5) if user == "episode" else None
+        played = rollout_of(policy, seeds, 5, device, env=env)
         found.append([played.collect(actor, k, sized(5, 2, 0, 3)) for k in range(2)])
     for fast, slow in zip(*found, strict=True):
         assert_close_users(fast, slow)

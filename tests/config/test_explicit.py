@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from privrl_bench.api import launch
 from privrl_bench.cli import collect
-from privrl_bench.cli import train as cli
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
 
@@ -67,10 +67,10 @@ def test_a_pair_without_a_tuned_file_has_none() -> None:
 def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["algo=dqn", "env=riverswim", "total_steps=6000,9000"]
-    cli.check_sweep(config.settle(given))
+    launch.check_sweep(config.settle(given))
     assert config.settle(given)[-1] == "rounds=null"
     with pytest.raises(ConfigError, match="total_steps: contradicts rounds"):
-        cli.check_sweep(["algo=dppg", "rounds=5", "total_steps=60000,70000"])
+        launch.check_sweep(["algo=dppg", "rounds=5", "total_steps=60000,70000"])
 
 
 def test_the_folder_has_the_words_that_were_given() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
+from privrl_bench.collectors import simulated
 from privrl_bench.config.compose import choices, compose, has_texts
 from privrl_bench.config.identity import noise_key
 from privrl_bench.config.overrides import later_wins
@@ -312,6 +313,8 @@ def test_an_observation_is_noised_once_and_the_policy_saw_what_the_batch_holds(
         return watched
 
     monkeypatch.setattr(policy, "sampler", spied, raising=False)
+    # Compiled episodes do not call it; tests/collectors/test_compiled_episodes.py compares them.
+    monkeypatch.setattr(simulated, "player", lambda slots, policy: None)
     last = None
     for index in range(4):
         seen.clear()

@@ -1,0 +1,136 @@
+"""Rules of what the command line gives.
+
+A value of a YAML file may be without effect in some run, but one that the user gives must have an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from privrl_bench.config.checks import AUTO, EVALUATIONS, refuse
+from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from privrl_bench.config.schema.run import RunConfig
+
+
+def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
+    """Refuse a given key that has no effect, and two that contradict each other. Raises `ConfigError`.
+
+    Args:
+        run: the checked configuration.
+        keys: the keys and groups that the command line gives.
+    """
+    for rule in RULES_FOR_GIVEN_KEYS:
+        rule(run, keys)
+
+
+def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:
+    """`run` without values of YAML files that contradict what the command line asks for; checked.
+
+    An epsilon without a z is a target: z is calibrated for it (`privacy.z=auto`). A population without a length
+    is a limit: there are at most as many rounds as it has users for.
+
+    Args:
+        run: the checked configuration.
+        keys: see `check_explicit`, which is called.
+    """
+    privacy = run.privacy
+    target = "privacy.epsilon" in keys and "privacy.z" not in keys and privacy.epsilon is not None
+    if target and privacy.rules.mechanism.calibrated:
+        run = replace(run, privacy=replace(privacy, z=None))
+    length = {"rounds", "total_steps", "fit_population"} & set(keys)
+    if "privacy.population" in keys and not length and not privacy.rules.sampler.every_round:
+        run = replace(run, fit_population=privacy.population is not None)
+    check_explicit(run, keys)
+    return run
+
+
+def _length(run: RunConfig, keys: Collection[str]) -> None:
+    """`rounds` and `total_steps` agree where both are given."""
+    if not {"rounds", "total_steps"} <= set(keys) or run.rounds is None:
+        return
+    steps = _user_steps(run)
+    if steps is None:
+        raise ConfigError(
+            "total_steps",
+            f"and rounds={run.rounds} both give the length of the run, and the steps of one round depend on "
+            "the environment; give one of them",
+        )
+    round_steps = run.algo.round_steps(run.privacy.users_per_round, steps)
+    refuse(
+        run.total_steps // round_steps != run.rounds,
+        "total_steps",
+        f"contradicts rounds: {run.rounds} rounds of {round_steps} steps are "
+        f"{run.rounds * round_steps} steps, got {run.total_steps}; give one of them",
+    )
+
+
+def _user_steps(run: RunConfig) -> int | None:
+    """T where the configuration alone gives it; None where the environment or the data do."""
+    if run.env.kind == "text":
+        return run.env.text.new_tokens
+    if run.data.id is not None:
+        return None
+    if run.env.user == "episode" or run.env.user_steps is None:
+        return run.env.max_episode_steps
+    return run.env.user_steps
+
+
+def _given_env(run: RunConfig, keys: Collection[str]) -> None:
+    """Keys of the environment belong to its kind, and have an effect."""
+    env = run.env
+    refuse(
+        "env.user_steps" in keys and env.user == "episode" and env.user_steps is not None,
+        "env.user_steps",
+        "has no effect with env.user=episode, where a user is one whole episode; use env.user=fresh, "
+        "or env.max_episode_steps to make episodes shorter",
+    )
+    for key in ("env.domain", "env.task"):
+        needs = f"is for dm_control, env={env.name} is not: use env=dmc"
+        refuse(key in keys and env.kind != "dmc", key, needs)
+    needs = f"is a Gymnasium id, env={env.name} has none: use env=gym"
+    refuse("env.id" in keys and env.kind != "gym", "env.id", needs)
+    for key in sorted(key for key in keys if key.startswith("env.text.")):
+        needs = f"is for texts, env={env.name} has none: use env=sentiment"
+        refuse(env.kind != "text", key, needs)
+    for name in ("obs_mean", "obs_std"):
+        given = f"env.{name}" in keys and getattr(env, name) is not None
+        refuse(
+            given and env.obs_scaling not in ("public", "private"),
+            f"env.{name}",
+            f"has no effect with env.obs_scaling={env.obs_scaling}; use public",
+        )
+
+
+def _given_data(run: RunConfig, keys: Collection[str]) -> None:
+    """A split needs a dataset."""
+    for key in ("data.public", "data.users"):
+        needs = "splits a dataset, and there is none: set data.id"
+        refuse(key in keys and run.data.id is None, key, needs)
+
+
+def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
+    """Settings of another mechanism have no effect."""
+    for key in privacy_rules().unused(run.privacy):
+        why = f"privacy.mechanism={run.privacy.mechanism} does not read it"
+        refuse(key in keys, key, why)
+
+
+def _given_end(run: RunConfig, keys: Collection[str]) -> None:
+    """A run that may end early has enough evaluations to decide that."""
+    evaluation = run.eval
+    refuse(
+        evaluation.solved is not None
+        and evaluation.every == AUTO
+        and evaluation.window > EVALUATIONS,
+        "eval.solved",
+        f"needs the mean of eval.window={evaluation.window} evaluations, and eval.every=auto makes at most "
+        f"{EVALUATIONS}; set eval.every to a number of steps, or eval.window",
+    )
+
+
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise, _given_end)
