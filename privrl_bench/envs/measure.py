@@ -7,6 +7,7 @@ of a simulation only.
 
 from __future__ import annotations
 
+import copy
 import random
 import time
 from collections.abc import Iterator
@@ -82,12 +83,13 @@ def play(config: EnvConfig, steps: int, seconds: float, env: Any = None) -> Play
     """
     made, found = env or make_env(config), Play()
     until = time.monotonic() + seconds
-    made.action_space.seed(_SEED)
+    actions = copy.deepcopy(made.action_space)  # some environments replace theirs at every reset
+    actions.seed(_SEED)
     users = declared_users(made, config.label)
     more = {} if users is None else {"options": reset_options(None)}
     try:
         while not found.problem and sum(found.lengths) < steps and time.monotonic() < until:
-            _episode(made, found, steps, until, more)
+            _episode(made, actions, found, steps, until, more)
     except (Exception, SystemExit) as error:  # the user's own code
         text = " ".join(str(error).split())
         found.problem = f"{found.call} raised {type(error).__name__}: {text}"
@@ -97,7 +99,9 @@ def play(config: EnvConfig, steps: int, seconds: float, env: Any = None) -> Play
     return found
 
 
-def _episode(env: Any, found: Play, steps: int, until: float, more: dict[str, Any]) -> None:
+def _episode(
+    env: Any, actions: Any, found: Play, steps: int, until: float, more: dict[str, Any]
+) -> None:
     """Play one episode; see `play`."""
     found.lengths.append(0)
     found.complete, found.call = False, "reset"
@@ -108,7 +112,7 @@ def _episode(env: Any, found: Play, steps: int, until: float, more: dict[str, An
     _see(env, found, result[0])
     found.call = "step"
     while not found.problem and sum(found.lengths) < steps and time.monotonic() < until:
-        result = env.step(env.action_space.sample())
+        result = env.step(actions.sample())
         found.lengths[-1] += 1
         if not (isinstance(result, tuple) and len(result) == 5):
             found.problem = "step must return (observation, reward, terminated, truncated, info)"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from helpers import own
 from my_pkg import MyEnv, clinic_log
 
@@ -35,8 +35,7 @@ class Faulty(MyEnv):
         np.random.seed(7)  # noqa: NPY002
         torch.manual_seed(3)
         self.steps = 0
-        if self.fault == "long":
-            self.lasts = 12
+        self.action_space = Discrete(2)  # a new one, which nobody has seeded
         return super().reset(seed=seed)
 
     def step(self, action):
@@ -60,8 +59,6 @@ class Faulty(MyEnv):
         if self.fault == "clock":
             FAULTS.count += 1
             reward += FAULTS.count
-        if self.fault == "long":
-            over = self.steps >= self.lasts
         return obs, reward, over, cut, info
 
 
