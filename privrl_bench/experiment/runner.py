@@ -269,7 +269,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
     if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
-        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} there")
+        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} below")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)
