@@ -204,26 +204,27 @@ class Experiment:
         steps = trainer.round * parts.round_steps
         last = trainer.over
         evaluated = last or self._due(trainer.round)
+        seen = self.rows.evaluated
         if evaluated:
-            self.rows.begin_evaluation()
+            self.rows.begin_evaluation()  # waits for the one before
         if evaluated or trainer.round % max(1, parts.iterations // self.config.log.lines) == 0:
             self.rows.add({r: self._row(r, steps, evaluated) for r in self.alive})
-        seen = self.rows.evaluated
         self.rows.write(wait=last or self.config.eval.solved is not None)
         mean = epsilon = None
-        if self.rows.evaluated > seen:
-            if last or self._checkpoints.due(CHECKPOINT_PAUSE):
-                self._checkpoint()
+        arrived = self.rows.evaluated > seen
+        # A checkpoint waits for an unfinished evaluation, so it is made more rarely then.
+        soon = arrived and not self.rows.waiting
+        if last or self._checkpoints.due(CHECKPOINT_PAUSE if soon else None):
+            self._checkpoint()
+        if arrived:
             values = [self.rows.evaluations[r].value for r in self.alive]
             valid = [value for value in values if math.isfinite(value)]
             mean = float(np.mean(valid)) if valid else math.nan
             self._note_invalid_evaluation(progress)
             spent = {parts.gate.spent_epsilon(r) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
-        elif self._checkpoints.due():
-            self._checkpoint()
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
-        if self.rows.evaluated > seen:
+        if arrived:
             self._leave_solved()
 
     def _leave_solved(self) -> None:

@@ -280,8 +280,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     whose = "the DPPG paper's formula" if parts.gate.participation else "the moments accountant"
     formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
     print(f"  privacy {first}{formula}")
-    if WEAK_DELTA in guarantee.caveats or WEAK_DELTA in guarantee.notes:
-        print(f"  warning privacy.delta={guarantee.delta:g} is large: see {WEAK_DELTA} there")
+    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
+    if large is not None:
+        print(f"  warning {WEAK_DELTA}: {large}")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

@@ -49,6 +49,6 @@ def test_the_plan_warns(tmp_path, capsys):
     words = ["algo=dppg", "env=cartpole", "env.user=fresh", "privacy.delta=0.5", "privacy.z=1"]
     run([compose([*words, "plan_only=true", "log=none"])], [tmp_path / "run"], [[]])
     shown = capsys.readouterr().out
-    assert "  warning privacy.delta=0.5 is large: see weak delta below" in shown
-    assert "caveat  weak delta: privacy.delta=0.5 is not below 0.01" in shown
+    assert "  warning weak delta: privacy.delta=0.5 is not below 0.01" in shown
+    assert "  caveats weak delta: not covered by epsilon" in shown
     assert "status heuristic" in shown
