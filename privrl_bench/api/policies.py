@@ -17,7 +17,7 @@ from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.experiment.policy_file import PolicyFile, read_policy
 from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
 from privrl_bench.functional.rng import Streams
-from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.functional.statistics import bootstrap_ci
 
 __all__ = ["EpisodeReturns", "TrainedPolicy", "env_of", "evaluate", "export", "load_policy"]
 
@@ -42,9 +42,9 @@ class EpisodeReturns:
         return float(self.returns.mean())
 
     @property
-    def ci95(self) -> float:
-        """Half width of the 95 % interval of the mean."""
-        return mean_ci(self.returns)[1]
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the mean."""
+        return bootstrap_ci(self.returns)
 
 
 def env_of(file: PolicyFile, words: Iterable[str] = ()) -> EnvConfig:

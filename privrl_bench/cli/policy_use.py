@@ -106,10 +106,11 @@ def _evaluate(words: list[str], prog: str) -> int:
         if args.json:
             print(json.dumps(_row(run, found, guarantee)), flush=True)
             continue
-        low, middle, high = (float(f(found.returns)) for f in (min, _median, max))
+        low, high = found.interval
+        least, middle, most = (float(f(found.returns)) for f in (min, _median, max))
         print(
-            f"evaluated  {found.env}: return {found.mean:.1f} ± {found.ci95:.1f} over "
-            f"{len(found.returns)} episodes; from {low:.1f} to {high:.1f}, median {middle:.1f}; "
+            f"evaluated  {found.env}: return {found.mean:.1f} ({low:.1f} to {high:.1f}) over "
+            f"{len(found.returns)} episodes; least {least:.1f}, median {middle:.1f}, most {most:.1f}; "
             f"{found.lengths.mean():.1f} steps"
         )
         print(
@@ -131,7 +132,8 @@ def _row(run: str, found: Any, guarantee: dict[str, Any]) -> dict[str, Any]:
         "run": run,
         "env": found.env,
         "mean": found.mean,
-        "ci95": found.ci95,
+        "low": found.interval[0],
+        "high": found.interval[1],
         "returns": found.returns.tolist(),
         "lengths": found.lengths.tolist(),
         "guarantee": guarantee,

@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run on stderr: a bar on a terminal or in a notebook, elsewhere a plain line now and then."""
 
 from __future__ import annotations
 
@@ -86,6 +86,8 @@ class Progress:
         self._listener = _listeners[-1] if _listeners else None
         alone = enabled and self._listener is None
         self._bar: Any = self._make_bar() if alone and self._stream.isatty() else None
+        # A notebook's stream is no terminal, but a carriage return begins the line again.
+        self._notebook = alone and type(self._stream).__module__.startswith("ipykernel")
 
     def update(
         self, steps: int, *, return_mean: float | None = None, epsilon: float | None = None
@@ -97,7 +99,7 @@ class Progress:
         if not self._enabled:
             return
         waited = self._clock() - self._last_shown
-        if self._listener is not None or self._bar is not None:
+        if self._listener is not None or self._bar is not None or self._notebook:
             if return_mean is not None or waited >= BAR_EVERY_S:
                 self._show()
         elif waited >= (LINE_EVERY_S if return_mean is None else RESULT_EVERY_S):
@@ -108,12 +110,15 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(line, file=self._stream, flush=True)
+            end = "\n" if self._notebook else ""
+            print(f"{end}{line}", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Show the last state and stop. A second call does nothing."""
         if self._enabled and (self._bar is not None or self._printed_steps != self._steps):
             self._show()
+        if self._enabled and self._notebook:
+            print(file=self._stream, flush=True)
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -152,6 +157,11 @@ class Progress:
         text = ", ".join(part for part in parts if part)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._steps, state=text, refresh=True)
+            return
+        if self._notebook:
+            count = 20 * self._steps // self._total
+            line = f"{self._label} [{'#' * count}{'.' * (20 - count)}] {text}"
+            print(f"\r{line:<110}", end="", file=self._stream, flush=True)
             return
         done = f"{self._steps:,} of {self._total:,} {self._unit}"
         share = f"{100 * self._steps / self._total:.0f} %"
