@@ -107,7 +107,7 @@ def _play(
     returns, lengths = np.empty(0), np.empty(0)
     try:
         for part in range(parts):
-            if lengths.sum() >= steps:
+            if part and lengths.sum() >= steps:
                 break
             (one,) = evaluator.evaluate(torch.zeros(1, 0), part, scaling)
             if one.problem:

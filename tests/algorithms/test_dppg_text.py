@@ -277,7 +277,7 @@ def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, ca
     ]
     parts = build([config], [None])
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
-    assert set(saved) == {"actor", "algo", "env", "guarantee"}
+    assert set(saved) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
     tokens = torch.tensor([[1, 2, 3, 4, 5]])
     weights = parts.algo.adapter.weights(saved["actor"])
     ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits

@@ -54,7 +54,7 @@ def test_a_sweep_returns_its_runs_in_order():
     ("words", "message"),
     [
         ("algo=dppg env=hoper", "did you mean hopper"),
-        ("algo=dppg privacy.z=-1", "privacy.z: must be 0 or in"),
+        ("algo=dppg privacy.z=-1", "privacy.z: must be auto or 0 or in"),
         ("algo=dppg seed=0,1", "several values need -m"),
         ("algo", "cannot read 'algo'"),
     ],

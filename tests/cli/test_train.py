@@ -162,7 +162,7 @@ def test_an_interrupted_sweep_starts_no_further_job(
     [
         (
             ["seed=0,1", "privacy.z=1,-1"],
-            "privacy.z: must be 0 or in [1e-6, 1e6], got -1.0",
+            "privacy.z: must be auto or 0 or in [1e-6, 1e6], got -1.0",
         ),
         (
             ["seed=range(50)", "env=hopper,hoper"],

@@ -170,7 +170,7 @@ def test_a_dataset_with_chances(tmp_path, capsys):
     (first, *_) = minari.load_dataset("own/car-v0").iterate_episodes()
     assert np.array_equal(first.infos["behaviour_probabilities"][1:], played[0].behavior_probs)
     shown = capsys.readouterr()
-    assert "4 of 10 episodes" in shown.err
+    assert "10 of 10 episodes" in shown.err
     assert main([*WORDS, "seed=5", "name=own/car-v0"]) == 0
     assert capsys.readouterr().out.startswith("skipped  own/car-v0 exists: 10 episodes")
     assert main([*WORDS, "name=own/car-v0"]) == 2

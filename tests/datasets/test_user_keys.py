@@ -162,7 +162,7 @@ def test_the_plan_says_who_the_users_are(pendulum, tmp_path, capsys):
         main([*words, "data.user_key=patient"])
     said = capsys.readouterr().out
     assert "  data    18 private users (54 episodes, user key 'patient'), 2 public\n" in said
-    assert "N = 18, " in said
+    assert "N = 18, " in (folder / "plan.json").read_text()
 
 
 def test_an_epsilon_is_that_of_the_users(pendulum):

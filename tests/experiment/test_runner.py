@@ -589,7 +589,7 @@ def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
     saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert set(saved) == {"version", "round", "state", "collector", "regret", "ledger"}
     policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
-    assert set(policy) == {"actor", "algo", "env", "guarantee"}
+    assert set(policy) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
 
 
 def test_whether_users_had_non_finite_numbers_is_private(tmp_path, capsys):
