@@ -38,6 +38,7 @@ class GreedyModule(nn.Module):
     most: Tensor
     centre: Tensor
     half_width: Tensor
+    start: Tensor
 
     def __init__(self, file: PolicyFile):
         super().__init__()
@@ -58,7 +59,10 @@ class GreedyModule(nn.Module):
         self._bounded = bounds is not None
         for name, x in zip(("least", "most", "centre", "half_width"), bounds or (), strict=False):
             self.register_buffer(name, torch.as_tensor(x).float().reshape(1, -1))
-        self._start = int(getattr(file.spec.action_space, "start", 0)) if file.spec.discrete else 0
+        # Choices are integers; of several at once, one each.
+        self._integers = file.spec.discrete or file.spec.choices is not None
+        start = np.asarray(getattr(file.spec.action_space, "start", 0)).reshape(-1)
+        self.register_buffer("start", torch.as_tensor(start).long())
 
     def forward(self, observations: Tensor) -> Tensor:
         """Actions [B] or [B, A]."""
@@ -69,7 +73,10 @@ class GreedyModule(nn.Module):
         if self._bounded:
             cut = torch.minimum(torch.maximum(actions, self.least), self.most)
             return self.centre + self.half_width * cut
-        return actions + self._start if self._start else actions
+        if not self._integers:
+            return actions
+        first = self.start[0] if actions.dim() == 1 else self.start
+        return actions.long() + first
 
 
 def _example(file: PolicyFile) -> Tensor:

@@ -19,6 +19,7 @@ SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
 LEARNERS = {
     "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
     "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
+    "multi": "algo=dppg env=gym env.id=spaces_pkg:Two-v0 algo.hidden=[8] privacy.users_per_round=4",
     "dropout": "algo=reinforce env=cartpole algo.hidden=[8] privacy.users_per_round=4",
     "q": "algo=dqn env=cartpole algo.hidden=[8] privacy.users_per_round=4",
     "loglinear": "algo=dppg_kl env=riverswim privacy.users_per_round=4",
@@ -127,7 +128,7 @@ def test_states_are_integers(trained):
 
 
 @pytest.mark.parametrize(
-    "name", ["categorical", "gaussian", "dropout", "q", "squashed", "loglinear"]
+    "name", ["categorical", "gaussian", "multi", "dropout", "q", "squashed", "loglinear"]
 )
 @pytest.mark.parametrize("to", ["onnx", "torchscript"])
 def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
@@ -149,7 +150,8 @@ def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
         files = {"privrl_bench.json": ""}
         found = torch.jit.load(str(target), _extra_files=files)(torch.from_numpy(obs)).numpy()
         about = json.dumps(json.loads(files["privrl_bench.json"])["guarantee"])
-    if policy.file.spec.discrete:
+    if policy.file.spec.discrete or policy.file.spec.choices is not None:
+        assert found.dtype == np.int64
         assert (found == wanted).mean() >= 0.999  # ties may be broken by rounding
     else:
         np.testing.assert_allclose(found, wanted, atol=2e-5)
