@@ -129,8 +129,15 @@ class Algorithm(ABC):
         """Parameters before any data, of each replica; the policy's are `actor` [R, P]."""
 
     def actor(self, state: State) -> Tensor:
-        """[R, P] policy parameters, which a run releases."""
+        """[R, P] policy parameters that the next users act with."""
         return state.tensors["actor"]
+
+    def deployed(self, state: State) -> Tensor:
+        """[R, P] policy parameters that are evaluated and saved. Default: `actor`.
+
+        They are a function of released values only.
+        """
+        return self.actor(state)
 
     def scaling(self, state: State) -> Scaling | None:
         """Scaling of the next users' observations and rewards; None: it is not learned."""

@@ -40,7 +40,7 @@ def policy_content(trainer: Trainer, r: int) -> dict[str, Any]:
     config, algo = trainer.parts.config, trainer.parts.algo
     content: dict[str, Any] = {
         "format": FORMAT,
-        "actor": algo.actor(trainer.state)[r].clone(),
+        "actor": algo.deployed(trainer.state)[r].clone(),
         "policy": _described(getattr(algo, "policy", None)),
         "spec": _spec_content(trainer.parts.spec),
         "algo": asdict(config.algo),

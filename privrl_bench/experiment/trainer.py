@@ -158,7 +158,7 @@ class Trainer:
 
     def diverged(self) -> list[bool]:
         """Which replicas have non-finite parameters."""
-        return (~torch.isfinite(self.parts.algo.actor(self.state)).all(-1)).tolist()
+        return (~torch.isfinite(self.parts.algo.deployed(self.state)).all(-1)).tolist()
 
     def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
         """Replica r stays as it was in `snapshot` and releases nothing more.
@@ -181,7 +181,7 @@ class Trainer:
     def begin_evaluation(self) -> None:
         """Begin an evaluation of the current parameters, beside training where that saves time."""
         self.collector.scaler.use(self.parts.algo.scaling(self.state))
-        actor, scaling = self.parts.algo.actor(self.state), self.collector.scaler.frozen()
+        actor, scaling = self.parts.algo.deployed(self.state), self.collector.scaler.frozen()
         self.evaluator.begin(actor, self.state.round, scaling, sorted(self._frozen))
 
     def take_evaluation(self, wait: bool = True) -> Sequence[Evaluation] | None:

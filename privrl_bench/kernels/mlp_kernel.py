@@ -228,6 +228,27 @@ def load_minibatch(table, index, x, rest):  # type: ignore[no-untyped-def]
 
 
 @part
+def descend(params, start, step, radius):  # type: ignore[no-untyped-def]
+    """Subtract a step, then project onto the L2 ball of `radius` around `start`, in place.
+
+    Args:
+        params: [P] parameters, updated.
+        start: [P] centre of the ball.
+        step: [P]; overwritten.
+        radius: infinite for no projection.
+    """
+    f = np.float32
+    square = f(0)
+    for i in range(params.size):
+        step[i] = params[i] - step[i] - start[i]
+        square += step[i] * step[i]
+    norm = np.sqrt(square)
+    scale = f(radius) / norm if norm > radius else f(1)
+    for i in range(params.size):
+        params[i] = start[i] + step[i] * scale
+
+
+@part
 def adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untyped-def]
     """One step of Adam, then the projection onto the L2 ball of `radius` around `start`, in place.
 
@@ -252,11 +273,4 @@ def adam(params, start, grad, m, v, step, lr, radius):  # type: ignore[no-untype
         m[i] += (g - m[i]) * f(0.1)
         v[i] = f(0.999) * v[i] + f(0.001) * g * g
         grad[i] = size * m[i] / (np.sqrt(v[i] * unbias) + f(1e-5))
-    square = f(0)
-    for i in range(params.size):
-        grad[i] = params[i] - grad[i] - start[i]
-        square += grad[i] * grad[i]
-    norm = np.sqrt(square)
-    scale = f(radius) / norm if norm > radius else f(1)
-    for i in range(params.size):
-        params[i] = start[i] + grad[i] * scale
+    descend(params, start, grad, radius)

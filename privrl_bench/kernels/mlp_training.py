@@ -20,6 +20,7 @@ from privrl_bench.kernels.mlp_kernel import (
     TANH,
     adam,
     backward,
+    descend,
     forward,
     load_minibatch,
     parameter_count,
@@ -146,9 +147,9 @@ def _standardize(x):  # type: ignore[no-untyped-def]
 
 @jit
 def train_users(  # type: ignore[no-untyped-def]
-    start, moment, square, table, order, widths, head, step, lr, radius, result
+    start, moment, square, table, order, widths, head, step, lr, radius, plain, result
 ):
-    """Train every user's copy of the parameters with Adam, inside a ball around the start.
+    """Train every user's copy of the parameters, inside a ball around the start.
 
     Args:
         start: [N, P] initial parameters, the network's first.
@@ -159,8 +160,9 @@ def train_users(  # type: ignore[no-untyped-def]
         widths: widths of the network's layers, from D to the outputs.
         head: (kind, ratio_clip, entropy_coef, normalize) of `Head`.
         step: steps that the moments count.
-        lr: step size of Adam.
+        lr: step size.
         radius: L2 bound of the displacement, enforced after every step.
+        plain: gradient descent instead of Adam.
         result: [N, P], filled with the displacements.
     """
     kind, clip, entropy, standardize = head
@@ -195,6 +197,11 @@ def train_users(  # type: ignore[no-untyped-def]
                 backward(params, widths, layers, layers, slopes, rows, TANH)
                 sum_gradient(widths, layers, slopes, rows, grad)
                 count += 1
-                adam(params, start[user], grad, m, v, count, lr, radius)
+                if plain:
+                    for i in range(grad.size):
+                        grad[i] *= np.float32(lr)
+                    descend(params, start[user], grad, radius)
+                else:
+                    adam(params, start[user], grad, m, v, count, lr, radius)
         for i in range(params.size):
             result[user, i] = params[i] - start[user, i]

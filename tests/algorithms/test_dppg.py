@@ -209,6 +209,41 @@ def test_the_seeded_start_changes_the_row_and_the_first_round_has_none() -> None
         assert torch.equal(a, b) == same
 
 
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "episodes"])
+@pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
+def test_one_gradient_is_that_of_all_her_steps_scaled_to_the_clip(spec, lengths) -> None:
+    """By autograd on the surrogate at ratio 1; a short user's steps are repeated to fill T."""
+    algo, state = made(spec, critic="none", local_update="gradient", minibatches=3)
+    users = random_users(spec, 2, 3, 9, seed=1, lengths=lengths)
+    rows = rows_of(algo, state, users)[0]["actor"]
+    for r in range(2):
+        for u in range(3):
+            n = int(users.mask[r, u].sum())
+            ends = (users.terminated[r, u, :n], users.done[r, u, :n])
+            none = torch.zeros(n, dtype=torch.float64)
+            gains = slow_gae(users.rewards[r, u, :n], none, none, *ends, algo.config.gamma, 1.0)
+            spread = gains.std() if n > 1 else torch.tensor(0.0)
+            gains = (gains - gains.mean()) / (spread + 1e-8)
+            start = state.tensors["actor"][r]
+            policy = TorchPolicy(spec, start, HIDDEN)
+            order = step_order(users, STREAMS, 0, 3, 3)[0, 3 * r + u].flatten()
+            found = policy.distribution(users.obs[r, u, order])
+            said = found.log_prob(users.actions[r, u, order])
+            (said * gains[order] + 0.1 * found.entropy()).mean().backward()
+            for p in policy.parameters():
+                p.data += p.grad
+            gradient = policy.vector().detach() - start
+            expected = CLIP * gradient / gradient.norm()
+            torch.testing.assert_close(rows[r, u], expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_gradient_zero_stays_zero() -> None:
+    algo, state = made(critic="none", local_update="gradient", entropy_coef=0.0)
+    users = random_users(CHOICE, 2, 3, 9, seed=1)
+    users.rewards[:] = 0
+    assert not rows_of(algo, state, users)[0]["actor"].any()
+
+
 def test_the_private_row_of_the_critic_is_the_ridge_solution_on_her_own_residuals() -> None:
     algo, state = made(critic="private", critic_ridge=0.3)
     state = State(0, {n: x.float() for n, x in state.tensors.items()})
@@ -347,6 +382,34 @@ def test_the_server_adds_the_release_and_remembers_it_when_seeded() -> None:
     assert torch.equal(after.tensors["last_critic"], critic)
     for name, x in before.tensors.items():
         assert torch.equal(state.tensors[name], x), name  # the old state is left alone
+
+
+def test_the_average_of_the_released_policies_is_saved_and_nobody_acts_with_it() -> None:
+    from types import SimpleNamespace
+
+    algo, state = made(critic="none", averaging=4.0)
+    plain, other = made(critic="none")
+    other.tensors["actor"] = state.tensors["actor"]
+    assert torch.equal(algo.deployed(algo.init(STREAMS)), algo.init(STREAMS).tensors["actor"])
+    iterates = []
+    for index in range(7):
+        g = torch.Generator().manual_seed(index)
+        change = torch.randn(state.tensors["actor"].shape, generator=g).double()
+        released = SimpleNamespace(values={"actor": change}, bypass={})
+        state, other = algo.server(state, released), plain.server(other, released)
+        iterates.append(algo.actor(state))
+        assert torch.equal(algo.actor(state), plain.deployed(other))
+    # Shamir and Zhang's weights: iterate i of n (from 1) is multiplied by prod (1 - 5 / (4 + t)) for t > i.
+    weights = []
+    for i in range(1, 8):
+        w = 5.0 / (4.0 + i)
+        for t in range(i + 1, 8):
+            w *= 1.0 - 5.0 / (4.0 + t)
+        weights.append(w)
+    assert sum(weights) == pytest.approx(1.0)
+    expected = sum(w * x for w, x in zip(weights, iterates, strict=True))
+    torch.testing.assert_close(algo.deployed(state), expected)
+    assert not torch.allclose(expected, iterates[-1])
 
 
 def test_the_learning_rate_goes_down_in_a_line() -> None:

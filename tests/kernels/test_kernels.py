@@ -64,7 +64,7 @@ def train_users():
     moments = [zeros(1, 17) for _ in range(3)]
     head = (0, 0.2, 0.1, True)
     mlp_training.train_users(
-        *moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, zeros(1, 17)
+        *moments, zeros(1, 4, 5), order, widths, head, 0, 1e-3, 1.0, False, zeros(1, 17)
     )
     return mlp_training.train_users
 

@@ -20,15 +20,17 @@ class LocalOptimizerConfig(NamedTuple):
     Attributes:
         order: [E, N, M, B] indices of the users' steps, from `algorithms.base.step_order`: M minibatches
             of B steps in each of E epochs.
-        lr: step size of Adam.
+        lr: step size.
         radius: L2 bound of the displacement, enforced after every step.
         adam: initial moments [N, P].
+        plain: gradient descent instead of Adam.
     """
 
     order: Tensor
     lr: float
     radius: float
     adam: Adam
+    plain: bool = False
 
 
 class BatchedLocalTrainer:
@@ -55,6 +57,9 @@ class BatchedLocalTrainer:
             for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
                 batch = {name: take_steps(x, index) for name, x in columns.items()}
                 grad = self._objective.gradient(params, batch)
-                moved, adam = adam_step(params, grad, adam, optimizer.lr)
+                if optimizer.plain:
+                    moved = params - optimizer.lr * grad
+                else:
+                    moved, adam = adam_step(params, grad, adam, optimizer.lr)
                 params = begin + project(moved - begin, optimizer.radius)
             return (params - begin).cpu()

@@ -20,15 +20,11 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed, per_user, step_order
 from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
-from privrl_bench.algorithms.policy_gradient.local_training import (
-    LocalOptimizerConfig,
-    LocalTrainer,
-    PolicyObjective,
-)
+from privrl_bench.algorithms.policy_gradient.local_training import LocalTrainer, PolicyObjective
+from privrl_bench.algorithms.policy_gradient.local_updates import LAST, LOCAL_UPDATES
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.functional.discounted_returns import gae, normalize
-from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import NetPolicy, make_policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -56,7 +52,8 @@ class Dppg(Algorithm):
             config.entropy_coef,
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
-        self._train = LocalTrainer(objective, context.device)
+        trainer = LocalTrainer(objective, context.device)
+        self._update = LOCAL_UPDATES[config.local_update](trainer, context.privacy.clip)
         self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
@@ -73,8 +70,16 @@ class Dppg(Algorithm):
         actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
         tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
         if self.config.local_adam == "seeded":
-            tensors["last_actor"] = torch.zeros_like(actors)
+            tensors[LAST] = torch.zeros_like(actors)
+        if self.config.server_momentum:
+            tensors["momentum"] = torch.zeros_like(actors)
+        if self.config.averaging is not None:
+            tensors["average"] = actors.clone()
         return State(0, tensors)
+
+    def deployed(self, state: State) -> Tensor:
+        """The average of the released policies, with `algo.averaging`."""
+        return state.tensors.get("average", state.tensors["actor"])
 
     def scaling(self, state: State) -> Scaling | None:
         """See `Algorithm.scaling`."""
@@ -119,14 +124,7 @@ class Dppg(Algorithm):
         with torch.no_grad():
             old, entropy = self.policy.log_prob(start, data["obs"], data["action"])
         data["old"] = old
-        adam = adam_start(start)
-        if "last_actor" in state.tensors and state.round > 0:
-            last = state.tensors["last_actor"].repeat_interleave(count, dim=0)
-            adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
-
-        change = self._train(
-            start, data, LocalOptimizerConfig(order, lr, self._context.privacy.clip, adam)
-        )
+        change = self._update(state, start, data, order, lr)
         batch = TrainingBatch(values, targets, order, lr)
         critic_rows, bypass = self.critic.local(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
@@ -142,11 +140,29 @@ class Dppg(Algorithm):
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)
         step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
-        tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
+        change = released.values["actor"]
+        if "momentum" in tensors:
+            change = tensors["momentum"] = (
+                change + self.config.server_momentum * tensors["momentum"]
+            )
+        tensors["actor"] = state.tensors["actor"] + step * change
+        if self.config.averaging is not None:
+            newest = averaging_weight(self.config.averaging, state.round)
+            tensors["average"] = torch.lerp(tensors["average"], tensors["actor"], newest)
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
-        if "last_actor" in tensors:
-            tensors["last_actor"] = released.values["actor"]
+        if LAST in tensors:
+            tensors[LAST] = released.values["actor"]
         return State(state.round + 1, tensors)
+
+
+def averaging_weight(averaging: float, round_index: int) -> float:
+    """Weight of the newest parameters in polynomial-decay averaging, after round `round_index` (from 0).
+
+    The average covers about the last 1 / (averaging + 1) of the rounds so far.
+
+    Source: Shamir and Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4.
+    """
+    return (averaging + 1.0) / (averaging + 1.0 + round_index)
 
 
 def _diagnostics(

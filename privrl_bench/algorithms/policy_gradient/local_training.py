@@ -115,7 +115,7 @@ class ValueObjective:
 
 
 class LocalTrainer:
-    """Trains every user with Adam on their own data, inside an L2 ball around the start.
+    """Trains every user on their own data, with Adam or by gradient descent, in an L2 ball around the start.
 
     Each user has their own parameters, minibatches, gradients and moments; nothing is shared between users.
     In single precision on the CPU (`uses_kernels`) training is compiled and sequential, one user after the
@@ -180,6 +180,7 @@ def sequential(
         int(optimizer.adam.step),
         optimizer.lr,
         optimizer.radius,
+        optimizer.plain,
         result,
     )
     return torch.from_numpy(result)
