@@ -29,7 +29,7 @@ def test_values_by_kind_name_themselves(words, steps, name) -> None:
 def test_what_is_given_wins() -> None:
     words = [*GYM, "env.id=Pendulum-v1", "env.max_episode_steps=300"]
     run = config.compose([*words, "algo.lr=0.5", "total_steps=700_000"])
-    assert (run.algo.lr, run.total_steps, run.algo.minibatches) == (0.5, 700_000, 16)
+    assert (run.algo.lr, run.total_steps, run.algo.minibatches) == (0.5, 700_000, 1)
     assert config.compose([*words, "rounds=5"]).rounds == 5
     for chosen, source in (
         ("tuned=dppg_mujoco", "tuned/dppg_mujoco"),

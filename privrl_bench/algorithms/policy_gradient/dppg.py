@@ -71,8 +71,6 @@ class Dppg(Algorithm):
         tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
         if self.config.local_adam == "seeded":
             tensors[LAST] = torch.zeros_like(actors)
-        if self.config.server_momentum:
-            tensors["momentum"] = torch.zeros_like(actors)
         if self.config.averaging is not None:
             tensors["average"] = actors.clone()
         return State(0, tensors)

@@ -42,8 +42,8 @@ class DppgConfig(NetConfig):
     advantage_scope: str = choice("user", ("user", "minibatch"))
     # PPO clipping of the probability ratio; null: none, as in the paper
     ratio_clip: float | None = positive(None)
-    # adam: E passes over the user's data, as in the paper | gradient: one gradient of all the user's
-    # steps, scaled to norm `clip`
+    # adam: E passes over the user's data, as in the paper | gradient: of one pass, scaled to norm
+    # `clip`; lr and ratio_clip have no effect
     local_update: str = choice("adam", ("adam", "gradient"))
     # Adam's moments: reset for every user | seeded from the last release (the paper's)
     local_adam: str = choice("reset", ("reset", "seeded"))
@@ -57,7 +57,6 @@ class DppgConfig(NetConfig):
     critic_noise_ratio: float = positive(3.0)  # private critic: its noise multiplier / the actor's
     anneal_lr: bool = False
     anneal_server: bool = True  # step of the released change: linearly from 1 to 0 | constant 1
-    server_momentum: float = within(0.0, "[0, 1)")  # share of the last change that is added again
     # the saved policy is an average of the released ones: weight of the newest (averaging + 1) /
     # (averaging + round); null: the last one
     averaging: float | None = nonnegative(None)
