@@ -48,6 +48,8 @@ ADDED: dict[str, Any] = {
     "fit_population": False,
     "env.obs_parts": None,
     "algo.network": "mlp",
+    "algo.local_update": "adam",
+    "algo.averaging": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {

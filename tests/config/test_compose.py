@@ -280,7 +280,7 @@ def test_the_command_line_beats_tuned_values() -> None:
         7,
         9,
     )
-    assert run.privacy.clip == 1.8
+    assert run.privacy.clip == 0.75
 
 
 def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ from privrl_bench.errors import ConfigError
         ("algo=dqn env=riverswim ++total_steps=60000", None, 60_000),
         ("algo=dqn env=riverswim rounds=7", 7, 1_000_000),
         ("algo=dqn_replay +paper=dqn total_steps=60000", None, 60_000),
-        ("algo=dppg env=hopper rounds=7", 7, 1_000_000),
+        ("algo=dppg env=hopper rounds=7", 7, 4_000_000),
         ("algo=dppg rounds=5 total_steps=20480", 5, 20_480),
         ("algo=dppg rounds=5 total_steps=20481", 5, 20_481),  # 5 whole rounds fit
         ("algo=dqn env=riverswim rounds=null total_steps=9000", None, 9000),
