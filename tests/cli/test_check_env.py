@@ -37,7 +37,9 @@ def test_exit_codes_and_json(capsys):
     assert not report["ok"]
     assert {"severity", "check", "text"} == set(report["findings"][0])
     assert privrl.main(["check-env", "env=gym", "env.id=my_pkg:MyEnw-v0"]) == 2
-    assert "did you mean MyEnv-v0?" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "(did you mean MyEnv-v0?): Environment `MyEnw` doesn't exist" in said
+    assert said.lower().count("did you mean") == 1
     assert privrl.main(["check-env", "a", "b"]) == 2
     assert privrl.main(["check-env", "cartpole", "--steps", "0"]) == 2
 
