@@ -31,13 +31,15 @@ class Played:
     Attributes:
         env: name of the environment.
         returns: of each episode; of one that was cut, what it had.
-        pictures: how many were written, or shown.
+        pictures: how many were drawn.
+        frames: how many the file has: a GIF holds equal pictures in a row as one that is shown longer.
         file: where they are; None: they were shown in a window.
     """
 
     env: str
     returns: list[float]
     pictures: int
+    frames: int
     file: Path | None
 
 
@@ -76,12 +78,12 @@ def play(
         limit = steps or policy.file.spec.max_episode_steps
         pictures = _episodes(made, policy, config, episodes, limit, greedy, seed, every, returns)
         if target is None:
-            count = sum(1 for _ in pictures)
+            count = frames = sum(1 for _ in pictures)
         else:
-            count = write_video(target, pictures, rate / every)
+            count, frames = write_video(target, pictures, rate / every)
     finally:
         made.close()
-    return Played(config.label, returns, count, target)
+    return Played(config.label, returns, count, frames, target)
 
 
 def _checked(video: Path) -> Path:
@@ -162,13 +164,18 @@ def _picture(env: Any, config: EnvConfig) -> np.ndarray | None:
     return None if found is None else np.asarray(found, np.uint8)
 
 
-def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float) -> int:
-    """Write pictures [H, W, 3] as a GIF, at most 320 pixels wide, or MP4; returns how many.
+def write_video(
+    target: Path, pictures: Iterable[np.ndarray | None], rate: float
+) -> tuple[int, int]:
+    """Write pictures [H, W, 3] as a GIF, at most 320 pixels wide, or MP4.
 
     Args:
         target: a file with one of `SUFFIXES`.
         pictures: in order.
         rate: pictures a second.
+
+    Returns:
+        The number of pictures, and of frames in the file.
     """
     import imageio.v2 as imageio
 
@@ -185,4 +192,12 @@ def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float
             shrink = -(-picture.shape[1] // _GIF_WIDTH) if gif else 1
             writer.append_data(picture[::shrink, ::shrink])
             count += 1
-    return count
+    return count, _frames(target) if gif and count else count
+
+
+def _frames(gif: Path) -> int:
+    """Frames of a GIF file."""
+    from PIL import Image
+
+    with Image.open(gif) as found:
+        return int(getattr(found, "n_frames", 1))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, check_at_least, given
@@ -17,7 +19,7 @@ ABOUT = """Check an environment before training: Gymnasium's checker, spaces, de
 lengths of episodes, users, and ranges under random actions with public scaling constants.
 
   privrl check-env my_pkg:MyEnv-v0
-  privrl check-env env=gym env.id=my_pkg:MyEnv-v0 env.kwargs.size=5 --json
+  privrl check-env env=gym env.id=my_pkg:MyEnv-v0 +env.kwargs.size=5 --json
 
 An environment that declares users is reset with {"user": None, "evaluation": True} only: no user takes part."""
 CODES = "Exit codes: 0 nothing or warnings found; 1 an error found; 2 bad input."
@@ -39,7 +41,7 @@ def _check(words: Sequence[str], prog: str) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.read(words)
     check_at_least("--steps", args.steps, 1)
-    run = compose(overrides(args.words), args.config_dir)
+    run = compose(overrides(args.words, args.config_dir), args.config_dir)
     report = check_env(run.env, args.steps)
     if args.json:
         print(json.dumps(as_json(report), indent=2))
@@ -48,8 +50,8 @@ def _check(words: Sequence[str], prog: str) -> int:
     return 0 if report.ok else 1
 
 
-def overrides(words: Sequence[str]) -> list[str]:
-    """The words of a run. A first word without `=` is an environment of conf/env or an id.
+def overrides(words: Sequence[str], config_dir: str | None = None) -> list[str]:
+    """The words of a run. A first word without `=` is an environment of conf/env, of `config_dir`, or an id.
 
     >>> overrides(["CartPole-v1"]), overrides(["hopper", "env.user_steps=9"])
     (['env=gym', 'env.id=CartPole-v1'], ['env=hopper', 'env.user_steps=9'])
@@ -59,8 +61,10 @@ def overrides(words: Sequence[str]) -> list[str]:
         return list(words)
     if any("=" not in word and not word.startswith("~") for word in rest):
         raise ConfigError("", "write one id, then words key=value")
-    named = [f"env={first}"] if first in choices("env") else ["env=gym", f"env.id={first}"]
-    return [*named, *rest]
+    file = config_dir and Path(config_dir, "env", f"{first}.yaml")
+    named = first in choices("env") or (file and file.is_file())
+    chosen = [f"env={first}"] if named else ["env=gym", f"env.id={first}"]
+    return [*chosen, *rest]
 
 
 def as_json(report: EnvReport) -> dict[str, Any]:
@@ -71,6 +75,7 @@ def as_json(report: EnvReport) -> dict[str, Any]:
         "findings": [vars(one) for one in report.findings],
         "measured": report.measured and report.measured.to_dict(),
         "yaml": report.measured and report.measured.yaml(),
+        "overrides": report.measured and report.measured.overrides(),
     }
 
 
@@ -93,7 +98,14 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
             "Proposed public scaling:",
             "",
             found.yaml(),
+            "",
+            f"Put it into DIR/env/{found.name}.yaml, any folder DIR; "
+            f"then: privrl-bench --config-dir DIR env={found.name}",
         ]
+        if few:
+            lines.append(
+                f"The same on the command line: {shlex.join(['privrl-bench', *found.overrides()])}"
+            )
     count = {
         name: sum(x.severity == name for x in report.findings) for name in ("error", "warning")
     }

@@ -78,7 +78,10 @@ def _play(words: list[str], prog: str) -> int:
             seed=args.seed,
         )
         returns = ", ".join(f"{x:.1f}" for x in found.returns)
-        print(f"played  {found.env}: {found.pictures} pictures, returns {returns}", flush=True)
+        pictures = f"{found.pictures} pictures"
+        if found.frames < found.pictures:
+            pictures += f" in {found.frames} frames (equal ones in a row are one)"
+        print(f"played  {found.env}: {pictures}, returns {returns}", flush=True)
         if found.file is not None:
             print(f"        {found.file}", flush=True)
     return 0

@@ -179,8 +179,8 @@ def _evaluated_policy(run: RunConfig) -> None:
     refuse(
         run.env.obs_scaling != "none",
         "env.obs_scaling",
-        f"algo={algo.name} computes features of unscaled observations: none, got "
-        f"{run.env.obs_scaling!r}",
+        f"is {run.env.obs_scaling!r}, but algo={algo.name} computes features of unscaled observations: "
+        "set env.obs_scaling=none",
     )
     refuse(
         run.env.reward_scaling not in ("none", "public"),

@@ -1,7 +1,9 @@
 """Values for an environment that none were tuned for, by the kind of its actions and episodes.
 
-They are applied to `env=gym` and `env=dmc` where neither `tuned` nor `paper` is given, below what the command
-line gives, and they name themselves as generic in `hyperparameter_source`.
+They are applied to `env=gym`, `env=dmc` and every environment of a file that is not the package's own, where
+neither `tuned` nor `paper` is given and no tuned file has changed a value of the algorithm. They are below what
+the command line gives and below what the environment's file changes, and name themselves as generic in
+`hyperparameter_source`.
 """
 
 from __future__ import annotations
@@ -30,28 +32,68 @@ def with_generic_values(cfg: Any, explicit: Collection[str], folder: Path) -> An
         `cfg` itself where it has values of its own, or where the environment cannot be made, which the
         checks of a run report.
     """
-    if not applies(cfg, explicit):
+    usual = _usual(cfg, folder.parent)
+    if not applies(cfg, explicit, folder.parent) or _tuned(cfg, explicit, usual):
         return cfg
+    if not any(folder.glob(f"{cfg.algo.name}_*_short.yaml")):
+        return cfg  # the environment need not be made
     kind = importlib.import_module(_KINDS).kind_of(_plain(cfg.env))
     path = folder / f"{cfg.algo.name}_{kind}.yaml"
     if kind is None or not path.is_file():
         return cfg
     made = copy.deepcopy(cfg)
     for key, value in _leaves(yaml.safe_load(path.read_text())):
-        if key not in explicit:
+        theirs = key.startswith("env.") and not _same(_value(cfg, key), usual.get(key))
+        if key not in explicit and not theirs:
             *sections, name = key.split(".")
-            section = made
-            for one in sections:
-                section = section[one]
-            section[name] = value
+            _section(made, sections)[name] = value
     return made
 
 
-def applies(cfg: Any, explicit: Collection[str]) -> bool:
-    """Whether the environment is any one, and no file of values was chosen for it."""
+def applies(cfg: Any, explicit: Collection[str], conf: Path) -> bool:
+    """Whether the environment is not the package's own, and no file of values was chosen for it.
+
+    Args:
+        cfg: see `with_generic_values`.
+        explicit: see `with_generic_values`.
+        conf: the package's folder of YAML files.
+    """
     source = str(cfg.get("hyperparameter_source"))
     chosen = {"tuned", "paper"} & {*explicit}
-    return cfg.env.name in GENERIC and source.startswith("algo/") and not chosen
+    ours = cfg.env.name not in GENERIC and (conf / "env" / f"{cfg.env.name}.yaml").is_file()
+    return not ours and source.startswith("algo/") and not chosen
+
+
+def _usual(cfg: Any, conf: Path) -> dict[str, Any]:
+    """The values of the algorithm's own YAML file by key; none for an algorithm of a plugin."""
+    path = conf / "algo" / f"{cfg.algo.name}.yaml"
+    values = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    return dict(_leaves({key: value for key, value in values.items() if key != "defaults"}))
+
+
+def _tuned(cfg: Any, explicit: Collection[str], usual: Mapping[str, Any]) -> bool:
+    """Whether a tuned file of the user's own, which need not name itself, has changed a value."""
+    keys = [key for key in usual if key.startswith("algo.") and key not in explicit]
+    return any(not _same(_value(cfg, key), usual[key]) for key in keys)
+
+
+def _value(cfg: Any, key: str) -> Any:
+    *sections, name = key.split(".")
+    return _plain(_section(cfg, sections).get(name))
+
+
+def _section(cfg: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        cfg = cfg[name]
+    return cfg
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, also where YAML's plain reader takes a number like 6e-3 for a text."""
+    try:
+        return float(one) == float(other)
+    except (TypeError, ValueError):
+        return bool(one == other)
 
 
 def _leaves(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

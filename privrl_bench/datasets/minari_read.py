@@ -35,6 +35,13 @@ from privrl_bench.errors import ConfigError, suggest
 if TYPE_CHECKING:
     import gymnasium as gym
 
+PUBLIC = (
+    "D4RL",
+    "atari",
+    "metaworld",
+    "minigrid",
+    "mujoco",
+)  # groups of the Farama Foundation's server
 _LABELS = "labels"  # of a read episode
 _REOPEN = 256  # episodes; an open HDF5 file keeps about 50 KB of cache for each episode read
 _FORMAT = 2  # of the cache; caches of another format are not used
@@ -74,11 +81,18 @@ def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
         raise ConfigError(
             "data.id",
             f"no dataset {dataset_id!r} in {datasets_root()}{suggest(dataset_id, local_ids())}; "
-            f"`minari download {dataset_id}` fetches a public one",
+            f"{_where_from(dataset_id)}",
         )
     flat = load_flat(_flat_copy(dataset_id, folder))
     users = users_of(flat.labels, flat.episodes, user_key, dataset_id)
     return replace(flat, users=users.numbers, user_key=users.key, repeated=users.repeated)
+
+
+def _where_from(dataset_id: str) -> str:
+    """How to get a dataset that is not there."""
+    if dataset_id.split("/")[0] in PUBLIC:
+        return f"`minari download {dataset_id}` fetches it, if it is public"
+    return "`minari list local` lists those that are there, docs/own_data.md shows how to make one"
 
 
 def _flat_copy(dataset_id: str, folder: Path) -> Path:

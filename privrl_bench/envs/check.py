@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import make_env, make_unchecked
+from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
 from privrl_bench.envs.measure import Play, play, untouched_randomness
 from privrl_bench.envs.proposal import Measured, measured
 from privrl_bench.envs.registry import env_spec
@@ -27,6 +27,7 @@ from privrl_bench.types import EnvSpec
 ERROR, WARNING, FINE = "error", "warning", "fine"
 _LARGEST = float(np.finfo(np.float32).max)
 _BRIEF_STEPS, _BRIEF_SECONDS = 128, 0.4
+PROVISIONAL = 1000  # time limit for the checks of an environment without one
 _TWICE = 200  # steps that are repeated to test determinism
 
 
@@ -66,7 +67,7 @@ class EnvReport:
 
 
 def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> EnvReport:
-    """Make every check.
+    """Make every check. An environment without a time limit gets a provisional one for the others.
 
     Args:
         config: the environment; its scaling is not applied.
@@ -81,8 +82,12 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         env = make_unchecked(config)
         try:
             found = list(_gymnasium(env, config.label))
+            limit = _missing_limit(config, env)
         finally:
             env.close()
+        if limit is not None:
+            found.append(limit)
+            config = replace(config, max_episode_steps=PROVISIONAL)
         plain = replace(config, obs_scaling="none", reward_scaling="none")
         try:
             spec = env_spec(plain)
@@ -124,12 +129,20 @@ def brief(config: EnvConfig) -> list[Finding]:
 
 def _name_of(error: ConfigError) -> str:
     """The check that an error of `env_spec` belongs to."""
-    if error.key == "env":
-        return "users"
-    return "lengths" if error.key == "env.max_episode_steps" else "spaces"
+    return "users" if error.key == "env" else "spaces"
 
 
 # --- one check each
+
+
+def _missing_limit(config: EnvConfig, env: Any) -> Finding | None:
+    """The error that there is no time limit; None: there is one."""
+    try:
+        max_episode_steps(config, env)
+    except ConfigError as error:
+        text = f"{error.problem}: {error.key}=<steps>; the other checks use {PROVISIONAL}"
+        return Finding(ERROR, "lengths", text)
+    return None
 
 
 def _gymnasium(env: Any, label: str) -> Iterator[Finding]:

@@ -134,10 +134,11 @@ def _make_gym(config: EnvConfig) -> Any:
         ) from None
     except gym.error.Error as error:
         near = suggest(name.split(":")[-1], gym.registry.keys() - {name.split(":")[-1]}, _NEAR)
+        said = _first(error)
+        if near:  # one suggestion is enough, and ours has the version
+            said = said.partition(" Did you mean")[0].rstrip(".")
         more = "" if ":" in name else f"; for an environment of a package: env.id=my_package:{name}"
-        raise ConfigError(
-            "env.id", f"Gymnasium cannot make {name!r}{near}: {_first(error)}{more}"
-        ) from None
+        raise ConfigError("env.id", f"Gymnasium cannot make {name!r}{near}: {said}{more}") from None
 
 
 def _import(module: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.config.generic_values import GENERIC
+from privrl_bench.config.overrides import choices
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.measure import Play
 
@@ -27,6 +29,7 @@ class Measured:
         reward_low, reward_high, reward_mean: raw.
         reward_scale: one over the standard deviation of the discounted return.
         env: name, kind and id, for the YAML file.
+        words: that choose the environment on the command line.
     """
 
     steps: int
@@ -39,6 +42,7 @@ class Measured:
     reward_mean: float
     reward_scale: float
     env: dict[str, Any]
+    words: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -49,20 +53,40 @@ class Measured:
         lines = [
             "# Public constants, from random actions in simulation. They are configuration and not covered",
             "# by epsilon: use them only if they are public knowledge or the simulation has no user's data.",
-            *(f"{key}: {value}" for key, value in self.env.items()),
+            f"name: {self.name}  # equal to the file's name",
+            *(f"{key}: {value}" for key, value in self.env.items() if key != "name"),
         ]
-        if len(self.obs_mean) <= MOST:
-            lines += [
-                "obs_scaling: public",
-                f"obs_mean: {self.obs_mean}  # public mean of each observation",
-                f"obs_std: {self.obs_std}  # public scale of each observation",
-            ]
-        else:
-            count = len(self.obs_mean)
-            lines.append(f"obs_scaling: none  # {count} numbers: too many to list")
-        scale = f"reward_scale: {self.reward_scale}  # learning uses reward * this"
-        lines += ["reward_scaling: public", scale]
+        comments = {
+            "obs_mean": "public mean of each observation",
+            "obs_std": "public scale of each observation",
+            "reward_scale": "learning uses reward * this",
+        }
+        if len(self.obs_mean) > MOST:
+            comments["obs_scaling"] = f"{len(self.obs_mean)} numbers: too many to list"
+        for key, value in self._scaling().items():
+            lines.append(f"{key}: {value}" + (f"  # {comments[key]}" if key in comments else ""))
         return "\n".join(lines)
+
+    @property
+    def name(self) -> str:
+        """Of the environment in a file of its own."""
+        return str(self.env["name"])
+
+    def overrides(self) -> list[str]:
+        """Words of a command line with the same meaning as the YAML file."""
+        values = {key: str(value).replace(" ", "") for key, value in self._scaling().items()}
+        return [*self.words, *(f"env.{key}={value}" for key, value in values.items())]
+
+    def _scaling(self) -> dict[str, Any]:
+        if len(self.obs_mean) > MOST:
+            found: dict[str, Any] = {"obs_scaling": "none"}
+        else:
+            found = {
+                "obs_scaling": "public",
+                "obs_mean": self.obs_mean,
+                "obs_std": self.obs_std,
+            }
+        return {**found, "reward_scaling": "public", "reward_scale": self.reward_scale}
 
 
 def measured(played: Play, config: EnvConfig) -> Measured:
@@ -89,6 +113,7 @@ def measured(played: Play, config: EnvConfig) -> Measured:
         reward_mean=float(rewards.mean()),
         reward_scale=_short(np.array([1.0 / scale]))[0],
         env=_named(config),
+        words=_words(config),
     )
 
 
@@ -112,13 +137,27 @@ def _short(x: np.ndarray) -> list[float]:
 def _named(config: EnvConfig) -> dict[str, Any]:
     """The keys of a YAML file that say which environment it is."""
     name = config.name
-    if name in ("gym", "dmc"):
+    if name in GENERIC:
         plain = config.label.split(":")[-1].split("/")[-1].lower()
         name = "".join(c if c.isalnum() else "_" for c in plain)
-    keys: dict[str, Any] = {
-        "name": f"{name}  # equal to the file's name: conf/env/{name}.yaml",
-        "kind": config.kind,
-    }
+    if name in choices("env"):
+        name = f"my_{name}"  # a file beside the package's cannot have its name
+    return {"name": name, "kind": config.kind, **_identity(config)}
+
+
+def _words(config: EnvConfig) -> list[str]:
+    """Words of a command line that choose the environment."""
+    if config.name not in GENERIC:
+        return [f"env={config.name}"]
+    keys = {k: v for k, v in _identity(config).items() if k != "kwargs"}
+    words = [f"env.{k}={v}" for k, v in keys.items()]
+    more = [f"+env.kwargs.{k}={json.dumps(v)}" for k, v in config.kwargs.items()]
+    return [f"env={config.name}", *words, *more]
+
+
+def _identity(config: EnvConfig) -> dict[str, Any]:
+    """The settings that decide which environment it is, where they are given."""
+    keys: dict[str, Any] = {}
     for key in ("id", "domain", "task", "max_episode_steps", "obs_parts"):
         if getattr(config, key) is not None:
             keys[key] = getattr(config, key)

@@ -1,6 +1,7 @@
 """How every command ends: one line on stderr, an exit code, and a file with the traceback of a defect.
 
-Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted.
+Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted; 141 nobody reads the
+output any more.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import select
 import shlex
 import sys
 import tempfile
@@ -15,12 +17,14 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from privrl_bench.config.plugins import load_installed
 from privrl_bench.errors import ConfigError
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
+PIPE = 141  # exit code of a command whose output nobody reads any more, as of Unix tools
 
 
 def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:
@@ -53,12 +57,34 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
     except KeyboardInterrupt:
         print(f"interrupted; {interrupted}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `privrl-report DIR | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as error:
+        if reader_gone(error):
+            return PIPE
         print(f"error: {one_line(describe(error))}; traceback in {save(error)}", file=sys.stderr)
         return 1
+
+
+def reader_gone(error: BaseException) -> bool:
+    """Whether the reader of the output has gone, as with `| head`; what is printed after that is dropped.
+
+    The broken pipe of a process that helps with the training is a failure and not this.
+    """
+    if not isinstance(error, BrokenPipeError):
+        return False
+    closed = [stream for stream in (sys.stdout, sys.stderr) if _closed(stream)]
+    for stream in closed:  # or the interpreter's last flush would complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return bool(closed)
+
+
+def _closed(stream: TextIO) -> bool:
+    """Whether nobody can read what is written."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (OSError, ValueError):  # not a file, or closed by us
+        return False
 
 
 def describe(error: BaseException, private: bool = False) -> str:

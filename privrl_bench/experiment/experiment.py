@@ -116,6 +116,8 @@ class Experiment:
             raise
         except Exception as error:
             progress.close()
+            if crash.reader_gone(error):
+                raise SystemExit(crash.PIPE) from None
             if self._snapshot is not None:
                 with suppress(EnvironmentFailure):
                     self.rows.write()

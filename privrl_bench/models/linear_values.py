@@ -15,6 +15,8 @@ from privrl_bench.models.fixed_policies import FixedPolicy
 from privrl_bench.models.policy import ParameterFree, Sampler
 from privrl_bench.types import EnvSpec
 
+MOST_CELLS = 100_000  # of a grid
+
 
 class Features(NamedTuple):
     """A feature map phi from raw observations [..., D] to [..., size]."""
@@ -94,8 +96,10 @@ def cells(grid: int, config: EnvConfig, spec: EnvSpec) -> Cells:
     if spec.one_hot:
         return Cells(lambda obs: obs.argmax(-1), torch.eye(spec.obs_dim))
     low, high = box(config, spec)
-    if grid**spec.obs_dim > 100_000:
-        raise ConfigError("algo.grid", f"results in {grid}^{spec.obs_dim} cells; use a smaller one")
+    if grid**spec.obs_dim > MOST_CELLS:
+        largest = max(n for n in range(grid) if n**spec.obs_dim <= MOST_CELLS)
+        problem = f"results in {grid}^{spec.obs_dim} cells, of at most {MOST_CELLS:,}"
+        raise ConfigError("algo.grid", f"{problem}; use {largest} or less")
     sides = [torch.arange(grid)] * spec.obs_dim
     corners = torch.cartesian_prod(*sides).reshape(-1, spec.obs_dim)
     centres = low + (corners + 0.5) / grid * (high - low)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import describe, one_line, save
+from privrl_bench.experiment.crash import PIPE, describe, one_line, reader_gone, save
 from privrl_bench.kernels.machine import check_hardware
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
     try:
         results = run_each(configs, folders, [job.overrides for job in jobs])
     except Exception as error:  # the other jobs of a sweep continue
+        _leave_without_reader(error, *folders)
         if len(jobs) > 1:
             print(
                 f"group   {one_line(describe(error))}; its {len(jobs)} jobs are trained one at a time",
@@ -129,8 +130,21 @@ def _outcome(job: Job, result: RunResult | ConfigError) -> Outcome:
     )
 
 
+def _leave_without_reader(error: Exception, *folders: Path) -> None:
+    """End the command quietly where the output is a pipe that was closed; a begun run can be resumed."""
+    if reader_gone(error):
+        for folder in folders:
+            remove_empty(folder)
+        raise SystemExit(PIPE)
+
+
 def _failed(error: Exception, number: int, folder: Path) -> Outcome:
-    """Return the outcome of bad input or of a defect, whose traceback goes to a file."""
+    """Return the outcome of bad input or of a defect, whose traceback goes to a file.
+
+    Raises:
+        SystemExit: nobody reads the output any more.
+    """
+    _leave_without_reader(error, folder)
     if isinstance(error, ConfigError):
         remove_empty(folder)
         return Outcome("failed", one_line(error), str(folder), 2, bad_input=True, number=number)

@@ -246,6 +246,13 @@ def test_features_of_real_observations_need_public_ranges():
             parts_of("algo=gpope", *words)
 
 
+def test_too_many_cells_are_refused_with_the_largest_grid():
+    message = r"^algo.grid: results in 400\^2 cells, of at most 100,000; use 316 or less$"
+    words = [word for word in CAR if not word.startswith("algo.target")]
+    with pytest.raises(ConfigError, match=message):
+        parts_of("algo=dp_lsw", *words, "algo.grid=400")
+
+
 def test_canaries_stand_where_the_drawn_person_would():
     config = config_of("algo=gpope", "privacy.z=2", "env.max_episode_steps=8")
     found = run_canaries(config, 120, 4, True, lambda line: None)

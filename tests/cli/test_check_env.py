@@ -1,12 +1,15 @@
 """`privrl check-env`, and the short check before training."""
 
 import json
+import shlex
+from dataclasses import replace
 
 import pytest
 import torch
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
+from privrl_bench.config.compose import compose
 from privrl_bench.experiment import unknown_env
 
 SMALL = [
@@ -34,9 +37,30 @@ def test_exit_codes_and_json(capsys):
     assert not report["ok"]
     assert {"severity", "check", "text"} == set(report["findings"][0])
     assert privrl.main(["check-env", "env=gym", "env.id=my_pkg:MyEnw-v0"]) == 2
-    assert "did you mean MyEnv-v0?" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "(did you mean MyEnv-v0?): Environment `MyEnw` doesn't exist" in said
+    assert said.lower().count("did you mean") == 1
     assert privrl.main(["check-env", "a", "b"]) == 2
     assert privrl.main(["check-env", "cartpole", "--steps", "0"]) == 2
+
+
+def test_the_proposed_file_and_the_proposed_words_are_the_same_run(tmp_path, capsys):
+    words = ["my_pkg:Clock-v0", "+env.kwargs.spoiled=no", "--steps", "60"]
+    assert privrl.main(["check-env", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "\nPut it into DIR/env/clock_v0.yaml, any folder DIR; " in shown
+    assert "; then: privrl-bench --config-dir DIR env=clock_v0\n" in shown
+    said = shown.partition("The same on the command line: ")[2].partition("\n")[0]
+    assert privrl.main(["check-env", *words, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    command, *found = shlex.split(said)
+    assert (command, found) == ("privrl-bench", report["overrides"])
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "clock_v0.yaml").write_text(report["yaml"])
+    own = compose(["env=clock_v0"], str(tmp_path))
+    assert replace(own, env=replace(own.env, name="gym")) == compose(found)
+    assert privrl.main(["check-env", "clock_v0", "--config-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("clock_v0\n")
 
 
 def test_training_on_non_finite_rewards_is_refused_in_one_line(tmp_path, capsys):

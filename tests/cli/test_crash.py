@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from privrl_bench.cli import audit, collect, report, reproduce, text
+from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
@@ -152,3 +155,71 @@ def test_a_run_folder_has_one_process(tmp_path: Path) -> None:
     assert file.stat().st_ino == inode
     with RunDir(folder).lock(), RunDir(folder.with_name("other")).lock():
         pass
+
+
+def without_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stdout be a pipe whose reader has gone, as with `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (cli.main, ["plan_only=true"]),
+        (cli.main, ["-m", "plan_only=true", "seed=0,1"]),
+        (cli.main, ["--help"]),
+        (privrl.main, ["plan"]),
+        (privrl.main, ["check-env", "cartpole", "--steps", "20"]),
+    ],
+)
+def test_a_closed_pipe_is_a_quiet_exit(
+    main: Callable[[list[str]], int],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    without_reader(monkeypatch)
+    try:
+        code = main(words)
+    except SystemExit as leave:
+        code = int(leave.code or 0)
+    assert code == 141
+    assert capsys.readouterr().err == ""
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.parent.name == LOCKS for path in files)  # which are never deleted
+
+
+def test_a_closed_pipe_in_training_marks_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def step(*_: object) -> None:
+        without_reader(monkeypatch)
+        print("something", flush=True)
+
+    monkeypatch.setattr(training.Trainer, "step", step)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["log=none", "log.progress=false", "total_steps=4096", "eval.episodes=1"])
+    assert leave.value.code == 141
+    assert capsys.readouterr().err == ""
+    assert not list(tmp_path.rglob("error*"))
+    (status,) = tmp_path.rglob("status.json")
+    assert '"running"' in status.read_text()
+
+
+def test_a_broken_pipe_elsewhere_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def helper() -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert crash.guarded(helper) == 1
+    assert "BrokenPipeError" in capsys.readouterr().err

@@ -233,6 +233,7 @@ def test_help_names_groups_keys_and_examples_without_heavy_imports(
         "mountain_car",
         "poisson",
         "privacy.users_per_round",
+        "--config-dir DIR",
     ):
         assert word in done.stdout
     assert ", ".join(config.choices("algo")) in " ".join(done.stdout.split())  # over two lines

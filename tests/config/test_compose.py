@@ -105,7 +105,11 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
             "data.policy: algo=gpope evaluates from the trajectories of a known policy",
         ),
         (("privacy.population=null",), "privacy.population: give the number of users"),
-        (("env=mountain_car",), "env.obs_scaling: algo=gpope computes features"),
+        (
+            ("env=mountain_car",),
+            "env.obs_scaling: is 'public', but algo=gpope computes features of unscaled observations: "
+            "set env.obs_scaling=none",
+        ),
         (("env.user=fresh",), "env.user: algo=gpope takes episode"),
         (("privacy=poisson",), "privacy.sampling: algo=gpope takes uniform_single_user"),
         (

@@ -1,5 +1,7 @@
 """Values for an environment that none were tuned for."""
 
+from dataclasses import replace
+
 import pytest
 
 from privrl_bench.config import compose as config
@@ -48,3 +50,39 @@ def test_none_for_other_algorithms_and_environments_that_cannot_be_made() -> Non
         run = config.compose([*GYM, *words])
         assert run.hyperparameter_source.startswith("algo/")
     assert config.compose(["env=riverswim"]).hyperparameter_source.startswith("algo/")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder for `--config-dir` with an environment of the user's own."""
+    for group in ("env", "tuned"):
+        (tmp_path / group).mkdir()
+    text = "name: kettle\nid: my_pkg:MyEnv-v0\nobs_scaling: none\nreward_scaling: none\n"
+    (tmp_path / "env" / "kettle.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("algo", ["dppg", "ppo", "reinforce"])
+def test_a_file_of_ones_own_has_the_values_of_env_gym(folder, algo) -> None:
+    words = [f"algo={algo}", "privacy.users_per_round=5"]
+    own = config.compose([*words, "env=kettle"], str(folder))
+    gym = config.compose([*words, *GYM, "env.id=my_pkg:MyEnv-v0"])
+    assert replace(own, env=replace(own.env, name="gym")) == gym
+    assert ("tuned/" in own.hyperparameter_source) == (algo != "reinforce")
+
+
+def test_what_a_file_of_ones_own_changes_wins(folder) -> None:
+    path = folder / "env" / "kettle.yaml"
+    path.write_text(f"{path.read_text()}user_steps: 12\n")
+    run = config.compose(["env=kettle"], str(folder))
+    assert run.env.user_steps == 12
+    assert "tuned/dppg_discrete_short" in run.hyperparameter_source
+
+
+@pytest.mark.parametrize("source", ["", "hyperparameter_source: mine\n"])
+def test_none_beside_a_tuned_file_of_ones_own(folder, source) -> None:
+    text = f"# @package _global_\nalgo:\n  lr: 1e-3\n{source}"
+    (folder / "tuned" / "dppg_kettle.yaml").write_text(text)
+    run = config.compose(["env=kettle"], str(folder))
+    assert (run.algo.lr, run.env.user_steps) == (1e-3, 64)
+    assert "tuned/dppg_discrete" not in run.hyperparameter_source

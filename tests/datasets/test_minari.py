@@ -196,8 +196,12 @@ def test_what_cannot_be_written(root, made, observation_space, action_space, mes
 
 
 def test_a_dataset_that_is_not_there():
-    with pytest.raises(ConfigError, match=r"^data.id: no dataset 'x-v0' in .*; `minari download x"):
-        open_dataset("x-v0")
+    with pytest.raises(ConfigError, match=r"^data.id: no dataset 'mine/x-v0' in .*; `minari list"):
+        open_dataset("mine/x-v0")
+    with pytest.raises(
+        ConfigError, match=r"; `minari download D4RL/x-v0` fetches it, if it is pub"
+    ):
+        open_dataset("D4RL/x-v0")
     write_minari("own/pendulum-v0", some(), None, BOX, TORQUE, {})
     with pytest.raises(ConfigError, match=r"did you mean own/pendulum-v0\?") as caught:
         open_dataset("pendulum-v0")

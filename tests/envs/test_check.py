@@ -11,7 +11,7 @@ import torch
 import yaml
 from gymnasium.spaces import Box, Discrete
 from helpers import own
-from my_pkg import MyEnv, clinic_log
+from my_pkg import ManyActions, MyEnv, clinic_log
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.check import ERROR, WARNING, brief, check_env
@@ -63,15 +63,16 @@ class Faulty(MyEnv):
 
 
 gym.register("Faulty-v0", entry_point=Faulty, max_episode_steps=20)
+gym.register("NoLimitFaulty-v0", entry_point=Faulty)
+gym.register("NoLimitActions-v0", entry_point=ManyActions)
 
 
 def faulty(fault="", **changes):
     return EnvConfig(
-        id="Faulty-v0",
         kwargs={"fault": fault},
         obs_scaling="none",
         reward_scaling="none",
-        **{"user_steps": 20, **changes},
+        **{"id": "Faulty-v0", "user_steps": 20, **changes},
     )
 
 
@@ -151,6 +152,21 @@ def test_global_random_states_are_untouched():
         random.random()
         torch.rand(1)
     assert states() == before
+
+
+def test_all_errors_are_found_at_once():
+    report = check_env(faulty("reward", id="NoLimitFaulty-v0"), steps=300)
+    errors = found(report, ERROR)
+    assert "no time limit; set a public one" in errors["lengths"]
+    assert "the other checks use 1000" in errors["lengths"]
+    assert "rewards are not finite" in errors["values"]
+    assert "max_episode_steps: 1000" in report.measured.yaml()
+    wrong = [
+        one.check
+        for one in check_env(own("ManyActions", id="NoLimitActions-v0"), 50).findings
+        if one.severity == ERROR
+    ]
+    assert wrong == ["lengths", "spaces"]
 
 
 @pytest.mark.parametrize("name", ["Clinic", "SpecClinic"])
