@@ -176,7 +176,7 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     runs = load_runs(tmp_path / "a")
     assert runs[0].final_value == summary["mspbe"]["mean"]
     page = write_report(runs, tmp_path / "report", "x")
-    assert "mspbe (95 % interval)" in page.read_text()
+    assert "<th>mspbe</th>" in page.read_text()  # of one seed there is no interval
     (again,) = run([config], [tmp_path / "a"], [[]])
     assert again.status == "skipped"
 
