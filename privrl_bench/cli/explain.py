@@ -79,7 +79,7 @@ def text_of(folder: Path, width: int = 100) -> list[str]:
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
     lines = [f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}", ""]
-    for title, paragraphs in _sections(plan, summary, guarantee):
+    for title, paragraphs in _sections(plan, summary, guarantee, _since(folder, summary)):
         lines.append(title)
         for paragraph in paragraphs:
             lines += textwrap.wrap(
@@ -94,7 +94,10 @@ def text_of(folder: Path, width: int = 100) -> list[str]:
 
 
 def _sections(
-    plan: Mapping[str, Any], summary: Mapping[str, Any], guarantee: Mapping[str, Any]
+    plan: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    guarantee: Mapping[str, Any],
+    since: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
     """Return titles and paragraphs."""
     status, notion, adjacency = (str(guarantee[key]) for key in ("status", "notion", "adjacency"))
@@ -102,7 +105,7 @@ def _sections(
         f"epsilon {shown_epsilon(float(guarantee['epsilon']))} at delta {guarantee['delta']:g}"
     )
     when = "of the releases that were made" if summary else "planned for all rounds"
-    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}"]
+    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *since]
     paper = float((summary or plan).get("epsilon_paper") or "inf")
     if paper < float("inf"):
         head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
@@ -118,6 +121,20 @@ def _sections(
         ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),
         ("Not covered by epsilon", [INSIDE, *(f"caveat {line}" for line in caveats)]),
         ("Assumptions and notes", [str(line) for line in guarantee.get("notes", [])] or ["none"]),
+    ]
+
+
+def _since(folder: Path, summary: dict[str, Any]) -> list[str]:
+    """Return what has changed about the status since the run ended."""
+    if (summary.get("guarantee") or {}).get("status") != "unreviewed":
+        return []
+    from privrl_bench.experiment.plugin_review import recorded_since
+
+    if not recorded_since(folder, summary):
+        return []
+    return [
+        "the audit of this source and configuration has passed since the run ended: the same command with "
+        "resume=restart trains it again, and makes it formal"
     ]
 
 
