@@ -377,12 +377,16 @@ def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkey
     assert "privacy.mechanism=two_servers is from outside" in why
     assert "run `privrl audit leaks` and `privrl audit epsilon` with the same words" in why
     assert leaks(SERVERS) == 0
+    said = capsys.readouterr().out
+    assert "passed; runs are unreviewed until `privrl audit epsilon` with the same words" in said
     found, why = status(SERVERS)
     assert found == "unreviewed"
     assert "run `privrl audit epsilon` with" in why
 
     assert epsilon([*SERVERS, "--scores", "200"]) == 0
-    assert "review   recorded in outputs/reviews/" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "review   recorded in outputs/reviews/" in said
+    assert "passed; runs with this source and configuration are formal from now on" in said
     assert status(SERVERS)[0] == "formal"
     assert status([*SERVERS, "seed=3"])[0] == "formal"
     assert status([*SERVERS, "privacy.z=2"])[0] == "unreviewed"  # the attack was on one z

@@ -131,9 +131,24 @@ def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS)
     return path
 
 
+def effect(config: RunConfig, status: str) -> str:
+    """Return what a passed audit has changed, in words. `status`: of the guarantee before it."""
+    if missing := _missing(config):
+        commands = " and ".join(f"`privrl audit {audit}`" for audit in missing)
+        return f"passed; runs are unreviewed until {commands} with the same words has passed, too"
+    if status in (UNREVIEWED, "formal"):
+        return "passed; runs with this source and configuration are formal from now on"
+    return f"passed; runs with this source and configuration stay {status}, for the reason above"
+
+
+def _missing(config: RunConfig) -> list[str]:
+    """The audits that the configuration has to pass and has not."""
+    return [audit for audit in audits(config) if find(config, audit) is None]
+
+
 def note(config: RunConfig) -> dict[str, str]:
     """The note that makes a guarantee `unreviewed`, or nothing."""
-    missing = [audit for audit in audits(config) if find(config, audit) is None]
+    missing = _missing(config)
     if not missing:
         return {}
     kind = config.privacy.rules.mechanism

@@ -76,12 +76,13 @@ def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, cap
     assert status(words, conf) == "unreviewed"
     assert main([*words, "--config-dir", conf]) == 0
     said = capsys.readouterr().out
-    assert "verdict  unreviewed: no path around the gate" in said
+    assert "verdict  passed: no path around the gate" in said
     assert "review   recorded in outputs/reviews/" in said
+    assert "passed; runs with this source and configuration are formal from now on" in said
     (file,) = Path("outputs/reviews").iterdir()
     record = json.loads(file.read_text())
     assert record["ok"]
-    assert record["verdict"] == "unreviewed: no path around the gate"
+    assert record["verdict"] == "passed: no path around the gate"
     assert status(words, conf) == "formal"
     assert status([*words, "seed=3", "privacy.z=2"], conf) == "formal"  # any seed and z
     assert status([*words, "algo.epochs=3"], conf) == "unreviewed"
