@@ -10,6 +10,7 @@ from typing import Any
 from privrl_bench.config.identity import identity
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
+from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.nearest import Measured, nearest, store
 
@@ -114,6 +115,8 @@ class Plan:
             )
             for name, value in self.epsilons.items()
         ]
+        if large := warning(next(iter(self.epsilons.values()))):
+            rows.append(("warning", large))
         rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
         rows += [("caveat", caveat) for caveat in self.caveats]
         width = max(len(name) for name, _ in rows) + 2

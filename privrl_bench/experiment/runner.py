@@ -20,6 +20,7 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import unknown_env
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
+from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.plugin_review import SUBJECTS_FILE, needed, passed_since, records
@@ -298,6 +299,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")
+    if large_epsilon := warning(guarantee.epsilon):
+        print(f"  warning {large_epsilon}")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

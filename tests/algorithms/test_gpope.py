@@ -208,6 +208,10 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     guarantee = there.gate.guarantee(0)
     assert guarantee.adjacency == "replace-one"
     assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
+    assert "unprotected: their data are not used; no user's" in guarantee.notes["dataset"]
+    scope = guarantee.notes["scope"]
+    assert "errors are measured with" in scope
+    assert not [x for x in ("episodes are simulated", "reset", "failing") if x in scope]
     session = Trainer(there)
     session.step()
     assert there.gate.draw(1, 36, False).numbers()[0].shape == (1,)
