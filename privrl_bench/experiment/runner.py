@@ -265,9 +265,11 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         return
     users = in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    size = f" x {_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+    if config.from_data:
+        size = f", trajectories of at most {_count(parts.steps, 'step')}"
     print(
-        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')} x "
-        f"{_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}{size}"
         f"{'; ' + users if users else ''}"
     )
     if (workers := workers_of(config)) > 1:

@@ -13,7 +13,7 @@ import numpy as np
 from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import interval_name, profile, shown_interval
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import Run, number, usable
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, number, usable
 from privrl_bench.reporting.table_writer import short
 from privrl_bench.reporting.tables import Group, group_runs
 
@@ -51,7 +51,9 @@ def curves(
                 _group_curve(axes, group, colour, metric)
             axes.set_title(env)
             measure = _measure(members)
-            steps_axis(axes, label or measure.label)
+            steps_axis(
+                axes, label or measure.label, members[0].runs[0].steps_name if members else None
+            )
             if metric is None:
                 scale(axes, measure)
             _legend(axes, members)
@@ -268,11 +270,11 @@ def legend_or_note(axes: Any) -> None:
         axes.text(0.5, 0.5, "no run", ha="center", va="center", transform=axes.transAxes)
 
 
-def steps_axis(axes: Any, label: str = RETURN.label) -> None:
-    """Environment steps on the x axis, `label` on the y axis."""
+def steps_axis(axes: Any, label: str = RETURN.label, steps: str | None = None) -> None:
+    """Steps, by default of an environment, on the x axis, `label` on the y axis."""
     from matplotlib.ticker import EngFormatter
 
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(steps or ENVIRONMENT_STEPS)
     axes.set_ylabel(label)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 

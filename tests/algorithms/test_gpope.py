@@ -1,6 +1,7 @@
 """GPOPE on small chains: convergence, the loop, canaries."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -169,7 +170,13 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     lines = [json.loads(x) for x in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert {"eval/mspbe", "eval/relative_mspbe"} <= set(lines[-1])
     assert lines[-1]["eval/mspbe"] == summary["mspbe"]["mean"]
-    assert "done  mspbe " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"done  mspbe {summary['mspbe']['mean']:.3g}, start (theta = 0) " in printed.out
+    assert summary["references"] == {"start (theta = 0)": {"mean": lines[0]["eval/mspbe"]}}
+    said = printed.out + printed.err
+    assert "rounds/s" in said
+    assert "steps/s" not in said  # no environment is stepped in a round
+    assert re.search(r"plan    \d+ rounds? of 1 user, trajectories of at most \d+ steps", said)
     from privrl_bench.cli.report import write_report
     from privrl_bench.reporting.run_loader import load_runs
 

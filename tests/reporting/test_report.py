@@ -271,6 +271,16 @@ def test_legends_say_what_a_band_is(tmp_path, monkeypatch, seeds, name):
         assert (name in text) if name else ("range" not in text and "95 %" not in text)
 
 
+def test_the_axis_of_a_run_on_a_dataset_is_not_environment_steps(tmp_path):
+    run = load_run(write_run(tmp_path / "a"))
+    assert run.steps_name == "environment steps"
+    run.config["data"] = {"id": "pendulum/ddpg-v0"}
+    assert run.steps_name == "steps of the users' trajectories (rounds x users x T)"
+    run.config["data"] = {"id": None}
+    run.summary["measure"] = "mspbe"
+    assert "trajectories" in run.steps_name
+
+
 def test_bootstrap_intervals_cover_the_mean():
     rng = np.random.default_rng(0)
     hits = 0
