@@ -86,7 +86,7 @@ def test_it_trains_is_reviewed_and_trains_again_with_two_workers(call):
     assert read(one, "provenance.json")["plugins"] == {"privrl_example": "0.1.0"}
 
     said = call("privrl_bench.cli.main", "audit", "leaks", *RUN)
-    assert "verdict  unreviewed: no path around the gate" in said
+    assert "verdict  passed: no path around the gate" in said
     assert "review   recorded in" in said
 
     workers = ("hardware.workers=2", "hardware.shard_users=3")

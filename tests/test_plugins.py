@@ -19,6 +19,7 @@ from privrl_bench.config.identity import digest
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
+from privrl_bench.experiment.provenance import provenance
 from privrl_bench.privacy import mechanisms
 
 INIT = """
@@ -176,7 +177,15 @@ def test_a_run_records_its_plugins(package):
     (folder,) = [path.parent for path in Path("outputs").rglob("summary.json")]
     assert "plugins" not in folder.name
     assert json.loads((folder / "provenance.json").read_text())["plugins"] == {"plug_pkg": "1.2"}
+    found = json.loads((folder / "provenance.json").read_text())
+    assert list(found["sources"]) == ["plug_pkg", "my_pkg"]
     assert "plugins:\n- plug_pkg\n" in (folder / "config.yaml").read_text()
+
+
+def test_a_plugin_without_a_version_has_none(package):
+    (package / "__init__.py").write_text(INIT.replace('__version__ = "1.2"', ""))
+    config = compose(WORDS)
+    assert provenance(config)["plugins"] == {"plug_pkg": None}
 
 
 def installed(package):
@@ -368,12 +377,16 @@ def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkey
     assert "privacy.mechanism=two_servers is from outside" in why
     assert "run `privrl audit leaks` and `privrl audit epsilon` with the same words" in why
     assert leaks(SERVERS) == 0
+    said = capsys.readouterr().out
+    assert "passed; runs are unreviewed until `privrl audit epsilon` with the same words" in said
     found, why = status(SERVERS)
     assert found == "unreviewed"
     assert "run `privrl audit epsilon` with" in why
 
     assert epsilon([*SERVERS, "--scores", "200"]) == 0
-    assert "review   recorded in outputs/reviews/" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "review   recorded in outputs/reviews/" in said
+    assert "passed; runs with this source and configuration are formal from now on" in said
     assert status(SERVERS)[0] == "formal"
     assert status([*SERVERS, "seed=3"])[0] == "formal"
     assert status([*SERVERS, "privacy.z=2"])[0] == "unreviewed"  # the attack was on one z

@@ -7,6 +7,7 @@ from typing import Any
 
 from privrl_bench.audit.compare import Difference
 from privrl_bench.audit.visits import UP_TO, Visit
+from privrl_bench.privacy.guarantee import UNREVIEWED
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class LeakReport:
             return f"{self.status}: not private, everything is outside the gate; {count} found"
         if self.found:
             return f"{self.status}: {count} past the gate, all declared"
-        return f"{self.status}: no path around the gate"
+        # `unreviewed` says that this test was missing.
+        return f"{'passed' if self.status == UNREVIEWED else self.status}: no path around the gate"
 
     def lines(self) -> list[str]:
         """The report for a terminal."""
@@ -112,11 +114,13 @@ class LeakReport:
         moved = [visit for visit in self.visits if visit.moved]
         if moved:
             last, *late = moved
-            rounds = ", ".join(f"{visit.start} to {visit.end - 1}" for visit in late)
-            found.append(
-                f"rounds {last.start} to {last.end - 1} of {last.planned} planned; moved to rounds {rounds}: "
-                f"around multiples of every period up to {UP_TO}"
-            )
+            numbers = " or ".join(f"{visit.start + 2:,}" for visit in late)
+            found += [
+                f"rounds {last.start} to {last.last} of a run of {last.planned}: the last planned ones, and "
+                "what follows them",
+                "late rounds, to find code that acts in every k-th round only: the round number is set to just "
+                f"before {numbers}; each k from 2 to {UP_TO} divides one of them",
+            ]
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -140,19 +140,28 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
         except OSError as error:
             raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
     if report.ok:
-        _review(config, "leaks", report.verdict(), report.lines())
+        _review(config, "leaks", report.status, report.verdict(), report.lines())
     return 0 if report.ok else 1
 
 
-def _review(config: RunConfig, audit: str, verdict: str, lines: list[str], weak: str = "") -> None:
-    """Record a passed audit that the configuration needs. `weak`: why this one does not count."""
-    from privrl_bench.experiment.plugin_review import audits, write
+def _review(
+    config: RunConfig, audit: str, status: str, verdict: str, lines: list[str], weak: str = ""
+) -> None:
+    """Record a passed audit that the configuration needs, and print what this changes.
+
+    `status`: of the guarantee before it. `weak`: why this audit does not count.
+    """
+    from privrl_bench.experiment.plugin_review import audits, effect, write
 
     if audit not in audits(config):
         return
     path = None if weak else write(config, verdict, lines, audit)
     why = weak or "its source cannot be read"
-    print(f"review   {f'recorded in {path}' if path else f'not recorded: {why}'}", flush=True)
+    if path is None:
+        print(f"review   not recorded: {why}", flush=True)
+        return
+    print(f"review   recorded in {path}")
+    print(f"         {effect(config, status)}", flush=True)
 
 
 def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
@@ -221,7 +230,8 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
         print(VERDICT)
     print(f"results: {folder} (audit.json, audit.png)", flush=True)
     if not wrong:
-        _review(claimed, "epsilon", VERDICT, _bounds(findings), audit.weakness(options))
+        weak = audit.weakness(options)
+        _review(claimed, "epsilon", guarantee.status, VERDICT, _bounds(findings), weak)
     return 1 if wrong else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
+from privrl_bench.experiment.epsilon_words import meaning
 from privrl_bench.metrics import shown_epsilon
 
 ABOUT = """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
@@ -40,7 +41,18 @@ RELEASED = (
     "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
     "and what W&B gets"
 )
-INSIDE = "what must stay in the run folder: private metrics (train/...), times, checkpoint.pt"
+OUTSIDE = (
+    "private files: what must stay in the run folder, private metrics (train/...), times, checkpoint.pt",
+    "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same people",
+    "timing: how long the machine takes, and what can be seen of its memory",
+    "other runs on the same users: each has its own epsilon, and they add up",
+    "several pieces of one person: who is in the data as several units counts as several users, and "
+    "epsilon is for one of them",
+)
+SEED = (
+    "the seed: whoever knows it (privacy.noise=seeded) can compute the noise and subtract it; use "
+    "privacy.noise=secure for real data"
+)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "privrl explain") -> int:
@@ -79,7 +91,7 @@ def text_of(folder: Path, width: int = 100) -> list[str]:
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
     lines = [f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}", ""]
-    for title, paragraphs in _sections(plan, summary, guarantee):
+    for title, paragraphs in _sections(plan, summary, guarantee, _since(folder, summary)):
         lines.append(title)
         for paragraph in paragraphs:
             lines += textwrap.wrap(
@@ -94,18 +106,21 @@ def text_of(folder: Path, width: int = 100) -> list[str]:
 
 
 def _sections(
-    plan: Mapping[str, Any], summary: Mapping[str, Any], guarantee: Mapping[str, Any]
+    plan: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    guarantee: Mapping[str, Any],
+    since: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
     """Return titles and paragraphs."""
     status, notion, adjacency = (str(guarantee[key]) for key in ("status", "notion", "adjacency"))
-    epsilon = (
-        f"epsilon {shown_epsilon(float(guarantee['epsilon']))} at delta {guarantee['delta']:g}"
-    )
+    number = float(guarantee["epsilon"])
+    epsilon = f"epsilon {shown_epsilon(number)} at delta {guarantee['delta']:g}, {adjacency}"
     when = "of the releases that were made" if summary else "planned for all rounds"
-    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}"]
+    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *since]
     paper = float((summary or plan).get("epsilon_paper") or "inf")
     if paper < float("inf"):
         head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
+    head += [*_other_adjacencies(plan, guarantee), meaning(number, float(guarantee["delta"]))]
     what = [
         f"unit: {guarantee['unit']}",
         f"notion {notion}: {NOTIONS.get(notion, '')}",
@@ -113,11 +128,45 @@ def _sections(
     ]
     caveats = [str(line) for line in guarantee.get("caveats", [])]
     return [
-        ("Guarantee", head),
+        ("Guarantee", [line for line in head if line]),
         ("What it protects", what + _participation(plan)),
         ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),
-        ("Not covered by epsilon", [INSIDE, *(f"caveat {line}" for line in caveats)]),
+        ("Not covered by epsilon", [*(f"caveat {line}" for line in caveats), *_outside(guarantee)]),
         ("Assumptions and notes", [str(line) for line in guarantee.get("notes", [])] or ["none"]),
+    ]
+
+
+def _other_adjacencies(plan: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
+    """Return epsilon under the other adjacencies; none where more was released than was planned."""
+    known = {name.replace("_", "-"): float(x) for name, x in plan.get("epsilons", {}).items()}
+    known.pop(str(guarantee["adjacency"]), None)
+    if not float(guarantee["epsilon"]) <= float(plan.get("epsilon", "nan")):
+        return []
+    return [
+        f"epsilon {shown_epsilon(value)} for adjacency {name}: {ADJACENCIES.get(name, '')}"
+        for name, value in known.items()
+    ]
+
+
+def _outside(guarantee: Mapping[str, Any]) -> list[str]:
+    """Return what no epsilon covers; of a run that is not private: everything."""
+    if guarantee["status"] == "none":
+        return ["everything: the run is not private"]
+    seeded = any(str(line).startswith("seeded noise") for line in guarantee.get("notes", []))
+    return [*OUTSIDE, *([SEED] if seeded else [])]
+
+
+def _since(folder: Path, summary: dict[str, Any]) -> list[str]:
+    """Return what has changed about the status since the run ended."""
+    if (summary.get("guarantee") or {}).get("status") != "unreviewed":
+        return []
+    from privrl_bench.experiment.plugin_review import recorded_since
+
+    if not recorded_since(folder, summary):
+        return []
+    return [
+        "the audit of this source and configuration has passed since the run ended: the same command with "
+        "resume=restart trains it again, and makes it formal"
     ]
 
 
@@ -126,11 +175,15 @@ def _participation(plan: Mapping[str, Any]) -> list[str]:
     if "rounds" not in plan:
         return []
     each = plan.get("releases_per_user", plan["rounds"])
-    users = "" if plan.get("users") is None else f"; {plan['users']} users in all"
+    users = "" if plan.get("users") is None else f"; {_count(plan['users'], 'user')} in all"
     return [
-        f"participation: {plan['rounds']} releases of {plan['users_per_round']} users, "
+        f"participation: {_count(plan['rounds'], 'release')} of {_count(plan['users_per_round'], 'user')}, "
         f"at most {each} of them with one unit{users}"
     ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

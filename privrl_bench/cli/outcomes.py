@@ -75,15 +75,15 @@ def last_line(outcomes: Sequence[Outcome]) -> str:
 
 def _print_groups(groups: Sequence[_Seeds], swept: Sequence[str]) -> None:
     """A row for each combination of the swept keys, the seed apart."""
-    from privrl_bench.functional.statistics import bootstrap_ci
+    from privrl_bench.functional.statistics import FEWEST
+    from privrl_bench.reporting.tables import mean_text
 
     rows, styles = [], []
     measures = [objective_of(group.outcomes[0].summary) for group in groups]
     names = "/".join(dict.fromkeys(measure.name for measure in measures))
     for group, measure in zip(groups, measures, strict=True):
         values = group.values()
-        interval = measure.interval_text(*bootstrap_ci(values)) if values else ""
-        mean = measure.show(sum(values) / len(values)) + interval if values else "-"
+        mean = mean_text(measure, values) if values else "-"
         spent = [_number(outcome.summary.get("epsilon")) for outcome in group.outcomes]
         known = [epsilon for epsilon in spent if not math.isnan(epsilon)]
         count = f"{len(values)} of {len(group.outcomes)}"
@@ -91,7 +91,9 @@ def _print_groups(groups: Sequence[_Seeds], swept: Sequence[str]) -> None:
         rows.append((*group.settings.values(), count, mean, epsilon))
         styles.append("" if len(values) == len(group.outcomes) else "yellow")
     head = [key.removeprefix("privacy.") for key in swept]
-    print_table((*head, "runs", f"{names} (95 % interval over runs)", "epsilon"), rows, styles)
+    if any(len(group.values()) >= FEWEST for group in groups):
+        names += " (95 % interval over runs)"
+    print_table((*head, "runs", names, "epsilon"), rows, styles)
 
 
 def _settings(columns: Mapping[str, Sequence[str]], swept: Sequence[str], number: int) -> Settings:

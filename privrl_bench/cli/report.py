@@ -14,12 +14,12 @@ from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
-from privrl_bench.functional.statistics import improvement
+from privrl_bench.functional.statistics import FEWEST, improvement
 from privrl_bench.reporting.page import Part, Picture, Table, write_page
 from privrl_bench.reporting.plots import curves, profiles, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run, usable
-from privrl_bench.reporting.table_writer import short
+from privrl_bench.reporting.table_writer import ABSENT, short
 from privrl_bench.reporting.tables import (
     Group,
     cells,
@@ -31,7 +31,7 @@ from privrl_bench.reporting.tables import (
     write_tables,
 )
 
-_FEWEST = 3  # seeds of a group for statistics over them
+_FEWEST = 3  # seeds of a group for statistics over them, intervals apart
 
 
 ABOUT = """Make tables, plots and one page from run folders at any depth.
@@ -97,7 +97,8 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
         Table("Final returns", head, lines, legend(rows)),
     ]
     curves(runs, out / "curves.png")
-    parts.append(Picture("Learning curves", out / "curves.png", "mean over seeds, 95 % interval"))
+    bands = "mean over seeds; the legend says what a band is"
+    parts.append(Picture("Learning curves", out / "curves.png", bands))
     return_against_epsilon(runs, out / "return_against_epsilon.png")
     parts.append(Picture("Return against epsilon", out / "return_against_epsilon.png"))
     if any(len(run.curve("exact/regret")[0]) for run in runs):
@@ -115,7 +116,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
                 "Probability of improvement",
                 ("env", "X", "Y", "P(X > Y)", "95 % interval"),
                 pairs,
-                "probability that a seed of X ends above one of Y; bootstrap over seeds",
+                f"probability that a seed of X ends above one of Y; bootstrap over seeds, from {FEWEST} on",
             )
         )
     page = out / "index.html"
@@ -134,6 +135,7 @@ def comparisons(groups: Sequence[Group]) -> list[list[str]]:
         if measure.direction == "down":
             x, y = y, x
         value, low, high = improvement(x, y, np.random.default_rng(0))
-        spread = f"{short(low, 2)} to {short(high, 2)}"
+        few = min(len(x), len(y)) < FEWEST
+        spread = ABSENT if few else f"{short(low, 2)} to {short(high, 2)}"
         lines.append([one.env, one.label, other.label, f"{value:.2f}", spread])
     return lines

@@ -37,11 +37,14 @@ class Objective:
         """The number as it is printed."""
         return format(value, self.form)
 
-    def interval_text(self, low: float | None, high: float | None) -> str:
-        """An interval as it is printed after its mean: ` (low to high)`; empty if there is none."""
+    def interval_text(self, low: float | None, high: float | None, more: str = "") -> str:
+        """An interval as it is printed after its mean: ` (low to high)`; empty if there is none.
+
+        `more`: what follows within the brackets.
+        """
         if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
             return ""
-        return f" ({self.show(low)} to {self.show(high)})"
+        return f" ({self.show(low)} to {self.show(high)}{more})"
 
 
 RETURN = Objective(

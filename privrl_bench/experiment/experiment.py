@@ -97,6 +97,7 @@ class Experiment:
             label=f"{self.config.algo.name} {self.config.env.label}{together}",
             initial_steps=steps * self._resume(saved),
             result=self.measure.name,
+            each=self.parts.round_steps if self.config.from_data else None,
         )
         tell_of_compiling(progress.note)
         resume = "rerun the same command to resume"
@@ -300,14 +301,14 @@ class Experiment:
             save_policy(self.trainer, r, rundir)
             self._end_one(r, "failed", f"the last evaluation: {problem}", 1)
             return
-        summary = self._summary(r, "done") | {"references": references_of(self.parts)}
+        summary = self._summary(r, "done") | {"references": references_of(self.parts, rundir)}
         if config.eval.solved is not None:
             summary["solved"] = solved
         write_json(rundir / "summary.json", summary)
         files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")
         self.mirrors[r].finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
-        print(result_text(summary, rundir.path, files), flush=True)
+        print(result_text(summary, rundir.path, files, config.from_data), flush=True)
         self._leave(r, RunResult("done", "", rundir.path, summary))
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:

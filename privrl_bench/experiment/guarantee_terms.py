@@ -5,6 +5,7 @@ from __future__ import annotations
 from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.collectors.dataset import Dataset
 from privrl_bench.config.schema import EnvConfig, PrivacyConfig, RunConfig
+from privrl_bench.datasets.split import moments
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.experiment import declared_users
 from privrl_bench.privacy.guarantee import Unit
@@ -110,7 +111,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
             f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
-            "their data give the scaling, early stopping and start states; no user's data may depend on "
+            f"{_taken_from(data, config)}; no user's data may depend on "
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
     elif config.algo.evaluator == "mspbe":
@@ -127,14 +128,41 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         notes |= declared_users.notes_of(
             sampler.every_round and config.collector != "returning_users"
         )
-    notes["scope"] = (
-        "not tuning on the same users, not timing, not a stop caused by a user's failing environment; "
-        "evaluation episodes are simulated; an environment's reset must forget the user before, and "
-        "environments must share nothing; a user with non-finite data counts as absent (train/invalid_users, "
-        "which is private, counts them)"
-    )
+    notes["scope"] = _scope(config, live=data is None and config.env.kind != "text")
     notes["public information"] = ", ".join(public)
     return notes
+
+
+def _taken_from(data: Dataset, config: RunConfig) -> str:
+    """What a run takes from the public users of its dataset."""
+    # A built configuration has the moments of `env.obs_scaling=split` as constants; see `scaled_by`.
+    mean, std, _, _ = moments(data.trajectories, data.split.public)
+    scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
+    taken = ["the scaling"] if scales else []
+    taken += [config.algo.public_data] if config.algo.public_data else []
+    return f"their data give {', '.join(taken)}" if taken else "their data are not used"
+
+
+_EVALUATION = {
+    "returns": "evaluation episodes are simulated",
+    "mspbe": "errors are measured with the environment's tables, or with simulated trajectories of no user",
+    "generations": "evaluation prompts are public",
+}
+
+
+def _scope(config: RunConfig, live: bool) -> str:
+    """What is outside the guarantee of any run of this kind. `live`: users step environments."""
+    outside = "not tuning on the same users, not timing"
+    parts = [outside + (", not a stop caused by a user's failing environment" if live else "")]
+    parts.append(_EVALUATION[config.algo.evaluator])
+    if live:
+        parts.append(
+            "an environment's reset must forget the user before, and environments must share nothing"
+        )
+    parts.append(
+        "a user with non-finite data counts as absent (train/invalid_users, which is private, counts them)"
+    )
+    return "; ".join(parts)
 
 
 def neighbours_of(privacy: PrivacyConfig, users: int) -> str:

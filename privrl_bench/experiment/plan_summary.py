@@ -17,6 +17,7 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "seed": config.seed,
         "z": config.privacy.noise_multiplier if gate.mechanism.private else None,
         "epsilon": gate.planned_epsilon(r),
+        "epsilons": gate.planned_epsilons(r) if gate.mechanism.private else {},
         "epsilon_paper": gate.mechanism.paper_epsilon(r),
         "delta": config.privacy.delta,
         "guarantee": gate.guarantee(r).to_dict(),

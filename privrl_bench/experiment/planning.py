@@ -10,6 +10,7 @@ from typing import Any
 from privrl_bench.config.identity import identity
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
+from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.nearest import Measured, nearest, store
 
@@ -59,6 +60,7 @@ class Plan:
         caveats: what epsilon does not cover.
         nearest: measured results of the same algorithm and environment, the nearest epsilon first.
         has_store: whether there are results to compare with.
+        from_data: see `RunConfig.from_data`: `steps` are then of trajectories, not of an environment.
     """
 
     algo: str
@@ -87,6 +89,7 @@ class Plan:
     caveats: tuple[str, ...]
     nearest: tuple[Measured, ...]
     has_store: bool
+    from_data: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: infinity is "inf", an undefined number None."""
@@ -99,7 +102,7 @@ class Plan:
             ("users per round", f"{self.users_per_round:,}"),
             ("rounds", self._rounds()),
             *([("users in all", self.who)] if self.who else []),
-            ("steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"),
+            self._size(),
             ("values", self.hyperparameter_source),
         ]
         if self.z is not None:
@@ -114,11 +117,18 @@ class Plan:
             )
             for name, value in self.epsilons.items()
         ]
+        if large := warning(next(iter(self.epsilons.values()))):
+            rows.append(("warning", large))
         rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
         rows += [("caveat", caveat) for caveat in self.caveats]
         width = max(len(name) for name, _ in rows) + 2
         table = [f"  {name:{width}}{text}" for name, text in rows]
         return [f"{self.algo} on {self.env}", *table, *self._noise_lines(), *self._nearest_lines()]
+
+    def _size(self) -> tuple[str, str]:
+        if self.from_data:
+            return "trajectories", f"of at most {self.steps_per_user:,} steps"
+        return "steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"
 
     def _rounds(self) -> str:
         if self.rounds == self.rounds_asked:
@@ -219,6 +229,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         caveats=tuple(f"{name}: {why}" for name, why in guarantee.caveats.items()),
         nearest=tuple(near),
         has_store=folder is not None,
+        from_data=config.from_data,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a run comes from: commit, versions of packages, hardware."""
+"""Where a run comes from: commit, versions of packages, digests of other sources, hardware."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from privrl_bench.config import plugins
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.experiment.source_digests import sources
 from privrl_bench.kernels.machine import workers_of
 
 _PACKAGES = (
@@ -30,14 +31,15 @@ _PACKAGES = (
 
 
 def provenance(config: RunConfig) -> dict[str, Any]:
-    """Return the commit, the versions, the plugins and the hardware of this process."""
+    """Return the commit, the versions, the plugins, digests of sources and the hardware of this process."""
     device = "cpu"
     if config.hardware.device == "cuda":
         device = torch.cuda.get_device_name()
     return {
         **_commit(),
         "versions": dict(_versions()),
-        "plugins": plugins.versions(),
+        "plugins": {name: version or None for name, version in plugins.versions().items()},
+        "sources": sources(config),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),

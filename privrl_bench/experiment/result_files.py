@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from privrl_bench.evaluation.baselines import references
+from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.policy_file import policy_content
 from privrl_bench.experiment.run_dir import RunDir, read_lines
@@ -16,11 +17,16 @@ from privrl_bench.loggers.text_samples import before_and_after
 POLICY, CURVE = "policy.pt", "curve.png"
 
 
-def references_of(parts: RunComponents) -> dict[str, dict[str, float]]:
-    """Return what policies without learning reach, for at most a fiftieth of the run's steps each.
+def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, float]]:
+    """Return what is reached without learning, by name.
 
-    {} where a run is not judged by returns of episodes.
+    Of a run that is judged by returns: policies without learning, for at most a fiftieth of its steps each.
+    Of one that is judged by the error of its values: those before any data, where they were evaluated.
     """
+    if parts.config.algo.evaluator == "mspbe":
+        rows = read_lines(rundir / "metrics.jsonl")
+        start = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
+        return {"start (theta = 0)": {"mean": start[0]}} if start else {}
     if parts.config.algo.evaluator != "returns":
         return {}
     steps = parts.iterations * parts.round_steps // 50

@@ -2,8 +2,9 @@
 
 `config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
 `metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
-`wandb/`; after a failure `error.txt` with the traceback; for language models also `samples.jsonl` (answers of
-the policy) and `adapter/` (for peft) or `model/`.
+`wandb/`; of code from outside also `reviews.json` (what its audits are about); after a failure `error.txt` with
+the traceback; for language models also `samples.jsonl` (answers of the policy) and `adapter/` (for peft) or
+`model/`.
 
 `metrics.jsonl` does not depend on the clock, so that a run which was killed and resumed leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -108,6 +109,13 @@ class RunDir:
             return {}
         except json.JSONDecodeError as error:
             raise ConfigError("", f"{self / 'status.json'} is damaged ({error})") from None
+
+    def provenance(self) -> dict[str, Any]:
+        """Return the content of provenance.json; {} if it cannot be read."""
+        try:
+            return dict(json.loads((self / "provenance.json").read_text()))
+        except (OSError, ValueError):
+            return {}
 
     def set_status(self, status: str, reason: str = "", **more: Any) -> None:
         """Write status.json: running | done | failed | interrupted | planned, and the reason."""

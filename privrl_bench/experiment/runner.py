@@ -20,12 +20,14 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import unknown_env
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
+from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.plugin_review import records
+from privrl_bench.experiment.plugin_review import SUBJECTS_FILE, needed, passed_since, records
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.shard_work import one_process
 from privrl_bench.experiment.signals import catching_signals
+from privrl_bench.experiment.source_digests import changed
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
 from privrl_bench.kernels.machine import one_thread, workers_of
@@ -133,7 +135,7 @@ def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
     status = rundir.status()
     rundir.check_same(config)
     if status.get("status") == "done" and not config.plan_only:
-        return _already_done(rundir)
+        return _already_done(config, rundir)
     saved = rundir.load_checkpoint()
     if saved and saved["version"] != CHECKPOINT_VERSION:
         raise ConfigError(
@@ -162,16 +164,26 @@ def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
         ) from None
 
 
-def _already_done(rundir: RunDir) -> RunResult:
+def _already_done(config: RunConfig, rundir: RunDir) -> RunResult:
     summary = json.loads((rundir / "summary.json").read_text())
     measure = objective_of(summary)
-    print(
-        f"skipped  {rundir.path} is done "
-        f"({measure.name} {measure.show(summary[measure.name]['mean'])}, "
-        f"epsilon {shown_epsilon(summary['epsilon'])}); resume=restart trains it again",
-        flush=True,
+    reached = (
+        f"{measure.name} {measure.show(summary[measure.name]['mean'])}, "
+        f"epsilon {shown_epsilon(summary['epsilon'])}, {summary['guarantee']['status']}"
     )
+    since = "; resume=restart trains it again"
+    if other := _changed(config, rundir):
+        since = f", but {other} since{since}"
+    elif passed_since(config, summary):
+        since = "; its audit has passed since: resume=restart trains it again, and makes it formal"
+    print(f"skipped  {rundir.path} is done ({reached}){since}", flush=True)
     return RunResult("skipped", "already done", rundir.path, summary)
+
+
+def _changed(config: RunConfig, rundir: RunDir) -> str:
+    """Return which source has changed since a run began, in words; empty if none has."""
+    names = changed(config, rundir.provenance())
+    return f"the source of {' and '.join(names)} has changed" if names else ""
 
 
 def _run_group(
@@ -196,9 +208,13 @@ def _run_group(
     build(configs, [None] * len(configs))  # every ConfigError before a folder is made
     unknown_env.check_before_training(configs[0])
     saved = [rundir.load_checkpoint() for rundir in dirs]
-    for config, rundir, given in zip(configs, dirs, overrides, strict=True):
+    for config, rundir, given, before in zip(configs, dirs, overrides, saved, strict=True):
+        if before is not None and (other := _changed(config, rundir)):
+            print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
         rundir.begin(config, given)
         rundir.set_status("running")
+        if needs := needed(config):
+            write_json(rundir / SUBJECTS_FILE, needs)
         for audit, record in records(config).items():
             write_json(rundir / f"{audit}.json", record)
     parts = build(configs, [rundir / "ledger.jsonl" for rundir in dirs])
@@ -249,9 +265,11 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         return
     users = in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    size = f" x {_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+    if config.from_data:
+        size = f", trajectories of at most {_count(parts.steps, 'step')}"
     print(
-        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')} x "
-        f"{_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}{size}"
         f"{'; ' + users if users else ''}"
     )
     if (workers := workers_of(config)) > 1:
@@ -283,6 +301,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")
+    if large_epsilon := warning(guarantee.epsilon):
+        print(f"  warning {large_epsilon}")
     for line in rest:
         print(f"          {line}")
     print(f"  folder  {rundir.path}", flush=True)

@@ -130,8 +130,13 @@ def _interval(measure: Objective, row: dict[str, float]) -> dict[str, float | No
     }
 
 
-def result_text(summary: dict[str, Any], folder: Path, files: Sequence[str]) -> str:
-    """Return what a finished run reached, beside which returns of policies without learning, and its files."""
+def result_text(
+    summary: dict[str, Any], folder: Path, files: Sequence[str], from_data: bool = False
+) -> str:
+    """Return what a finished run reached, beside which references, and its files.
+
+    `from_data`: see `RunConfig.from_data`. Such a run counts rounds, others environment steps.
+    """
     measure, guarantee = objective_of(summary), summary["guarantee"]
     shown, solved = summary[measure.name], summary.get("solved")
     solution = "" if solved is None else f"solved after round {solved}, "
@@ -144,10 +149,19 @@ def result_text(summary: dict[str, Any], folder: Path, files: Sequence[str]) -> 
         f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
         f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
         f"({guarantee['status']}, unit: {guarantee['unit']})\n"
-        f"      {summary['steps']} steps in {summary['wall_seconds']:.0f} s, "
-        f"{summary['steps_per_second']:.0f} steps/s\n"
+        f"      {_pace(summary, from_data)}\n"
         f"      results: {folder}" + (f" ({', '.join(files)})" if files else "")
     )
+
+
+def _pace(summary: dict[str, Any], from_data: bool) -> str:
+    """Return how much was done in how much time."""
+    count, speed, unit = summary["steps"], summary["steps_per_second"], "steps"
+    if from_data:
+        rounds = summary["ledger"]["rounds"]
+        count, speed, unit = rounds, speed * rounds / max(count, 1), "rounds"
+    one = unit.removesuffix("s") if count == 1 else unit
+    return f"{count} {one} in {summary['wall_seconds']:.0f} s, {speed:.0f} {unit}/s"
 
 
 def values_of(rundir: RunDir, metric: str, after: float = -1) -> list[float]:

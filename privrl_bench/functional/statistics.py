@@ -65,6 +65,38 @@ def bootstrap_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, fl
     return float(np.clip(low, least, mean)), float(np.clip(high, mean, most))
 
 
+FEWEST = (
+    5  # values, below which no interval is called 95 %: of two, the bootstrap gives their range
+)
+
+
+def shown_interval(values: ArrayLike) -> tuple[float, float]:
+    """Compute what is shown beside the mean of `values` [n]: the bootstrap interval, of few values their range.
+
+    `interval_name` says which one it is. (NaN, NaN) for a single value.
+
+    Raises:
+        ValueError: There are no values.
+    """
+    data = np.asarray(values, dtype=float).ravel()
+    if 1 < data.size < FEWEST:
+        return float(data.min()), float(data.max())
+    return bootstrap_ci(data)
+
+
+def interval_name(count: int, what: str = "runs") -> str:
+    """Return what `shown_interval` of `count` values is; empty for one, which has none.
+
+    >>> interval_name(2)
+    'range of 2 runs'
+    >>> interval_name(5)
+    '95 % interval'
+    """
+    if count < 2:
+        return ""
+    return f"range of {count} {what}" if count < FEWEST else "95 % interval"
+
+
 def iqm(scores: ArrayLike) -> float:
     """Compute the interquartile mean of `scores` (any shape).
 

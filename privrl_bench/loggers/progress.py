@@ -58,6 +58,7 @@ class Progress:
         initial_steps: steps of earlier parts of the run.
         result: name of the result.
         unit: what is counted.
+        each: steps of a round: rounds are shown; None: `unit` is.
         stream: where to write; default stderr.
         clock: seconds.
     """
@@ -71,12 +72,14 @@ class Progress:
         *,
         result: str = "return",
         unit: str = "steps",
+        each: int | None = None,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(int(total_steps), 1)
         self._initial = self._steps = self._printed_steps = int(initial_steps)
-        self._label, self._result, self._unit = label, result, unit
+        self._label, self._result = label, result
+        self._unit, self._each = (unit, 1) if each is None else ("rounds", each)
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
         self._started = self._last_shown = clock()
@@ -153,7 +156,11 @@ class Progress:
             return self._listener(ProgressState(*state))
         speed = (self._steps - self._initial) / max(self._last_shown - self._started, 1e-9)
         left = (self._total - self._steps) / speed if speed > 0 else math.inf
-        parts = [f"{speed:,.0f} {self._unit}/s", self._results(), f"{duration(left)} left"]
+        parts = [
+            f"{speed / self._each:,.0f} {self._unit}/s",
+            self._results(),
+            f"{duration(left)} left",
+        ]
         text = ", ".join(part for part in parts if part)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._steps, state=text, refresh=True)
@@ -163,7 +170,8 @@ class Progress:
             line = f"{self._label} [{'#' * count}{'.' * (20 - count)}] {text}"
             print(f"\r{line:<110}", end="", file=self._stream, flush=True)
             return
-        done = f"{self._steps:,} of {self._total:,} {self._unit}"
+        count, total = (number // self._each for number in (self._steps, self._total))
+        done = f"{count:,} of {total:,} {self._unit}"
         share = f"{100 * self._steps / self._total:.0f} %"
         print(f"{self._label}: {done} ({share}), {text}", file=self._stream, flush=True)
 

@@ -35,7 +35,7 @@ def learning_curve(run: Run, path: Path) -> None:
         if known:
             axes.legend(loc="best", frameon=True, framealpha=0.8)
         axes.set_title(_run_title(run))
-        steps_axis(axes, run.measure.label)
+        steps_axis(axes, run.measure.label, run.steps_name)
         _epsilon_axis(axes, run)
         scale(axes, run.measure)
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.evaluation.objective import RETURN, Objective
-from privrl_bench.functional.statistics import bootstrap_ci, profile
+from privrl_bench.functional.statistics import interval_name, profile, shown_interval
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import Run, number, usable
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, number, usable
 from privrl_bench.reporting.table_writer import short
 from privrl_bench.reporting.tables import Group, group_runs
 
@@ -39,7 +39,7 @@ def curves(
     metric: str | None = None,
     label: str | None = None,
 ) -> None:
-    """A metric (None: the objective) against steps: mean over seeds, 95 % interval, thin lines.
+    """A metric (None: the objective) against steps: mean over seeds, thin lines, a band that the legend names.
 
     One panel per environment. The mean covers the steps that all seeds of a group have reached. Also as SVG.
     """
@@ -51,7 +51,9 @@ def curves(
                 _group_curve(axes, group, colour, metric)
             axes.set_title(env)
             measure = _measure(members)
-            steps_axis(axes, label or measure.label)
+            steps_axis(
+                axes, label or measure.label, members[0].runs[0].steps_name if members else None
+            )
             if metric is None:
                 scale(axes, measure)
             _legend(axes, members)
@@ -76,8 +78,9 @@ def profiles(groups: Sequence[Group], path: Path) -> None:
 
 
 def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
-    """Final return against epsilon, one point per noise multiplier with a 95 % interval over seeds.
+    """Final return against epsilon, one point per noise multiplier with an interval over seeds.
 
+    The legend names the interval; see `interval_name`.
     Runs without a finite epsilon are dashed lines. One panel per environment.
     """
     panels = _by_env(group_runs(usable(runs)))
@@ -120,6 +123,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
         y, low, high = np.array([_spread(one.runs) for one in members]).T
         statuses = "/".join(sorted({run.guarantee_status for g in members for run in g.runs}))
         label = ", ".join(part for part in (algo, variant) if part) + f" ({statuses} guarantee)"
+        label += _of_bars(members)
         axes.errorbar(
             x, y, yerr=(y - low, high - y), fmt="o-", capsize=3, color=f"C{at}", label=label
         )
@@ -135,7 +139,8 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
                 )
     for at, group in enumerate(not_private, start=len(lines)):
         mean, below, above = _spread(group.runs)
-        axes.axhline(mean, linestyle="--", color=f"C{at}", label=f"{group.label}: not private")
+        label = f"{group.label}: not private{_of_bars([group])}"
+        axes.axhline(mean, linestyle="--", color=f"C{at}", label=label)
         if above > below:
             axes.axhspan(below, above, color=f"C{at}", alpha=0.1, linewidth=0)
     if not lines:
@@ -157,10 +162,11 @@ def _group_curve(axes: Any, group: Group, colour: Any, metric: str | None) -> No
     steps = sorted(set(points[0]).intersection(*points[1:]))
     mean = np.array([np.mean([one[step] for one in points]) for step in steps])
     count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
-    label = f"{group.label} ({count}, epsilon {shown_epsilon(_epsilon(group))})"
+    band = "".join(f", {name}" for name in [interval_name(len(points), "seeds")] if name)
+    label = f"{group.label} ({count}{band}, epsilon {shown_epsilon(_epsilon(group))})"
     axes.plot(steps, mean, color=colour, linewidth=1.8, label=label)
     if len(points) > 1:
-        ends = np.array([bootstrap_ci([one[step] for one in points]) for step in steps])
+        ends = np.array([shown_interval([one[step] for one in points]) for step in steps])
         axes.fill_between(steps, *ends.reshape(-1, 2).T, color=colour, alpha=0.18, linewidth=0)
 
 
@@ -168,8 +174,14 @@ def _spread(runs: Sequence[Run]) -> tuple[float, float, float]:
     """Mean of the final values and the ends of its interval, which are the mean for one run."""
     values = [run.final_value for run in runs]
     mean = float(np.mean(values))
-    low, high = bootstrap_ci(values)
+    low, high = shown_interval(values)
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
+
+
+def _of_bars(groups: Sequence[Group]) -> str:
+    """What the bars of points are, for a legend."""
+    names = dict.fromkeys(interval_name(len(group.runs), "seeds") for group in groups)
+    return "".join(f", {name}" for name in names if name)
 
 
 def _epsilon(group: Group) -> float:
@@ -258,11 +270,11 @@ def legend_or_note(axes: Any) -> None:
         axes.text(0.5, 0.5, "no run", ha="center", va="center", transform=axes.transAxes)
 
 
-def steps_axis(axes: Any, label: str = RETURN.label) -> None:
-    """Environment steps on the x axis, `label` on the y axis."""
+def steps_axis(axes: Any, label: str = RETURN.label, steps: str | None = None) -> None:
+    """Steps, by default of an environment, on the x axis, `label` on the y axis."""
     from matplotlib.ticker import EngFormatter
 
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(steps or ENVIRONMENT_STEPS)
     axes.set_ylabel(label)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 

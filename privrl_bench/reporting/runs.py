@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.evaluation.objective import Objective, objective_of
+from privrl_bench.evaluation.objective import RETURN, Objective, objective_of
 from privrl_bench.metrics import shown_epsilon
 
 SEED_KEY = "seed"
+ENVIRONMENT_STEPS = "environment steps"
 # Settings that change no result.
 _IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
 
@@ -95,6 +96,14 @@ class Run:
     def measure(self) -> Objective:
         """The objective that the run is compared by."""
         return objective_of(self.summary)
+
+    @property
+    def steps_name(self) -> str:
+        """What the steps of the run are, for an axis."""
+        evaluates = self.measure is not RETURN
+        if evaluates or nested(self.config, "data", "id") is not None:
+            return "steps of the users' trajectories (rounds x users x T)"
+        return ENVIRONMENT_STEPS
 
     @property
     def final_value(self) -> float:

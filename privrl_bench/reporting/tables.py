@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.evaluation.objective import RETURN, Objective
-from privrl_bench.functional.statistics import bootstrap_ci, iqm_ci, mean_ci
+from privrl_bench.functional.statistics import (
+    FEWEST,
+    interval_name,
+    iqm_ci,
+    mean_ci,
+    shown_interval,
+)
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import Run, differing, nested, number, usable
 from privrl_bench.reporting.table_writer import ABSENT, aligned, short, write_table
@@ -27,9 +33,9 @@ HEADER = (
     "variant",
     "seeds",
     "return",
-    "ci95",
-    "ci_low",
-    "ci_high",
+    "low",
+    "high",
+    "interval",
     "min",
     "max",
     "median",
@@ -96,13 +102,11 @@ class Row:
     seeds: int
     return_mean: float
     return_ci95: float  # half width of the t interval over seeds, nan for one seed
-    return_interval: tuple[
-        float, float
-    ]  # ends of the bootstrap interval over seeds, nan for one seed
+    return_interval: tuple[float, float]  # see `shown_interval`; nan for one seed
     return_min: float
     return_max: float
     return_median: float
-    return_iqm: tuple[float, float, float]  # interquartile mean, bootstrap interval
+    return_iqm: tuple[float, float, float]  # interquartile mean, ends of its bootstrap interval
     epsilon: float  # the largest of the group
     delta: float
     epsilon_paper: float  # nan where the paper's formula does not apply
@@ -170,8 +174,11 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
     names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
-    interval = "mean ± 95 % CI" if half_width else "95 % interval"
-    head = ["algo", "env", "z", "seeds", f"{names} ({interval})", "min", "max", "IQM (95 % CI)"]
+    if half_width:
+        names += " (mean ± 95 % CI)"
+    elif any(row.seeds >= FEWEST for row in rows):
+        names += " (95 % interval)"
+    head = ["algo", "env", "z", "seeds", names, "min", "max", "IQM (95 % CI)"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
     lines = [
         [
@@ -181,11 +188,11 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
             str(row.seeds),
             f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}"
             if half_width
-            else _shown(row, row.return_mean) + row.measure.interval_text(*row.return_interval),
+            else _mean(row),
             _shown(row, row.return_min),
             _shown(row, row.return_max),
             "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
-            if row.seeds > 1
+            if row.seeds >= (2 if half_width else FEWEST)
             else ABSENT,
             shown_epsilon(row.epsilon),
             short(row.delta),
@@ -216,7 +223,8 @@ def _numbered(rows: Sequence[Row]) -> list[str]:
 
 _NOTE = (
     "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
-    "its 95 % bootstrap interval over seeds (none for one seed), which stays within the seeds' returns."
+    "its 95 % bootstrap interval over seeds, which stays within the seeds' returns. Fewer than "
+    f"{FEWEST} seeds have the range of their returns in its place, which is no 95 % interval; one has none."
 )
 
 
@@ -241,9 +249,10 @@ def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:
     for row in rows:
         terms = row.terms
         values = [row.algo, row.env, ABSENT if row.z is None else row.z, row.variant, row.seeds]
-        values += [row.return_mean, row.return_ci95, *row.return_interval]
+        values += [row.return_mean, *row.return_interval, interval_name(row.seeds)]
         values += [row.return_min, row.return_max]
-        values += [row.return_median, *row.return_iqm]
+        iqm, *ends = row.return_iqm
+        values += [row.return_median, iqm, *(ends if row.seeds >= FEWEST else (math.nan, math.nan))]
         values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
         values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
         lines.append([*values, row.steps, row.steps_per_second])
@@ -285,7 +294,7 @@ def _row(group: Group) -> Row:
         seeds=len(runs),
         return_mean=mean,
         return_ci95=half,
-        return_interval=bootstrap_ci(returns),
+        return_interval=shown_interval(returns),
         return_min=min(returns),
         return_max=max(returns),
         return_median=float(np.median(returns)),
@@ -315,6 +324,21 @@ def _terms(runs: Sequence[Run]) -> Terms:
 
 def _largest(values: Any, empty: float = math.nan) -> float:
     return max((value for value in values if not math.isnan(value)), default=empty)
+
+
+def mean_text(measure: Objective, values: Sequence[float]) -> str:
+    """The mean over runs with what is shown beside it, named where it is no 95 % interval."""
+    return _with_interval(measure, float(np.mean(values)), shown_interval(values), len(values))
+
+
+def _mean(row: Row) -> str:
+    return _with_interval(row.measure, row.return_mean, row.return_interval, row.seeds)
+
+
+def _with_interval(measure: Objective, mean: float, ends: tuple[float, float], count: int) -> str:
+    few = f", {interval_name(count)}" if count < FEWEST else ""
+    shown = measure.show(mean) if math.isfinite(mean) else short(mean)
+    return shown + measure.interval_text(*ends, few)
 
 
 def _shown(row: Row, value: float) -> str:

@@ -1,6 +1,7 @@
 """GPOPE on small chains: convergence, the loop, canaries."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -169,14 +170,20 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     lines = [json.loads(x) for x in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert {"eval/mspbe", "eval/relative_mspbe"} <= set(lines[-1])
     assert lines[-1]["eval/mspbe"] == summary["mspbe"]["mean"]
-    assert "done  mspbe " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"done  mspbe {summary['mspbe']['mean']:.3g}, start (theta = 0) " in printed.out
+    assert summary["references"] == {"start (theta = 0)": {"mean": lines[0]["eval/mspbe"]}}
+    said = printed.out + printed.err
+    assert "rounds/s" in said
+    assert "steps/s" not in said  # no environment is stepped in a round
+    assert re.search(r"plan    \d+ rounds? of 1 user, trajectories of at most \d+ steps", said)
     from privrl_bench.cli.report import write_report
     from privrl_bench.reporting.run_loader import load_runs
 
     runs = load_runs(tmp_path / "a")
     assert runs[0].final_value == summary["mspbe"]["mean"]
     page = write_report(runs, tmp_path / "report", "x")
-    assert "mspbe (95 % interval)" in page.read_text()
+    assert "<th>mspbe</th>" in page.read_text()  # of one seed there is no interval
     (again,) = run([config], [tmp_path / "a"], [[]])
     assert again.status == "skipped"
 
@@ -208,6 +215,10 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     guarantee = there.gate.guarantee(0)
     assert guarantee.adjacency == "replace-one"
     assert "N = 36, the number of private users" in guarantee.notes["neighbours"]
+    assert "unprotected: their data are not used; no user's" in guarantee.notes["dataset"]
+    scope = guarantee.notes["scope"]
+    assert "errors are measured with" in scope
+    assert not [x for x in ("episodes are simulated", "reset", "failing") if x in scope]
     session = Trainer(there)
     session.step()
     assert there.gate.draw(1, 36, False).numbers()[0].shape == (1,)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.cli.main import main
+from privrl_bench.experiment.epsilon_words import meaning
 from privrl_bench.privacy.guarantee import Guarantee
 
 LONG = "words " * 40
@@ -70,6 +71,44 @@ def test_a_finished_run_is_explained_by_its_summary(tmp_path, capsys) -> None:
     assert "epsilon inf at delta 1e-05" in out
     assert "there is no bound" in out
     assert "Covered by epsilon\n  nothing\n" in out
+
+
+def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["explain", str(folder)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_no_epsilon_covers_is_one_list(tmp_path, capsys) -> None:
+    folder = folder_of(tmp_path / "run", rounds=500, releases_per_user=500, users_per_round=1)
+    text = explained(folder, capsys)
+    assert "participation: 500 releases of 1 user, at most 500" in text
+    outside = text.partition("Not covered by epsilon")[2].partition("Assumptions")[0]
+    names = ("caveat shared critic", "private files", "tuning", "timing", "other runs", "the seed")
+    for name in (*names, "several pieces of one person"):
+        assert name in outside
+    secure = GUARANTEE.to_dict() | {"notes": []}
+    assert "the seed" not in explained(folder_of(tmp_path / "secure", guarantee=secure), capsys)
+
+
+def test_epsilon_is_read_and_the_other_adjacency_has_its_own(tmp_path, capsys) -> None:
+    both = {"zero_out": 2.0, "replace_one": 4.3921}
+    private = GUARANTEE.to_dict() | {"epsilon": 2.0}
+    known = {"epsilon": 2.0, "epsilons": both, "guarantee": private}
+    text = explained(folder_of(tmp_path / "run", **known), capsys)
+    assert "epsilon 2 at delta 1e-05, zero-out, planned for all rounds" in text
+    assert "epsilon 4.393 for adjacency replace-one: neighbouring" in text
+    assert "an adversary's odds about one unit by at most e^2 = 7.39" in text
+    # More was released than was planned: the plan's number is no bound of it.
+    more = known | {"guarantee": private | {"epsilon": 2.5}}
+    assert "for adjacency replace-one" not in explained(folder_of(tmp_path / "b", **more), capsys)
+    large = known | {"guarantee": private | {"epsilon": 50.0}}
+    assert "excludes almost nothing" in explained(folder_of(tmp_path / "c", **large), capsys)
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.37, 1.0, 9.99])
+def test_the_factor_of_the_odds_is_rounded_up(epsilon) -> None:
+    shown = float(meaning(epsilon, 1e-5).rpartition("= ")[2])
+    assert math.exp(epsilon) <= shown <= 1.02 * math.exp(epsilon)
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -179,7 +179,11 @@ def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
     assert parts.config.privacy.population == parts.data.users == 54
-    own = build([config_of(sets, "env.obs_scaling=public")], [None]).config.env
+    given = "their data give {}the units of the model, early stopping and start states; no user's"
+    assert given.format("the scaling, ") in parts.gate.guarantee(0).notes["dataset"]
+    built = build([config_of(sets, "env.obs_scaling=public")], [None])
+    own = built.config.env
+    assert given.format("") in built.gate.guarantee(0).notes["dataset"]
     assert own.obs_std == [0.7, 0.7, 4.0]
 
 

@@ -103,6 +103,14 @@ def test_a_population_limits_the_rounds_and_the_plan_says_so():
         planned("fit_population=true")
 
 
+def test_an_epsilon_that_excludes_almost_nothing_has_a_warning():
+    large = planned("privacy.epsilon=1000000", "privacy.population=10_000").lines()
+    assert [x for x in large if "warning" in x and "is above 20" in x]
+    small = planned("privacy.epsilon=2", "privacy.population=10_000").lines()
+    assert not [x for x in small if "warning" in x]
+    assert not [x for x in planned("algo=ppo").lines() if "warning" in x]  # not private anyway
+
+
 def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     words = ("privacy=poisson", "privacy.population=200", "privacy.users_per_round=4", "rounds=50")
     plan = planned(*words, "privacy.z=1", "privacy.epsilon=1")

@@ -1,6 +1,7 @@
 """Algorithms from outside the package are `unreviewed` until the leak test has passed on them."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.cli.audit import leaks as main
+from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
 from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, algo_schema
 from privrl_bench.config.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review as review
+from privrl_bench.experiment import source_digests
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
@@ -73,12 +76,13 @@ def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, cap
     assert status(words, conf) == "unreviewed"
     assert main([*words, "--config-dir", conf]) == 0
     said = capsys.readouterr().out
-    assert "verdict  unreviewed: no path around the gate" in said
+    assert "verdict  passed: no path around the gate" in said
     assert "review   recorded in outputs/reviews/" in said
+    assert "passed; runs with this source and configuration are formal from now on" in said
     (file,) = Path("outputs/reviews").iterdir()
     record = json.loads(file.read_text())
     assert record["ok"]
-    assert record["verdict"] == "unreviewed: no path around the gate"
+    assert record["verdict"] == "passed: no path around the gate"
     assert status(words, conf) == "formal"
     assert status([*words, "seed=3", "privacy.z=2"], conf) == "formal"  # any seed and z
     assert status([*words, "algo.epochs=3"], conf) == "unreviewed"
@@ -198,3 +202,83 @@ def test_what_is_wrong_with_an_outside_algorithm_is_one_line(outsider, monkeypat
     monkeypatch.setitem(ALGORITHMS, "other", Location("some_pkg.mine", "some_pkg.mine"))
     with pytest.raises(ConfigError, match="default of `name` must be 'other', got 'mine'"):
         algo_schema("other")
+
+
+def test_a_finished_run_hears_that_its_audit_has_passed_since(outsider, capsys):
+    words, conf = outsider
+    folder = Path("outputs/one")
+    run([compose(words, conf)], [folder], [words])
+    before = (folder / "summary.json").read_bytes()
+    capsys.readouterr()
+    run([compose(words, conf)], [folder], [words])
+    said = capsys.readouterr().out
+    assert re.search(r"is done \(return .*, epsilon .*, unreviewed\); resume=restart trains", said)
+    assert privrl(["explain", str(folder)]) == 0
+    assert "has passed since" not in " ".join(capsys.readouterr().out.split())
+
+    assert main([*words, "--config-dir", conf]) == 0
+    capsys.readouterr()
+    run([compose(words, conf)], [folder], [words])
+    said = capsys.readouterr().out
+    assert "; its audit has passed since: resume=restart trains it again, and makes it" in said
+    assert privrl(["explain", str(folder)]) == 0
+    assert "has passed since the run ended" in " ".join(capsys.readouterr().out.split())
+    assert (folder / "summary.json").read_bytes() == before  # a fact of the run at its end
+    (result,) = run([replace(compose(words, conf), resume="restart")], [folder], [words])
+    assert result.summary["guarantee"]["status"] == "formal"
+
+
+def test_a_finished_run_whose_source_has_changed_says_so(outsider, capsys):
+    words, conf = outsider
+    folder = Path("outputs/one")
+    run([compose(words, conf)], [folder], [words])
+    kept = json.loads((folder / "provenance.json").read_text())["sources"]
+    assert list(kept) == ["some_pkg"]
+    assert len(kept["some_pkg"]) == 64
+    Path("some_pkg/mine.py").write_text(SOURCE + "\n# changed\n")
+    capsys.readouterr()
+    (again,) = run([compose(words, conf)], [folder], [words])
+    said = capsys.readouterr().out
+    assert ", but the source of some_pkg has changed since; resume=restart trains it again" in said
+    assert again.status == "skipped"
+
+
+ENVIRONMENT = """
+import gymnasium
+from my_pkg import MyEnv
+
+gymnasium.register("Changed-v0", "beside_env:Later", max_episode_steps=20)
+"""
+
+
+def test_an_own_environment_that_has_changed_is_noticed(outsider, capsys, monkeypatch):
+    Path("some_env.py").write_text(ENVIRONMENT)
+    Path("beside_env.py").write_text("from my_pkg import MyEnv as Later\n")
+    words = ["algo=dppg", "env=gym", "env.id=some_env:Changed-v0", "env.check=false", *FEW]
+    words += ["env.obs_scaling=none", "env.reward_scaling=none"]
+    config, folder = compose(words), Path("outputs/one")
+    run([config], [folder], [words])
+    kept = json.loads((folder / "provenance.json").read_text())["sources"]
+    assert list(kept) == ["some_env"]
+    capsys.readouterr()
+    run([config], [folder], [words])
+    assert "changed" not in capsys.readouterr().out.replace("Changed-v0", "")
+    with Path("beside_env.py").open("a") as file:  # the module of the entry point
+        file.write("# other rewards\n")
+    run([config], [folder], [words])
+    said = capsys.readouterr().out
+    assert ", but the source of some_env has changed since; resume=restart trains it again" in said
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
+    run([config], [folder], [words])
+    said = capsys.readouterr().out
+    assert "is resumed, but the source of some_env has changed since it began" in said
+
+
+def test_sources_of_the_package_and_broken_files_are_left_out(outsider):
+    assert source_digests.sources(compose(["algo=dppg", *FEW])) == {}
+    Path("torn_env.py").write_text("def (")
+    config = compose(["algo=dppg", "env=gym", "env.id=torn_env:X-v0", *FEW])
+    assert list(source_digests.sources(config)) == ["torn_env"]
+    assert source_digests.changed(config, {}) == []  # a run of an earlier version
+    assert source_digests.changed(config, {"sources": {}}) == ["torn_env"]

@@ -227,6 +227,60 @@ def test_a_bootstrap_interval_stays_in_the_range_of_its_values():
     assert bootstrap_ci(many) == pytest.approx(wide, abs=0.01)
 
 
+def test_few_runs_have_a_range_and_no_interval_that_is_called_95_percent(tmp_path):
+    for seed, final in enumerate([194.1, 261.1]):
+        write_run(tmp_path / "few" / str(seed), seed=seed, final=final)
+    for seed in range(5):
+        write_run(tmp_path / "more" / str(seed), seed=seed, final=200.0 + seed, z=2.0)
+    few, more = (load_runs(tmp_path / name) for name in ("few", "more"))
+    rows = summarise(few)
+    text = markdown(rows).partition("Return: ")[0]
+    assert "227.6 (194.1 to 261.1, range of 2 runs)" in text
+    assert "95 % interval" not in text
+    head, ((*values,),) = exact(rows)
+    line = dict(zip(head, values, strict=True))
+    assert [line[key] for key in ("low", "high", "interval")] == [194.1, 261.1, "range of 2 runs"]
+    assert math.isnan(line["iqm_low"])
+    assert not [name for name in head if name.startswith("ci")]  # one interval, and its name
+    head, ((*values,),) = exact(summarise(more))
+    line = dict(zip(head, values, strict=True))
+    assert line["interval"] == "95 % interval"
+    assert line["iqm_low"] < line["iqm"] < line["iqm_high"]
+    assert "202.0 (200" in markdown(summarise(more))
+    assert "range" not in markdown(summarise(more)).partition("Return: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "name"), [(2, "range of 2 seeds"), (5, "95 % interval"), (1, None)]
+)
+def test_legends_say_what_a_band_is(tmp_path, monkeypatch, seeds, name):
+    for seed in range(seeds):
+        write_run(tmp_path / str(seed), seed=seed, final=100.0 + seed)
+    seen = {}
+
+    @contextmanager
+    def kept(path, *rest, **more):
+        with figure(path, *rest, **more) as (axes,):
+            yield (axes,)
+            seen[path.stem] = " ".join(axes.get_legend_handles_labels()[1])
+
+    monkeypatch.setattr("privrl_bench.reporting.plots.figure", kept)
+    curves(load_runs(tmp_path), tmp_path / "curves.png")
+    return_against_epsilon(load_runs(tmp_path), tmp_path / "epsilon.png")
+    for text in (seen["curves"], seen["epsilon"]):
+        assert (name in text) if name else ("range" not in text and "95 %" not in text)
+
+
+def test_the_axis_of_a_run_on_a_dataset_is_not_environment_steps(tmp_path):
+    run = load_run(write_run(tmp_path / "a"))
+    assert run.steps_name == "environment steps"
+    run.config["data"] = {"id": "pendulum/ddpg-v0"}
+    assert run.steps_name == "steps of the users' trajectories (rounds x users x T)"
+    run.config["data"] = {"id": None}
+    run.summary["measure"] = "mspbe"
+    assert "trajectories" in run.steps_name
+
+
 def test_bootstrap_intervals_cover_the_mean():
     rng = np.random.default_rng(0)
     hits = 0

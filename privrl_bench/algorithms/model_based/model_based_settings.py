@@ -21,6 +21,7 @@ class ModelBasedConfig(AlgoConfig):
     """Settings of the ensemble, of its pessimism and of SAC in it."""
 
     collectors: ClassVar[tuple[str, ...]] = ("dataset",)
+    public_data: ClassVar[str] = "the units of the model, early stopping and start states"
 
     members: int = integer(3)  # M
     model_hidden: list[int] = widths([64, 64])  # swish layers

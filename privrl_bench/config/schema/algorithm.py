@@ -23,6 +23,8 @@ class AlgoConfig(Section):
             `prompts` (env.kind=text).
         evaluator: what is measured of its releases: `returns`, `mspbe` (its releases are the weights of a
             value function) or `generations` (answers to prompts).
+        public_data: what it takes from the public part of a dataset, in words, the scaling apart; empty:
+            nothing.
         pools_users: the data of a round's users make one row, so that nothing bounds a single user.
         learns_scaling: it supports env.obs_scaling=private and env.reward_scaling=private.
         takes_noised_observations: it can learn under privacy=local, where the gate neither clips nor noises.
@@ -34,6 +36,7 @@ class AlgoConfig(Section):
     units: ClassVar[tuple[str, ...]] = USERS
     collectors: ClassVar[tuple[str, ...]] = ("simulated",)
     evaluator: ClassVar[str] = "returns"
+    public_data: ClassVar[str] = ""
     pools_users: ClassVar[bool] = False
     learns_scaling: ClassVar[bool] = False
     takes_noised_observations: ClassVar[bool] = True

@@ -130,3 +130,8 @@ class RunConfig(Section):
     def collector(self) -> str:
         """How the users of a round are obtained: one of `AlgoConfig.collectors`."""
         return "dataset" if self.data.id is not None else self.algo.collectors[0]
+
+    @property
+    def from_data(self) -> bool:
+        """Whether rounds use trajectories that are there before the run, and step no environment."""
+        return self.collector in ("dataset", "behavior")

@@ -1,0 +1,39 @@
+"""The words of the leak test's report."""
+
+from dataclasses import replace
+
+from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.visits import visits_after
+from privrl_bench.config.schema import EnvConfig, RunConfig
+
+REPORT = LeakReport(
+    *("mine on cartpole", "unreviewed", 1, 0, 3),
+    visits=(),
+    replicas=1,
+    compared=8,
+    declared=(),
+    open=False,
+    found={},
+    reached=(),
+    no_test_power=(),
+    not_covered=(),
+)
+
+
+def test_a_passed_test_does_not_end_with_the_word_unreviewed():
+    assert REPORT.ok
+    assert REPORT.verdict() == "passed: no path around the gate"
+    assert replace(REPORT, status="formal").verdict() == "formal: no path around the gate"
+
+
+def test_late_rounds_are_explained():
+    """The numbers were printed as ranges of 15 digits, without what they are for."""
+    visits = visits_after(RunConfig(env=EnvConfig(id="x")), 0, 4)
+    last, late = [
+        line.strip() for line in replace(REPORT, visits=tuple(visits)).lines() if "  also" in line
+    ]
+    assert last.startswith("also    rounds 10 to 11 of a run of 12: the last planned ones")
+    assert "late rounds, to find code that acts in every k-th round only" in late
+    numbers = late.partition("just before ")[2].partition(";")[0].split(" or ")
+    found = [int(number.replace(",", "")) for number in numbers]
+    assert all(any(number % k == 0 for number in found) for k in range(2, 101))
