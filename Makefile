@@ -19,10 +19,10 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-MAIN_RUN := outputs/dppg/hopper/privacy.z=0.1,total_steps=300000,seed=0
+MAIN_RUN := outputs/dppg/hopper/total_steps=300000,seed=0
 
 run: setup
-	$(BIN)/privrl-bench algo=dppg env=hopper privacy.z=0.1 total_steps=300_000
+	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=300_000
 	@$(BIN)/privrl play '$(MAIN_RUN)' --steps 300 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
 
 lint: setup

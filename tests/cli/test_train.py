@@ -79,7 +79,7 @@ def code_of(*words: str) -> int:
 def test_a_lone_run_gets_its_config_folder_and_words(runs: Runs) -> None:
     assert code_of("env=hopper", "privacy.z=0.5", "log=none", "seed=9") == 0
     ((run, folder, words),) = runs.seen
-    assert (run.env.name, run.privacy.z, run.privacy.clip) == ("hopper", 0.5, 1.8)
+    assert (run.env.name, run.privacy.z, run.privacy.clip) == ("hopper", 0.5, 0.75)
     assert folder == "outputs/dppg/hopper/privacy.z=0.5,seed=9"
     assert words == ["env=hopper", "privacy.z=0.5", "log=none", "seed=9"]
     assert not list(Path.cwd().rglob("*.log"))
