@@ -25,7 +25,9 @@ from privrl_bench.algorithms.base import annealed, step_order
 from privrl_bench.algorithms.policy_gradient.critics import SHARED_CRITIC
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import env_spec
+from privrl_bench.experiment.builder import build
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State, UserBatch
 
@@ -480,3 +482,17 @@ def test_a_contribution_in_the_open_is_what_the_gate_would_average() -> None:
     values, _ = open_gate(algo.local(state, users, STREAMS))
     rows, _, _ = rows_of(algo, state, users)
     torch.testing.assert_close(values["actor"][1], rows["actor"][1, :2].sum(0) / 3)
+
+
+@pytest.mark.parametrize(
+    "word", ["algo.averaging=4", "algo.anneal_server=false", "algo.local_update=gradient"]
+)
+def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:
+    """Noise is seeded by all settings, so its values differ, but not its size or the ledger's lines."""
+    found = []
+    for words in ([], [word]):
+        config = compose(["env=cartpole", "rounds=4", "privacy.z=0.7", *words])
+        gate = build([config], [None]).gate
+        plan = gate.guarantee(0)
+        found.append((plan.epsilon, plan.status, plan.unit, gate.mechanism.release_noise(0)))
+    assert found[0] == found[1]

@@ -105,6 +105,13 @@ def test_options_of_local_training_open_no_path(critic, scope, adam):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+@pytest.mark.parametrize("critic", ["shared", "private", "none"])
+def test_one_gradient_and_an_averaged_policy_open_no_path(critic):
+    algo = {"critic": critic, "local_update": "gradient", "averaging": 4.0}
+    report = assert_as_declared(changed(algo=algo, env={"user": "fresh"}))
+    assert set(report.found) == ({CRITIC} if critic == "shared" else set())
+
+
 @pytest.mark.parametrize("one", [("running", "public"), ("public", "running")])
 def test_observation_and_reward_statistics_are_told_apart(one):
     scaling = {"obs_scaling": one[0], "reward_scaling": one[1]}

@@ -9,6 +9,8 @@ from test_leaks import CARRIED, CRITIC, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.algorithms.policy_gradient.local_training import LocalOptimizerConfig
+from privrl_bench.algorithms.policy_gradient.local_updates import OneGradient
 from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
@@ -19,6 +21,7 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.optim import adam_start
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
@@ -179,6 +182,38 @@ def test_optimiser_moments_from_rows_without_noise(monkeypatch):
     config = changed(algo={"critic": "none", "local_adam": "seeded"}, env={"user": "fresh"})
     report = assert_caught(config, "state last_actor")
     assert "rows actor" in report.reached
+
+
+def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
+    def keep(self, state, users, contribution):
+        rows, valid, bypass = contribution.take()
+        self.mean_row = (rows["actor"] * valid[..., None]).mean(1)
+        return Contribution(rows, valid, bypass)
+
+    patch_local(monkeypatch, keep)
+    real = Dppg.server
+
+    def server(self, state, released):
+        after = real(self, state, released)
+        return State(
+            after.round, {**after.tensors, "average": after.tensors["average"] + self.mean_row}
+        )
+
+    monkeypatch.setattr(Dppg, "server", server)
+    config = changed(algo={"critic": "none", "averaging": 4.0}, env={"user": "fresh"})
+    assert_caught(config, "state average")
+
+
+def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
+    def scaled(self, state, start, data, order, lr):
+        whole = order[:1].flatten(2).unsqueeze(2)
+        once = LocalOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
+        gradient = self._train(start, data, once)
+        return gradient * (self._clip / gradient.norm(dim=-1).mean())
+
+    monkeypatch.setattr(OneGradient, "__call__", scaled)
+    config = changed(algo={"critic": "none", "local_update": "gradient"}, env={"user": "fresh"})
+    assert_caught(config, "same round's rows actor")
 
 
 def test_a_replay_buffer(monkeypatch):
