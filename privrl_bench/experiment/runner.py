@@ -144,6 +144,10 @@ def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
         )
     if not config.plan_only:
         _check_ledger(rundir, saved)
+    # Its first rounds would be made by code that no audit of today's covers.
+    if saved and needed(config) and (other := _changed(config, rundir)):
+        reason = f"{rundir.path}: {other} since the run began; use resume=restart"
+        raise ConfigError("resume", reason)
     return int(saved["round"]) if saved else 0
 
 

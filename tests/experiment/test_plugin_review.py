@@ -243,6 +243,18 @@ def test_a_finished_run_whose_source_has_changed_says_so(outsider, capsys):
     assert again.status == "skipped"
 
 
+def test_an_unfinished_run_of_a_changed_algorithm_is_not_resumed(outsider):
+    """Its first rounds would be made by code that no audit of today's covers."""
+    words, conf = outsider
+    folder = Path("outputs/one")
+    run([compose(words, conf)], [folder], [words])
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
+    Path("some_pkg/mine.py").write_text(SOURCE + "\n# changed\n")
+    with pytest.raises(ConfigError, match="source of some_pkg has changed since the run began"):
+        run([compose(words, conf)], [folder], [words])
+
+
 ENVIRONMENT = """
 import gymnasium
 from my_pkg import MyEnv

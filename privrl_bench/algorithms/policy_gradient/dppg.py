@@ -138,12 +138,7 @@ class Dppg(Algorithm):
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)
         step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
-        change = released.values["actor"]
-        if "momentum" in tensors:
-            change = tensors["momentum"] = (
-                change + self.config.server_momentum * tensors["momentum"]
-            )
-        tensors["actor"] = state.tensors["actor"] + step * change
+        tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
         if self.config.averaging is not None:
             newest = averaging_weight(self.config.averaging, state.round)
             tensors["average"] = torch.lerp(tensors["average"], tensors["actor"], newest)
