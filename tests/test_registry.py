@@ -54,4 +54,5 @@ def test_tuned_files_name_an_algorithm_and_an_environment():
     for stem in stems("conf/tuned"):
         algo, _, env = stem.partition("_")
         assert algo in names, stem
-        assert env in envs | families, stem
+        former = env.removesuffix("_adam")  # values of before, which committed results have
+        assert former in envs | families, stem

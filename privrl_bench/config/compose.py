@@ -161,7 +161,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
         config_dir: a folder with more YAML files in the same groups.
 
     >>> compose(["env=hopper"]).privacy.clip
-    1.8
+    0.75
     """
     words = list(overrides)
     return to_run_config(compose_raw(words, config_dir), explicit_keys(words))
