@@ -89,7 +89,8 @@ def _mujoco() -> str:
     starts = (
         f"dppg/hopper/{evaluated}400000,seed",
         f"dppg/hopper/{evaluated}400000,privacy.users_per_round=64,",
-        f"dppg/halfcheetah/{evaluated}200000,seed",
+        f"dppg/halfcheetah/{evaluated}200000,total_steps=2000000,seed",
+        f"dppg/halfcheetah/{evaluated}600000,total_steps=6000000,seed",
     )
     lines = []
     for start in starts:
