@@ -72,6 +72,19 @@ def test_sequential_equals_batched(name, radius, seeded):
         assert not torch.allclose(got[0], got[1])
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("radius", [0.03, float("inf")])
+def test_compiled_gradient_descent_equals_batched(name, radius):
+    objective = OBJECTIVES[name]
+    start, data, order = problem(objective)
+    optimizer = LocalOptimizerConfig(order, 0.1, radius, adam_start(start), plain=True)
+    got = sequential(start, data, optimizer, objective)
+    expected = batched(start, data, optimizer, objective)
+    assert float(expected.norm(dim=-1).min()) > 0.02
+    torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-5)
+    assert (got.norm(dim=-1) <= radius * (1 + 1e-5)).all()
+
+
 def test_training_is_compiled_in_single_precision_only():
     objective = OBJECTIVES["choice"]
     train = LocalTrainer(objective)

@@ -66,6 +66,13 @@ def patch_local(monkeypatch, change):
     monkeypatch.setattr(Dppg, "local", local)
 
 
+def keep_mean_row(algo, state, users, contribution):
+    """For a server that uses it without noise."""
+    rows, valid, bypass = contribution.take()
+    algo.mean_row = (rows["actor"] * valid[..., None]).mean(1)
+    return Contribution(rows, valid, bypass)
+
+
 # --- beside the gate, without a name
 
 
@@ -166,12 +173,7 @@ def test_advantages_normalised_over_all_users_of_the_round(monkeypatch):
 
 
 def test_optimiser_moments_from_rows_without_noise(monkeypatch):
-    def keep(self, state, users, contribution):
-        rows, valid, bypass = contribution.take()
-        self.mean_row = (rows["actor"] * valid[..., None]).mean(1)
-        return Contribution(rows, valid, bypass)
-
-    patch_local(monkeypatch, keep)
+    patch_local(monkeypatch, keep_mean_row)
     real = Dppg.server
 
     def server(self, state, released):
@@ -185,12 +187,7 @@ def test_optimiser_moments_from_rows_without_noise(monkeypatch):
 
 
 def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
-    def keep(self, state, users, contribution):
-        rows, valid, bypass = contribution.take()
-        self.mean_row = (rows["actor"] * valid[..., None]).mean(1)
-        return Contribution(rows, valid, bypass)
-
-    patch_local(monkeypatch, keep)
+    patch_local(monkeypatch, keep_mean_row)
     real = Dppg.server
 
     def server(self, state, released):
