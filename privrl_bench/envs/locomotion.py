@@ -1,4 +1,4 @@
-"""Gymnasium's Hopper and HalfCheetah (MuJoCo), vectorised over slots.
+"""Gymnasium's Hopper, Walker2d and HalfCheetah (MuJoCo), vectorised over slots.
 
 Models, constants and bounds are Gymnasium's own. MuJoCo steps every slot; observations, rewards and
 terminations are computed for all slots at once. This is about twice as fast as stepping Gymnasium
@@ -6,7 +6,7 @@ environments, where half of the time is not physics.
 
 `LocomotionSlots` equals stepping single environments bit for bit (tested). `RolloutPhysics` passes all
 slots to `mujoco.rollout`, which does not warm-start the constraint solver:
-equal within 1e-9 per step on HalfCheetah and Hopper (tested); the chaotic dynamics amplify the difference.
+equal within 1e-9 per step (tested); the chaotic dynamics amplify the difference.
 """
 
 from __future__ import annotations
@@ -219,6 +219,18 @@ class HopperSlots(LocomotionSlots):
         for column, (low, high) in ((1, env._healthy_z_range), (2, env._healthy_angle_range)):
             fine &= (low < qpos[:, column]) & (qpos[:, column] < high)
         return np.asarray(fine)
+
+
+class Walker2dSlots(HopperSlots):
+    """Walker2d-v5: 8 positions, 9 velocities (clipped to 10); 6 torques; terminates on a fall."""
+
+    def healthy(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        """See `LocomotionSlots.healthy`."""
+        env = self._env
+        fine = np.ones(len(qpos), dtype=bool)
+        for column, (low, high) in ((1, env._healthy_z_range), (2, env._healthy_angle_range)):
+            fine &= (low < qpos[:, column]) & (qpos[:, column] < high)
+        return fine
 
 
 class HalfCheetahSlots(LocomotionSlots):

@@ -107,6 +107,7 @@ SLOTS = {
     "MountainCar-v0": "classic:MountainCarSlots",
     "Hopper-v5": "locomotion:HopperSlots",
     "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
+    "Walker2d-v5": "locomotion:Walker2dSlots",
     "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
     "dm_control/cartpole-swingup-v0": "cartpole_dmc:SwingupSlots",
 }

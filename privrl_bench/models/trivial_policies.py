@@ -56,6 +56,8 @@ TRIVIAL: dict[str, Trivial] = {
     "mountain_car": Trivial("push along the speed", lambda o: 1 + torch.sign(o[..., 1]).long()),
     "hopper": Trivial("do nothing", _constant(0.0, 0.0, 0.0)),
     "halfcheetah": Trivial("do nothing", _constant(*[0.0] * 6)),
+    "walker2d": Trivial("do nothing", _constant(*[0.0] * 6)),
+    "ant": Trivial("do nothing", _constant(*[0.0] * 8)),
     "cartpole_balance": Trivial("do nothing", _constant(0.0)),
     "cartpole_swingup": Trivial("do nothing", _constant(0.0)),
     "dosing0": Trivial("dose 2.9 always", _constant(2.9)),

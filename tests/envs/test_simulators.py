@@ -186,6 +186,8 @@ def test_halfcheetah_takes_the_known_step_from_rest() -> None:
         ("pendulum", (3, 1, 200)),
         ("halfcheetah", (17, 6, 1000)),
         ("hopper", (11, 3, 1000)),
+        ("walker2d", (17, 6, 1000)),
+        ("ant", (27, 8, 1000)),
         ("cartpole_balance", (5, 1, 1000)),
         ("cartpole_swingup", (5, 1, 1000)),
     ],

@@ -42,6 +42,9 @@ def test_rules_score_the_known_means(name, mean, tolerance) -> None:
     assert score(name, 60).mean() == pytest.approx(mean, abs=tolerance)
 
 
-@pytest.mark.parametrize(("name", "low", "high"), [("hopper", 100, 260), ("halfcheetah", -20, 5)])
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("hopper", 100, 260), ("halfcheetah", -20, 5), ("walker2d", -20, 400), ("ant", 0, 1001)],
+)
 def test_doing_nothing(name, low, high) -> None:
     assert low < score(name, 3).mean() < high
