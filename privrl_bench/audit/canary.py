@@ -105,6 +105,10 @@ def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
     if config.privacy.rules.mechanism.not_auditable:
         raise ConfigError("privacy", config.privacy.rules.mechanism.not_auditable)
+    if config.privacy.noise_cohort is not None:
+        raise ConfigError(
+            "privacy.noise_cohort", "a preview has no guarantee to measure; leave it out"
+        )
     if config.privacy.noise_multiplier == 0:
         raise ConfigError("privacy.z", "without noise epsilon is infinite; give a z > 0 to measure")
 

@@ -45,6 +45,7 @@ REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware
 ADDED: dict[str, Any] = {
     "privacy.correlation": 0.95,
     "privacy.bands": None,
+    "privacy.noise_cohort": None,
     "fit_population": False,
     "env.obs_parts": None,
     "algo.network": "mlp",

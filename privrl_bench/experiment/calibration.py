@@ -64,7 +64,7 @@ def _numbers(
     try:
         z = calibrated_z(parts.gate, 0, target)
         # Discrete noise has a cost that depends, very little, on z itself.
-        while assemble(replace(one, privacy=replace(plain, z=z))).gate.planned_epsilon(0) > target:
+        while assemble(replace(one, privacy=replace(plain, z=z))).gate.real_epsilon(0) > target:
             z *= 1.0 + 1e-6
     except PrivacyError as error:
         raise ConfigError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import needed
+from privrl_bench.privacy.account import Account
 
 
 def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "algo": config.algo.name,
         "env": config.env.label,
         "seed": config.seed,
-        "z": config.privacy.noise_multiplier if gate.mechanism.private else None,
+        "z": config.privacy.z if gate.mechanism.private else None,
         "epsilon": gate.planned_epsilon(r),
         "epsilons": gate.planned_epsilons(r) if gate.mechanism.private else {},
         "epsilon_paper": gate.mechanism.paper_epsilon(r),
@@ -31,6 +32,17 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "parameters": {block.name: block.size for block in gate.blocks},
         "clip": {block.name: block.clip for block in gate.blocks},
         "event": gate.event(r).to_dict(),
+        **preview_facts(gate, r),
         **({} if parts.data is None else {"data": parts.data.describe()}),
         **gate.mechanism.plan_entries(r, parts.algo.server_steps(parts.rounds)),
     }
+
+
+def preview_facts(account: Account, r: int) -> dict[str, Any]:
+    """`preview`: cohort, users and epsilon of the run that replica r is a preview of; empty for others."""
+    config = account.configs[r]
+    if config.noise_cohort is None:
+        return {}
+    users = config.noise_cohort * account.rounds
+    epsilon = account.real_epsilon(r)
+    return {"preview": {"users_per_round": config.noise_cohort, "users": users, "epsilon": epsilon}}

@@ -22,7 +22,7 @@ from privrl_bench.experiment.builder import RunComponents, build, resolved, supp
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.plan_summary import describe_plan
+from privrl_bench.experiment.plan_summary import describe_plan, preview_facts
 from privrl_bench.experiment.plugin_review import SUBJECTS_FILE, needed, passed_since, records
 from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
 from privrl_bench.experiment.shard_work import one_process
@@ -262,7 +262,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism = parts.gate.mechanism
-    z = f"  z={config.privacy.noise_multiplier:g}" if mechanism.private else ""
+    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
     first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(_short(rundir.path)))}")
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
@@ -296,6 +296,10 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         print(f"  limit   {config.privacy.population} users {enough}")
     if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):
         print(f"  noise   {noise}")
+    for facts in preview_facts(parts.gate, r).values():
+        real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
+        each = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
+        print(f"  preview noise as of {each}, with whom the run would have {real}")
     if config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
     paper = parts.gate.mechanism.paper_epsilon(r)

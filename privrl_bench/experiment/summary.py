@@ -13,6 +13,7 @@ import numpy as np
 from privrl_bench.config.schema import EvalConfig
 from privrl_bench.evaluation.objective import Objective, objective_of
 from privrl_bench.experiment.metric_writer import MetricWriter
+from privrl_bench.experiment.plan_summary import preview_facts
 from privrl_bench.experiment.run_dir import RunDir, read_lines
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import shown_epsilon
@@ -108,7 +109,7 @@ def summary_of(
         "algo": config.algo.name,
         "env": config.env.label,
         "seed": config.seed,
-        "z": config.privacy.noise_multiplier,
+        "z": config.privacy.z,
         "measure": measure.name,
         measure.name: result,
         "epsilon": guarantee.epsilon,
@@ -116,6 +117,7 @@ def summary_of(
         "epsilon_paper": gate.mechanism.paper_epsilon(r),
         "delta": guarantee.delta,
         "guarantee": guarantee.to_dict(),
+        **preview_facts(gate, r),
         "ledger": gate.ledgers[r].summary(),
         "steps": rounds * parts.round_steps,
         **timing,

@@ -74,6 +74,11 @@ class Account:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same users compose"
             )
+        if self.is_preview:
+            self.notes["preview"] = (
+                f"noise as of {self.config.noise_cohort} users a round, of whom "
+                f"{self.config.users_per_round} are simulated (privacy.noise_cohort): not private"
+            )
         if sampler.random and not {"dataset", "users"} & set(self.notes):
             self.notes["sampling"] = (
                 "simulated: a deployment must draw from all users, afresh and in secret"
@@ -106,13 +111,33 @@ class Account:
         return None if self.sampler.every_round else self.unit.participation
 
     def planned_epsilon(self, r: int) -> float:
-        """Epsilon after all planned rounds."""
-        return self.mechanism.planned_epsilon(r, self.participation)
+        """Epsilon after all planned rounds; infinite in a preview."""
+        return math.inf if self.is_preview else self.real_epsilon(r)
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether noise is that of larger cohorts than those that are released (`privacy.noise_cohort`)."""
+        return self.config.noise_cohort is not None
+
+    def real_event(self, r: int) -> ReleaseEvent:
+        """`event`, but in a preview that of the run which it is a preview of."""
+        event = self.event(r)
+        return replace(event, z=event.z * self.configs[r].preview_scale)
+
+    def real_epsilon(self, r: int) -> float:
+        """`planned_epsilon`, but in a preview that of the run which it is a preview of."""
+        event, count = self.mechanism.planned_releases(r, self.participation)
+        real = replace(event, z=event.z * self.configs[r].preview_scale)
+        if real == event:
+            return self.mechanism.planned_epsilon(r, self.participation)
+        return self.mechanism.epsilon_of(r, {real: count})
 
     def planned_epsilons(self, r: int) -> dict[str, float]:
         """Adjacency -> epsilon after all planned rounds, for every relation with an analysis here."""
         event, count = self.mechanism.planned_releases(r, self.participation)
         kind = type(self.mechanism)
+        if self.is_preview:
+            return {self.configs[r].adjacency: math.inf}
         both = set(kind.adjacencies) & set(self.sampler.relations(kind))
         own = self.configs[r].adjacency
         return {
@@ -126,6 +151,8 @@ class Account:
         `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
         knows, never for a guarantee.
         """
+        if self.is_preview:
+            return math.inf
         if self.mechanism.clipped and self.ledgers[r].repeats(below_round) > self.rounds + REPEATS:
             return math.inf  # rounding and discrete noise are analysed for no more attempts
         return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)

@@ -33,6 +33,8 @@ class PrivacyConfig(Section):
     epsilon: float | None = ranged(None, ">= 1e-4", lambda epsilon: epsilon >= 1e-4)
     # U; for Poisson sampling the expected number, q * population
     users_per_round: int = integer(8, most=10**7)
+    # a preview: the noise in the mean is that of so many users a round, U of whom are simulated; no guarantee
+    noise_cohort: int | None = integer(None, most=10**10)
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
     # exactly `population`; full_batch: all of exactly `population`, in one release
     sampling: str = "fixed"
@@ -63,6 +65,8 @@ class PrivacyConfig(Section):
         mechanism, sampler = self.rules
         sampler.validate(self)
         mechanism.validate(self)
+        if self.noise_cohort is not None:
+            self._check_preview(mechanism, sampler)
         if self.z is None:
             if not mechanism.calibrated:
                 how = f"privacy.mechanism={mechanism.name} has no noise to calibrate"
@@ -72,12 +76,29 @@ class PrivacyConfig(Section):
                     "privacy.z", "auto needs the epsilon of the whole run, e.g. privacy.epsilon=2"
                 )
 
+    def _check_preview(self, mechanism: Any, sampler: Any) -> None:
+        """Raises ConfigError: `noise_cohort` has no meaning here, or is too small."""
+        key, least = "privacy.noise_cohort", f"privacy.users_per_round={self.users_per_round}"
+        if "noise_cohort" not in mechanism.own or sampler.random:
+            rule = "is for privacy.mechanism=gaussian or correlated with privacy.sampling=fixed"
+            raise ConfigError(key, f"{rule}, got {mechanism.name} with {self.sampling}")
+        if (self.noise_cohort or 0) < self.users_per_round:
+            raise ConfigError(key, f"must be at least {least}, got {self.noise_cohort}")
+
     @property
     def noise_multiplier(self) -> float:
-        """`z` as a number. Raises ConfigError: it is still to be calibrated (`experiment/calibration.py`)."""
+        """Noise std / clip of what is released: `z`, or less in a preview of larger cohorts.
+
+        Raises ConfigError: z is still to be calibrated (`experiment/calibration.py`).
+        """
         if self.z is None:
             raise ConfigError("privacy.z", "auto is not calibrated yet; build the run first")
-        return self.z
+        return self.z / self.preview_scale
+
+    @property
+    def preview_scale(self) -> float:
+        """`noise_cohort` / U, by which the noise of a preview is smaller; else 1."""
+        return (self.noise_cohort or self.users_per_round) / self.users_per_round
 
     @property
     def rules(self) -> Any:

@@ -129,11 +129,12 @@ def affordable(account: Account, r: int, budget: float) -> int:
     """How many of the planned rounds of replica r cost at most `budget`: fixed in advance, public."""
     config = account.configs[r]
     if account.participation is None:
-        most = rounds_for(budget, account.event(r), config.delta, config.accountant, account.rounds)
-        while most and account.mechanism.epsilon_of(r, {account.event(r): most}) > budget:
+        event = account.real_event(r)
+        most = rounds_for(budget, event, config.delta, config.accountant, account.rounds)
+        while most and account.mechanism.epsilon_of(r, {event: most}) > budget:
             most -= 1  # what discrete noise costs
         return most
-    return account.rounds if account.planned_epsilon(r) <= budget else 0
+    return account.rounds if account.real_epsilon(r) <= budget else 0
 
 
 def needed_z(account: Account, r: int, budget: float) -> float:

@@ -125,7 +125,7 @@ class Correlated(Gaussian):
     records: ClassVar[tuple[str, ...]] = ("correlated",)
     subsampled = False
     like = "gaussian"
-    own = ("correlation", "bands")
+    own = ("correlation", "bands", *Gaussian.own)
 
     @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:

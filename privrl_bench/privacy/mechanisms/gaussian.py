@@ -34,6 +34,7 @@ class Gaussian(Mechanism):
 
     name = "gaussian"
     records: ClassVar[tuple[str, ...]] = ("gaussian",)
+    own: ClassVar[tuple[str, ...]] = ("noise_cohort",)
     clipped = True
     subsampled = True
     calibrated = True
