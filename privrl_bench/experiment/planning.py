@@ -12,7 +12,10 @@ from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting import frontier
+from privrl_bench.reporting.frontier import Prediction
 from privrl_bench.reporting.nearest import Measured, nearest, store
+from privrl_bench.reporting.runs import flatten
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Plan:
         status: formal | unreviewed | heuristic | none.
         caveats: what epsilon does not cover.
         nearest: measured results of the same algorithm and environment, the nearest epsilon first.
+        as_planned, best_split: return by previews of this plan, and of the best split of its users between
+            rounds and cohorts; None: no preview.
         has_store: whether there are results to compare with.
         from_data: see `RunConfig.from_data`: `steps` are then of trajectories, not of an environment.
     """
@@ -88,6 +93,8 @@ class Plan:
     notion: str
     caveats: tuple[str, ...]
     nearest: tuple[Measured, ...]
+    as_planned: Prediction | None
+    best_split: Prediction | None
     has_store: bool
     from_data: bool = False
 
@@ -123,7 +130,13 @@ class Plan:
         rows += [("caveat", caveat) for caveat in self.caveats]
         width = max(len(name) for name, _ in rows) + 2
         table = [f"  {name:{width}}{text}" for name, text in rows]
-        return [f"{self.algo} on {self.env}", *table, *self._noise_lines(), *self._nearest_lines()]
+        return [
+            f"{self.algo} on {self.env}",
+            *table,
+            *self._noise_lines(),
+            *self._nearest_lines(),
+            *self._split_lines(),
+        ]
 
     def _size(self) -> tuple[str, str]:
         if self.from_data:
@@ -182,6 +195,20 @@ class Plan:
             lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
         return lines
 
+    def _split_lines(self) -> list[str]:
+        """Previews of this number of users at this epsilon."""
+        if self.best_split is None:
+            return []
+        of = f"{self.population or self.users:,} users at this epsilon"
+        lines = [f"predicted from measured runs with as much noise in the mean, for {of}"]
+        if self.as_planned is not None:
+            lines.append(f"  as planned  {self.as_planned.line()}")
+        if self.best_split.rounds != self.rounds:
+            one = self.best_split
+            lines.append(f"  best split  {one.line()}")
+            lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
+        return lines
+
 
 def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Plan:
     """The plan of replica r.
@@ -199,8 +226,10 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
     epsilons[privacy.adjacency] = guarantee.epsilon
     folder = results or store()
     near: list[Measured] = []
+    previews: tuple[Prediction | None, Prediction | None] = (None, None)
     if folder is not None:
         settings = identity(config)
+        previews = _previews(parts, r, folder)
         near = nearest(config.algo.name, config.env.label, epsilons, settings, folder)
     return Plan(
         algo=config.algo.name,
@@ -228,8 +257,27 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         notion=guarantee.notion,
         caveats=tuple(f"{name}: {why}" for name, why in guarantee.caveats.items()),
         nearest=tuple(near),
+        as_planned=previews[0],
+        best_split=previews[1],
         has_store=folder is not None,
         from_data=config.from_data,
+    )
+
+
+def _previews(
+    parts: RunComponents, r: int, folder: Path
+) -> tuple[Prediction | None, Prediction | None]:
+    """(of the plan, of the best split of its users): where each user is in one round, and z is given."""
+    config, gate = parts.configs[r], parts.gate
+    used = needed(config, parts.rounds)
+    if used is None or gate.participation != 1 or not config.privacy.z:
+        return None, None
+    settings = dict(flatten(asdict(config)))
+    measured = frontier.points(config.algo.name, config.env.label, settings, folder)
+    z, users = config.privacy.z, config.privacy.population or used
+    return (
+        frontier.predict(measured, used, z, parts.rounds),
+        frontier.best(measured, users, z),
     )
 
 

@@ -1,0 +1,137 @@
+"""Return against epsilon and users, from measured runs of fixed cohorts: the answer of `privrl plan`.
+
+With cohorts of fixed size, each user in one round, a run is described by its rounds R, its users per round U
+and its noise multiplier z. Epsilon follows from z alone. Noise enters training only by its standard deviation
+in the mean, z clip / U. So a measured run with (R, U, z) is also a preview of all runs with k U users a round
+and multiplier k z, k >= 1 (`privacy.noise_cohort` makes the same preview). It is pessimistic: the mean over
+more users also varies less from user to user.
+
+Only `runs.csv` of the item `<paper>/frontier` is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from privrl_bench.reporting.results_store import RUNS_FILE
+
+ITEM = "frontier"
+# Runs whose other settings differ are no preview of the plan.
+_SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update", "algo.lr")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Finished runs that differ in the seed.
+
+    Attributes:
+        rounds: R.
+        users: U, users of a round that were simulated.
+        noise: z / U, the noise standard deviation of the mean in units of the clip.
+        values: of the objective, one for each seed.
+    """
+
+    rounds: int
+    users: int
+    noise: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What previews say about a run.
+
+    Attributes:
+        rounds, users: R and U of the run.
+        mean, low, high: of the objective over seeds, between the two nearest measured noises.
+        simulated: users of a round in the measured runs, at most `users`.
+        seeds: the smaller number of seeds of the two.
+    """
+
+    rounds: int
+    users: int
+    mean: float
+    low: float
+    high: float
+    simulated: int
+    seeds: int
+
+    def line(self) -> str:
+        """The prediction in words.
+
+        >>> Prediction(73, 136, 495.2, 480.0, 500.0, 64, 3).line()
+        '73 rounds of 136 users: return about 495.2 (480.0 to 500.0 over 3 seeds of cohorts of 64)'
+        """
+        which = f"{self.seeds} seed{'s' if self.seeds > 1 else ''} of cohorts of {self.simulated:,}"
+        spread = f"{self.low:.1f} to {self.high:.1f} over {which}"
+        return f"{self.rounds:,} rounds of {self.users:,} users: return about {self.mean:.1f} ({spread})"
+
+
+def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> list[Point]:
+    """The measured runs of an algorithm and environment with these settings.
+
+    Args:
+        algo: name of the algorithm.
+        env: `EnvConfig.label`.
+        settings: dotted key -> value of the plan.
+        store: results, `<paper>/frontier/runs.csv`.
+    """
+    found: dict[tuple[int, int, float], list[float]] = {}
+    for path in sorted(store.glob(f"*/{ITEM}/{RUNS_FILE}")):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                kept = json.loads(row["settings"])
+                same = all(kept.get(key) == settings.get(key) for key in _SAME)
+                if (row["algo"], row["env"]) != (algo, env) or not (same and row["value"]):
+                    continue
+                users = int(kept["privacy.users_per_round"])
+                key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)
+                found.setdefault(key, []).append(float(row["value"]))
+    return [Point(*key, tuple(values)) for key, values in sorted(found.items())]
+
+
+def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Prediction | None:
+    """The return of a run with all of `users` in so many rounds: interpolated in the log of the noise.
+
+    Less noise than was measured counts as the least that was.
+
+    Returns:
+        None where nothing was measured: this number of rounds, cohorts that are not larger, or so much noise.
+    """
+    each = users // rounds
+    fits = [one for one in measured if one.rounds == rounds and one.users <= each]
+    if not fits:
+        return None
+    simulated = max(one.users for one in fits)
+    line = sorted((one for one in fits if one.users == simulated), key=lambda one: one.noise)
+    noise = max(z / each, line[0].noise)
+    above = next((one for one in line if one.noise >= noise * (1 - 1e-9)), None)
+    if above is None:
+        return None
+    below = max((one for one in line if one.noise <= noise), key=lambda one: one.noise)
+    share = 0.0
+    if above.noise > below.noise:
+        share = math.log(noise / below.noise) / math.log(above.noise / below.noise)
+
+    def between(of: Any) -> float:
+        return float((1 - share) * of(below.values) + share * of(above.values))
+
+    seeds = min(len(below.values), len(above.values))
+    return Prediction(rounds, each, between(fmean), between(min), between(max), simulated, seeds)
+
+
+def best(measured: Sequence[Point], users: int, z: float) -> Prediction | None:
+    """The best split of users between cohort size and rounds, among the measured numbers of rounds.
+
+    Of equal means the one with the larger cohorts.
+    """
+    tried = (predict(measured, users, z, rounds) for rounds in sorted({p.rounds for p in measured}))
+    found = [one for one in tried if one is not None]
+    return max(found, key=lambda one: (one.mean, one.users), default=None)
