@@ -49,7 +49,7 @@ def test_choices_that_models_implement():
 
 def test_tuned_files_name_an_algorithm_and_an_environment():
     envs, names = stems("conf/env"), stems("conf/algo")
-    families = {"mujoco", "control", "continuous", "discrete"}
+    families = {"mujoco", "dosing", "control", "continuous", "discrete"}
     families |= {f"{a}_{n}" for a in ("continuous", "discrete") for n in ("short", "long")}
     for stem in stems("conf/tuned"):
         algo, _, env = stem.partition("_")
