@@ -2,6 +2,7 @@
 
     python scripts/collect_results.py outputs/dppg --item outputs/paper/dppg/formal
     python scripts/collect_results.py outputs/reproduce/dppg/paper/runs --item outputs/paper/dppg/table1
+    python scripts/collect_results.py outputs/more --item outputs/paper/dppg/formal --add
     python scripts/collect_results.py --item outputs/paper/dppg/table1
 
 The folder of an item is outputs/paper/<paper>/<item>. For another scale than `paper`, the name of the scale is
@@ -56,16 +57,17 @@ def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | N
     return paper, paper.item(name, scale, seeds).replaced(Setting.calibrated)
 
 
-def collect(roots: list[Path], folder: Path, seeds: int | None) -> int:
-    """Write the store of an item from run folders. Returns the number of runs."""
-    runs: dict[str, Run] = {}
+def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = False) -> int:
+    """Write an item from run folders; with `add`, beside what it has. Returns the number of runs."""
+    kept = read_results(folder) if add and (folder / RUNS_FILE).exists() else []
+    runs: dict[str, Run] = {run.folder.relative_to(folder).as_posix(): run for run in kept}
     for root in roots:
         for run in load_runs(root):
             key = run.folder.relative_to(root).as_posix()
             if run.state != "done":
                 print(f"left out, {run.state}: {run.folder}")
             elif key in runs:
-                raise SystemExit(f"error: {key} is in two of the folders")
+                raise SystemExit(f"error: {key} is in two of the folders, or in the store already")
             else:
                 runs[key] = run
     found = paper_item(folder, seeds)
@@ -127,9 +129,10 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="*", metavar="DIR", help="with run folders")
     parser.add_argument("--item", type=Path, required=True, help="outputs/paper/<paper>/<item>")
     parser.add_argument("--seeds", type=int, help="instead of the scale's number")
+    parser.add_argument("--add", action="store_true", help="keep the runs that the item has")
     options = parser.parse_args()
     if options.folders:
-        count = collect(options.folders, options.item, options.seeds)
+        count = collect(options.folders, options.item, options.seeds, options.add)
         print(f"{count} runs in {options.item / RUNS_FILE}")
     report(options.item, options.item)
 

@@ -106,7 +106,7 @@ def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Pre
         None where nothing was measured: this number of rounds, cohorts that are not larger, or so much noise.
     """
     each = users // rounds
-    fits = [one for one in measured if one.rounds == rounds and one.users <= each]
+    fits = [one for one in measured if one.rounds == rounds and one.noise > 0 and one.users <= each]
     if not fits:
         return None
     simulated = max(one.users for one in fits)

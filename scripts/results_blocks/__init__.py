@@ -6,5 +6,6 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     kept_tables,
     primorl,
     scaling,
+    small_epsilon,
 )
 from results_blocks.store import BLOCKS as BLOCKS

@@ -9,7 +9,7 @@ import numpy as np
 from privrl_bench.reporting.paper_table import judged
 from privrl_bench.reporting.papers import finished_runs
 from privrl_bench.reporting.results_store import read_trivial
-from privrl_bench.reporting.runs import Run, number
+from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.table_writer import compact
 from results_blocks.store import (
     LARGE,
@@ -81,27 +81,6 @@ def _formal_intervals() -> str:
         lines.append([*line, paper.partition(" ")[0]])
     head = ["task", "z", "seeds", "return ± 95 % interval over seeds", "min", "max", "epsilon"]
     return compact([*head, "asked of this project", "the paper's, leaking"], lines)
-
-
-@block("dppg/mujoco")
-def _mujoco() -> str:
-    evaluated = "eval.episodes=50,eval.every="
-    starts = (
-        f"dppg/hopper/{evaluated}400000,seed",
-        f"dppg/hopper/{evaluated}400000,privacy.users_per_round=64,",
-        f"dppg/halfcheetah/{evaluated}200000,total_steps=2000000,seed",
-        f"dppg/halfcheetah/{evaluated}600000,total_steps=6000000,seed",
-    )
-    lines = []
-    for start in starts:
-        runs = chosen("dppg/mujoco", start)
-        values = finals(runs)
-        users = number(runs[0].summary["steps"]) / 512  # T, the same in all of them
-        line = [TASKS[runs[0].env], z_of(runs), spent(runs), f"{users:,.0f}", steps(runs)]
-        line += [str(len(runs)), spread(values, 0), f"{min(values):.0f}", f"{max(values):.0f}"]
-        lines.append([*line, runs[0].guarantee_status])
-    head = ["task", "z", "epsilon", "users of a run", "steps", "seeds"]
-    return compact([*head, "return ± 95 % interval over seeds", "min", "max", "status"], lines)
 
 
 @block("dppg/table1")

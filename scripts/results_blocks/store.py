@@ -21,9 +21,10 @@ BLOCKS: dict[str, Callable[[], str]] = {}
 TASKS = {
     **{"cartpole": "CartPole", "acrobot": "Acrobot", "pendulum": "Pendulum", "hopper": "Hopper"},
     **{"halfcheetah": "HalfCheetah", "dosing0": "Dosing-0", "dosing1": "Dosing-1"},
+    **{"walker2d": "Walker2d", "ant": "Ant"},
     **{"cartpole_balance": "Balance", "cartpole_swingup": "Swingup"},
 }
-LARGE = ("hopper", "halfcheetah")  # returns in the thousands: no decimals
+LARGE = ("hopper", "halfcheetah", "walker2d", "ant")  # returns in the thousands: no decimals
 
 
 def block(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privrl_bench.reporting.frontier import Point, best, points, predict
+from privrl_bench.reporting.frontier_figure import draw_frontier, predicted
 
 MEASURED = [
     Point(10, 8, 0.1, (100.0, 120.0)),
@@ -85,3 +86,15 @@ def test_only_runs_with_the_same_settings_count(tmp_path):
             writer.writerow(["dppg", env, json.dumps(kept), value, 7])
     plan = {"privacy.mechanism": "correlated", "algo.lr": 0.1, "privacy.clip": 1.0}
     assert points("dppg", "cartpole", plan, tmp_path) == [Point(7, 4, 0.5, (9.0, 11.0))]
+
+
+def test_runs_without_noise_are_no_preview():
+    assert predict([Point(10, 8, 0.0, (500.0,))], 80, 1.0, 10) is None
+
+
+def test_the_figure_is_drawn(tmp_path):
+    draw_frontier(MEASURED, "CartPole", 500.0, tmp_path / "cartpole.svg")
+    text = (tmp_path / "cartpole.svg").read_text()
+    assert text.startswith("<?xml")
+    assert predicted(MEASURED, 10_000, 1.0) == 205.0
+    assert math.isnan(predicted(MEASURED, 10, 1.0))
