@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.averaging import AVERAGE
 from privrl_bench.functional.rng import Draw, Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -133,11 +134,11 @@ class Algorithm(ABC):
         return state.tensors["actor"]
 
     def deployed(self, state: State) -> Tensor:
-        """[R, P] policy parameters that are evaluated and saved. Default: `actor`.
+        """[R, P] policy parameters that are evaluated and saved: the average if the state has one, or `actor`.
 
         They are a function of released values only.
         """
-        return self.actor(state)
+        return state.tensors[AVERAGE] if AVERAGE in state.tensors else self.actor(state)
 
     def scaling(self, state: State) -> Scaling | None:
         """Scaling of the next users' observations and rewards; None: it is not learned."""

@@ -130,6 +130,33 @@ def test_the_nearest_results_are_formal_and_of_several_seeds(store):
     assert other.lines()[-1] == "measured: no formal result of dppg on acrobot in the results store"
 
 
+def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
+    """By runs with as much noise in the mean; those with other settings do not count."""
+    rows = [(146, 16, 1.0, 120.0), (146, 16, 40.0, 20.0), (36, 16, 40.0, 90.0), (36, 16, 1.0, 80.0)]
+    folder = tmp_path / "dppg" / "frontier"
+    folder.mkdir(parents=True)
+    settings = {
+        "privacy.mechanism": "correlated", "privacy.clip": 0.4, "env.user_steps": 64,
+        "algo.local_update": "adam", "algo.lr": 0.006,
+    }  # fmt: skip
+    with (folder / "runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        for rounds, users, z, value in rows:
+            own = settings | {"privacy.users_per_round": users, "privacy.z": z}
+            run = {"algo": "dppg", "env": "cartpole", "rounds": rounds, "value": value}
+            writer.writerow(run | {"settings": json.dumps(own)})
+    plan = planned("privacy.z=4", results=tmp_path)
+    assert (plan.as_planned.mean, plan.best_split.mean) == (120.0, 120.0)
+    assert "  as planned  146 rounds of 64 users: return about 120.0" in "\n".join(plan.lines())
+    little = planned("privacy.z=100", results=tmp_path)  # noise 1.56 of the clip in the mean
+    assert little.as_planned.mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
+    assert (little.best_split.rounds, little.best_split.users) == (36, 9344 // 36)
+    assert "rounds=36 privacy.users_per_round=259" in little.lines()[-1]
+    assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).best_split is None
+    assert planned("privacy.z=4", "env.user=segment", results=tmp_path).best_split is None
+
+
 def test_without_a_store_the_plan_says_so(monkeypatch):
     monkeypatch.setattr(planning, "store", lambda: None)
     plan = planned("privacy.epsilon=2")

@@ -24,6 +24,7 @@ from privrl_bench.algorithms.policy_gradient.local_training import LocalTrainer,
 from privrl_bench.algorithms.policy_gradient.local_updates import LAST, LOCAL_UPDATES
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.discounted_returns import gae, normalize
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import NetPolicy, make_policy
@@ -72,12 +73,8 @@ class Dppg(Algorithm):
         if self.config.local_adam == "seeded":
             tensors[LAST] = torch.zeros_like(actors)
         if self.config.averaging is not None:
-            tensors["average"] = actors.clone()
+            tensors[AVERAGE] = actors.clone()
         return State(0, tensors)
-
-    def deployed(self, state: State) -> Tensor:
-        """The average of the released policies, with `algo.averaging`."""
-        return state.tensors.get("average", state.tensors["actor"])
 
     def scaling(self, state: State) -> Scaling | None:
         """See `Algorithm.scaling`."""
@@ -139,23 +136,11 @@ class Dppg(Algorithm):
         tensors = dict(state.tensors)
         step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
         tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
-        if self.config.averaging is not None:
-            newest = averaging_weight(self.config.averaging, state.round)
-            tensors["average"] = torch.lerp(tensors["average"], tensors["actor"], newest)
+        tensors = averaged(tensors, self.config.averaging, state.round)
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
         if LAST in tensors:
             tensors[LAST] = released.values["actor"]
         return State(state.round + 1, tensors)
-
-
-def averaging_weight(averaging: float, round_index: int) -> float:
-    """Weight of the newest parameters in polynomial-decay averaging, after round `round_index` (from 0).
-
-    The average covers about the last 1 / (averaging + 1) of the rounds so far.
-
-    Source: Shamir and Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4.
-    """
-    return (averaging + 1.0) / (averaging + 1.0 + round_index)
 
 
 def _diagnostics(

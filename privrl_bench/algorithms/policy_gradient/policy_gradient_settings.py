@@ -111,3 +111,5 @@ class ReinforceConfig(AlgoConfig):
     signal: str = choice("to_go", ("to_go", "total"))
     # joint: the whole row | tensor: every weight and bias separately
     clipping: str = choice("joint", ("joint", "tensor"))
+    # the saved policy is an average of the released ones, as of dppg; null: the last one
+    averaging: float | None = nonnegative(None)

@@ -29,6 +29,7 @@ from privrl_bench.algorithms.base import (
     user_draws,
 )
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
+from privrl_bench.functional.averaging import averaged
 from privrl_bench.functional.discounted_returns import gae, standardize
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -113,7 +114,9 @@ class Reinforce(Algorithm):
         gradient = torch.cat([released.values[block.name] for block in self.blocks()], dim=-1)
         adam = Adam(tensors["adam_m"], tensors["adam_v"], state.round)
         actor, adam = adam_step(tensors["actor"], -gradient, adam, self.config.lr, eps=1e-8)
-        return State(state.round + 1, {"actor": actor, "adam_m": adam.m, "adam_v": adam.v})
+        moved = {"adam_m": adam.m, "adam_v": adam.v}
+        kept = averaged(dict(tensors) | {"actor": actor}, self.config.averaging, state.round)
+        return State(state.round + 1, kept | moved)
 
 
 def _piece(x: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ from privrl_bench.algorithms.base import (
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.value_settings import DqnConfig
+from privrl_bench.functional.averaging import averaged
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -145,7 +146,8 @@ class Dqn(Algorithm):
     def server(self, state: State, released: Released) -> State:
         """One step along the noised mean, the update of the target, and the next round's epsilon."""
         tensors = self._learner.descend(dict(state.tensors), released.values["q"])
-        return State(state.round + 1, self._explore(tensors, state.round + 1))
+        tensors = self._explore(tensors, state.round + 1)
+        return State(state.round + 1, averaged(tensors, self.config.averaging, state.round))
 
 
 ALGORITHM = Dqn

@@ -35,6 +35,8 @@ class DqnConfig(AlgoConfig):
     act_every: int = integer(1)  # rounds from one acting round to the next
     exploration_start: float = within(0.9, "[0, 1]")  # probability of a random action, at first
     exploration_end: float = within(0.05, "[0, 1]")  # and its limit
+    # the saved policy is an average of the released ones, as of dppg; null: the last one
+    averaging: float | None = nonnegative(None)
     # acting rounds in which the difference of the two decays by 1/e
     exploration_rounds: float = positive(50.0)
 

@@ -1,0 +1,50 @@
+"""`algo.averaging` of DQN and REINFORCE: users act with the last policy, the average is what is saved."""
+
+import json
+
+import pytest
+import torch
+
+from privrl_bench.config.compose import compose
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
+
+RUNS = {
+    "dqn": ["algo=dqn", "rounds=6", "privacy.population=20", "privacy.users_per_round=4", "algo.new_users=2"],
+    "reinforce": ["algo=reinforce", "rounds=6", "privacy.users_per_round=2"],
+}  # fmt: skip
+SMALL = ["env=cartpole", "env.max_episode_steps=20", "algo.hidden=[4]", "log=none"]
+
+
+def trained(name, *words):
+    parts = build([compose([*RUNS[name], *SMALL, *words])], [None])
+    trainer = Trainer(parts)
+    iterates = []
+    for _ in range(parts.rounds):
+        trainer.step()
+        iterates.append(parts.algo.actor(trainer.state).clone())
+    trainer.close()
+    return parts, trainer, iterates
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_saved_policy_is_the_average_and_training_is_as_without(name, monkeypatch):
+    # the seeded noise follows all settings; here both runs get the same
+    monkeypatch.setattr(
+        "privrl_bench.experiment.builder.noise_key", lambda config: 1, raising=False
+    )
+    _, last, plain = trained(name)
+    parts, trainer, iterates = trained(name, "algo.averaging=0")
+    mean = torch.stack(iterates).mean(0)
+    assert torch.allclose(parts.algo.deployed(trainer.state), mean, atol=1e-6)
+    assert torch.equal(last.parts.algo.deployed(last.state), plain[-1])
+    assert all(torch.equal(a, b) for a, b in zip(iterates, plain, strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_averaging_costs_no_epsilon(name):
+    plain, averaging = (
+        build([compose([*RUNS[name], *SMALL, *words])], [None]).gate
+        for words in ([], ["algo.averaging=4"])
+    )
+    assert json.dumps(plain.guarantee(0).to_dict()) == json.dumps(averaging.guarantee(0).to_dict())
