@@ -289,6 +289,10 @@ def pooled_rows(rows: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(valid[..., None], rows, 0.0).sum(1, keepdim=True), valid.any(1, keepdim=True)
 
 
-def annealed(lr: float, anneal: bool, round_index: int, rounds: int) -> float:
-    """Step size of a round: linear from `lr` towards 0 over the run, or constant."""
-    return lr * (1.0 - round_index / rounds) if anneal else lr
+def annealed(lr: float, anneal: bool, round_index: int, rounds: int, after: float = 0.0) -> float:
+    """Step size of a round: constant, or falling linearly towards 0 after a share `after` of the rounds.
+
+    >>> [annealed(1.0, True, index, 4) for index in range(4)], annealed(1.0, True, 3, 4, after=0.5)
+    ([1.0, 0.75, 0.5, 0.25], 0.5)
+    """
+    return lr * min(1.0, (1.0 - round_index / rounds) / (1.0 - after)) if anneal else lr

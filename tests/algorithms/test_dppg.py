@@ -485,7 +485,13 @@ def test_a_contribution_in_the_open_is_what_the_gate_would_average() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["algo.averaging=4", "algo.anneal_server=false", "algo.local_update=gradient"]
+    "word",
+    [
+        "algo.averaging=4",
+        "algo.anneal_server=false",
+        "algo.anneal_after=0.5",
+        "algo.local_update=gradient",
+    ],
 )
 def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:
     """Noise is seeded by all settings, so its values differ, but not its size or the ledger's lines."""
@@ -496,3 +502,18 @@ def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:
         plan = gate.guarantee(0)
         found.append((plan.epsilon, plan.status, plan.unit, gate.mechanism.release_noise(0)))
     assert found[0] == found[1]
+
+
+def test_the_server_step_is_held_and_then_falls_to_zero() -> None:
+    from types import SimpleNamespace
+
+    algo, _ = made(critic="none", anneal_server=True, anneal_after=0.5)
+    steps = algo.server_steps(ROUNDS)
+    expected = [min(1.0, 2.0 * (1.0 - i / ROUNDS)) for i in range(ROUNDS)]
+    assert steps == pytest.approx(expected)
+    assert steps[0] == 1.0 > steps[-1] > 0.0
+    for index, step in enumerate(steps):
+        algo, state = made(critic="none", anneal_server=True, anneal_after=0.5, round_index=index)
+        change = torch.ones_like(state.tensors["actor"])
+        moved = algo.server(state, SimpleNamespace(values={"actor": change}, bypass={}))
+        torch.testing.assert_close(algo.actor(moved) - algo.actor(state), step * change)

@@ -185,7 +185,7 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
         (
             "dppg",
             "pendulum",
-            (2e-3, 10, 8, 0.0, 0.95, 1000, 16, 0.5, 1.0, 1_000_000, "auto"),
+            (6e-3, 1, 1, 0.0, 0.95, 200, 128, 1.0, 1.0, 16_000_000, "auto"),
         ),
         (
             "dppg",

@@ -6,9 +6,9 @@
         policy <- policy + (sum of displacements + N(0, (z clip)^2 I)) / U
 
 Deviations from the paper's text, which follow its authors' code or are listed in docs/dppg.md: the
-server step is 1, or falls linearly to 0 (`algo.anneal_server`, not in the paper); advantages are
-normalised within the user; a time limit bootstraps the value where the authors' code treats it as a
-termination; Adam's moments start at zero for every user (`algo.local_adam=seeded` is the paper's).
+server step is 1, or falls linearly to 0 (`algo.anneal_server`, `algo.anneal_after`, not in the paper);
+advantages are normalised within the user; a time limit bootstraps the value where the authors' code treats
+it as a termination; Adam's moments start at zero for every user (`algo.local_adam=seeded` is the paper's).
 
 Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
 """
@@ -129,12 +129,16 @@ class Dppg(Algorithm):
 
     def server_steps(self, rounds: int) -> list[float]:
         """See `Algorithm.server_steps`."""
-        return [annealed(1.0, self.config.anneal_server, index, rounds) for index in range(rounds)]
+        return [self._server_step(index, rounds) for index in range(rounds)]
+
+    def _server_step(self, round_index: int, rounds: int) -> float:
+        config = self.config
+        return annealed(1.0, config.anneal_server, round_index, rounds, config.anneal_after)
 
     def server(self, state: State, released: Released) -> State:
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
         tensors = dict(state.tensors)
-        step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
+        step = self._server_step(state.round, self._context.rounds)
         tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
         tensors = averaged(tensors, self.config.averaging, state.round)
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
