@@ -203,8 +203,8 @@ class Plan:
         lines = [f"predicted from measured runs with as much noise in the mean, for {of}"]
         if self.as_planned is not None:
             lines.append(f"  as planned  {self.as_planned.line()}")
-        if self.best_split.rounds != self.rounds:
-            one = self.best_split
+        one = self.best_split
+        if (one.rounds, one.users) != (self.rounds, self.users_per_round):
             lines.append(f"  best split  {one.line()}")
             lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
         return lines

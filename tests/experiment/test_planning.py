@@ -153,6 +153,8 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     assert little.as_planned.mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
     assert (little.best_split.rounds, little.best_split.users) == (36, 9344 // 36)
     assert "rounds=36 privacy.users_per_round=259" in little.lines()[-1]
+    many = planned("privacy.z=4", "privacy.population=100_000", results=tmp_path).lines()
+    assert "rounds=146 privacy.users_per_round=684" in many[-1]  # the plan uses 9,344 of them
     assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).best_split is None
     assert planned("privacy.z=4", "env.user=segment", results=tmp_path).best_split is None
 
