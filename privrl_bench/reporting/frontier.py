@@ -23,6 +23,7 @@ from typing import Any
 from privrl_bench.reporting.results_store import RUNS_FILE
 
 ITEM = "frontier"
+MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 # Runs whose other settings differ are no preview of the plan.
 _SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update", "algo.lr")
 
@@ -135,3 +136,23 @@ def best(measured: Sequence[Point], users: int, z: float) -> Prediction | None:
     tried = (predict(measured, users, z, rounds) for rounds in sorted({p.rounds for p in measured}))
     found = [one for one in tried if one is not None]
     return max(found, key=lambda one: (one.mean, one.users), default=None)
+
+
+def rounds_by_rule(choices: Sequence[int], users: int, z: float, clip: float) -> int:
+    """The largest of some numbers of rounds with which the noise in the mean is small; else the least.
+
+    Small: a standard deviation of at most `MOST_NOISE`, z clip rounds / users, in parameter units, from at
+    least `LEAST_COHORT` users. Found on the frontiers of CartPole and Acrobot (docs/planning.md), for tasks
+    without one.
+
+    >>> rounds_by_rule([36, 73, 146, 292], 10_000, z=3.731, clip=0.4)
+    292
+    >>> rounds_by_rule([36, 73, 146, 292], 1_000, z=3.731, clip=0.4)
+    36
+    """
+    fits = [
+        one
+        for one in choices
+        if users // one >= LEAST_COHORT and z * clip * one / users <= MOST_NOISE
+    ]
+    return max(fits, default=min(choices))

@@ -3,6 +3,7 @@
 from results_blocks import (  # noqa: F401  (they register their blocks)
     correlated,
     dppg,
+    frontier,
     kept_tables,
     primorl,
     scaling,

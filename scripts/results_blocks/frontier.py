@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from privrl_bench.config.compose import compose
-from privrl_bench.reporting.frontier import Point, best, points, predict
+from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.frontier_figure import EPSILONS, USERS, z_of_release
 from privrl_bench.reporting.runs import Run, flatten, number
 from privrl_bench.reporting.table_writer import compact
@@ -39,6 +39,28 @@ def _frontier() -> str:
     return compact(head, without_repeats(lines))
 
 
+@block("dppg/split_rule")
+def _rule() -> str:
+    lines = []
+    for env in sorted({run.env for run in stored(ITEM)}, key=list(TASKS).index):
+        lost = regrets(env)
+        lines.append([TASKS[env], str(len(lost)), f"{np.mean(lost):.1f}", f"{max(lost):.1f}"])
+    return compact(["task", "users and epsilons", "mean return lost", "most"], lines)
+
+
+def regrets(env: str) -> list[float]:
+    """Return of the best split less that of the rule, for 1,000 to 1,000,000 users and every epsilon."""
+    found, clip = [], compose(["algo=dppg", f"env={env}"]).privacy.clip
+    choices = sorted({one.rounds for one in measured(env)})
+    for users in np.geomspace(1e3, 1e6, 13).astype(int).tolist():
+        for z in map(z_of_release, EPSILONS):
+            most = best(measured(env), users, z)
+            ruled = predict(measured(env), users, z, rounds_by_rule(choices, users, z, clip))
+            if most is not None and ruled is not None:
+                found.append(most.mean - ruled.mean)
+    return found
+
+
 @block("dppg/frontier_check")
 def _check() -> str:
     groups: dict[tuple[str, float, int, int], list[Run]] = {}
@@ -56,3 +78,18 @@ def _check() -> str:
         )
     head = ["task", "epsilon", "users", "rounds", "seeds", "predicted", "measured"]
     return compact(head, without_repeats(lines))
+
+
+@block("dppg/preview_check")
+def _previews() -> str:
+    groups: dict[tuple[float, bool], list[Run]] = {}
+    for run in stored("dppg/preview_check"):
+        groups.setdefault((float(run.z or 0.0), run.guarantee_status != "none"), []).append(run)
+    lines = []
+    for (z, real), runs in sorted(groups.items()):
+        what = "256 users a round" if real else "64 users a round, the noise of 256"
+        values = finals(runs)
+        spent_or_none = spent(runs) if real else "-"
+        cells = [f"{np.mean(values):.1f}", f"{min(values):.1f}", f"{max(values):.1f}"]
+        lines.append([f"{z:g}", what, spent_or_none, str(len(runs)), *cells])
+    return compact(["z", "cohort", "epsilon", "seeds", "mean return", "min", "max"], lines)

@@ -1,14 +1,16 @@
 """Predictions of return from measured runs: interpolation, the split of users, and what is not predicted."""
 
 import csv
+import importlib
 import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_scripts import load
 
-from privrl_bench.reporting.frontier import Point, best, points, predict
+from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.frontier_figure import draw_frontier, predicted
 
 MEASURED = [
@@ -98,3 +100,23 @@ def test_the_figure_is_drawn(tmp_path):
     assert text.startswith("<?xml")
     assert predicted(MEASURED, 10_000, 1.0) == 205.0
     assert math.isnan(predicted(MEASURED, 10, 1.0))
+
+
+def test_the_rule_for_splitting_users_loses_little_on_the_stored_frontiers():
+    load("write_results")  # its folder is then on the path
+    frontier = importlib.import_module("results_blocks.frontier")
+    for env in ("cartpole", "acrobot"):
+        lost = frontier.regrets(env)
+        assert len(lost) > 50
+        assert sum(lost) / len(lost) < 6.0
+
+
+@given(users=st.integers(1, 10**7), z=st.floats(1e-3, 1e3), clip=st.floats(1e-2, 10.0))
+def test_the_rule_gives_more_rounds_to_more_users_and_fewer_to_more_noise(users, z, clip):
+    choices = [5, 10, 20, 40]
+    one = rounds_by_rule(choices, users, z, clip)
+    assert one in choices
+    assert rounds_by_rule(choices, 2 * users, z, clip) >= one >= rounds_by_rule(choices, users, 2 * z, clip)
+    if one > min(choices):
+        assert z * clip * one / users <= 0.05
+        assert users // one >= 16
