@@ -116,7 +116,11 @@ def test_the_rule_gives_more_rounds_to_more_users_and_fewer_to_more_noise(users,
     choices = [5, 10, 20, 40]
     one = rounds_by_rule(choices, users, z, clip)
     assert one in choices
-    assert rounds_by_rule(choices, 2 * users, z, clip) >= one >= rounds_by_rule(choices, users, 2 * z, clip)
+    assert (
+        rounds_by_rule(choices, 2 * users, z, clip)
+        >= one
+        >= rounds_by_rule(choices, users, 2 * z, clip)
+    )
     if one > min(choices):
         assert z * clip * one / users <= 0.05
         assert users // one >= 16
