@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from privrl_bench.config.compose import compose
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.frontier_figure import EPSILONS, USERS, z_of_release
 from privrl_bench.reporting.runs import Run, flatten, number
@@ -35,7 +36,7 @@ def _frontier() -> str:
                 one = best(measured(env), users, z_of_release(epsilon))
                 cells.append("-" if one is None else f"{one.mean:.0f} ({one.rounds})")
             lines.append([TASKS[env], f"{users:,}", *cells])
-    head = ["task", "users", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)]
+    head = ["task", "users", *(f"epsilon {shown_epsilon(one)}" for one in EPSILONS)]
     return compact(head, without_repeats(lines))
 
 
