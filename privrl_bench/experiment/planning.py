@@ -200,7 +200,7 @@ class Plan:
         if self.best_split is None:
             return []
         of = f"{self.population or self.users:,} users at this epsilon"
-        lines = [f"predicted from measured runs with as much noise in the mean, for {of}"]
+        lines = [f"predicted from runs of the default values with as much noise in the mean: {of}"]
         if self.as_planned is not None:
             lines.append(f"  as planned  {self.as_planned.line()}")
         one = self.best_split
@@ -270,7 +270,7 @@ def _previews(
     """(of the plan, of the best split of its users): where each user is in one round, and z is given."""
     config, gate = parts.configs[r], parts.gate
     used = needed(config, parts.rounds)
-    if used is None or gate.participation != 1 or not config.privacy.z:
+    if used is None or gate.participation != 1 or not config.privacy.z or gate.is_preview:
         return None, None
     settings = dict(flatten(asdict(config)))
     measured = frontier.points(config.algo.name, config.env.label, settings, folder)
