@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.kernels.mlp_training import CATEGORICAL, GAUSSIAN
+from privrl_bench.kernels.policy_heads import CATEGORICAL, GAUSSIAN
 from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.cnn import Network, make_network
 from privrl_bench.models.mlp import Mlp

@@ -1,13 +1,30 @@
 """PPO against plain torch, and learning that can fail."""
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
 from helpers import BOX, CHOICE, context, learn, own, random_users, rollout_of, shipped
 from pooled_reference import HIDDEN, ROUNDS, STEPS, STREAMS, USERS, Twin, made, one_round
 
+from privrl_bench.algorithms.policy_gradient import ppo
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import PpoConfig
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
 from privrl_bench.envs.registry import env_spec
+from privrl_bench.types import State
+
+
+def in_single(users):
+    """The users in single precision, in which training is compiled."""
+    columns = {f.name: getattr(users, f.name) for f in fields(users)}
+    return replace(
+        users,
+        **{
+            name: x.float()
+            for name, x in columns.items()
+            if isinstance(x, torch.Tensor) and x.is_floating_point()
+        },
+    )
 
 
 def ppo_round(twin, users, r, round_index):
@@ -82,3 +99,48 @@ def test_ppo_learns_cartpole_far_above_random() -> None:
     _, curve = learn(algo, rollout, 30)
     assert curve[0] < 40.0  # random: about 24
     assert sum(curve[-3:]) / 3 > 120.0
+
+
+@pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"clip_value_loss": False, "normalize_advantage": False, "max_grad_norm": 50.0}],
+    ids=["cleanrl", "other"],
+)
+def test_compiled_rounds_equal_tensor_operations(spec, changes, monkeypatch) -> None:
+    config = PpoConfig(
+        **{"hidden": HIDDEN, "lr": 3e-2, "epochs": 3, "minibatches": 5, "entropy_coef": 0.05}
+        | changes
+    )
+    algo, begin = made(Ppo, config, spec)
+    begin = State(0, {name: x.float() for name, x in begin.tensors.items()})
+
+    def three_rounds(compiled):
+        monkeypatch.setattr(ppo, "uses_kernels", lambda *_: compiled)
+        state = begin
+        for index in range(3):
+            state, _ = one_round(algo, state, in_single(random_users(spec, 2, USERS, STEPS, index)))
+        return state.tensors
+
+    got, expected = three_rounds(True), three_rounds(False)
+    assert not torch.equal(got["actor"], expected["actor"])  # two implementations
+    for name, x in expected.items():
+        assert float((x - begin.tensors[name]).norm()) > 1e-4
+        torch.testing.assert_close(got[name], x, rtol=2e-3, atol=2e-4)
+
+
+def test_single_precision_on_the_cpu_is_compiled_and_a_replica_does_not_depend_on_others() -> None:
+    config = PpoConfig(hidden=HIDDEN, lr=3e-2, epochs=2, minibatches=4)
+    algo, state = made(Ppo, config, BOX)
+    state = State(0, {name: x.float() for name, x in state.tensors.items()})
+    users = in_single(random_users(BOX, 2, USERS, STEPS, seed=5))
+    data = algo.pooled_data(state, users)
+    both = algo.update(state, data, STREAMS)
+    for r in range(2):
+        alone = algo.update(
+            State(0, {name: x[r : r + 1] for name, x in state.tensors.items()}),
+            {name: x[r : r + 1] for name, x in data.items()},
+            STREAMS[r : r + 1],
+        )
+        for name, x in alone.items():
+            assert torch.equal(x[0], both[name][r])

@@ -14,8 +14,9 @@ from privrl_bench.algorithms.policy_gradient.batched_training import (
     LocalOptimizerConfig,
 )
 from privrl_bench.functional.discounted_returns import normalize
-from privrl_bench.kernels import mlp_training
 from privrl_bench.kernels.machine import uses_kernels
+from privrl_bench.kernels.mlp_training import train_users
+from privrl_bench.kernels.policy_heads import SQUARED, Head
 from privrl_bench.models.cnn import Network
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, Surrogate
@@ -47,8 +48,8 @@ class Objective(Protocol):
         """
         ...
 
-    def head(self) -> mlp_training.Head | None:
-        """The loss as an argument of `mlp_training.train_users`; None: it is not compiled."""
+    def head(self) -> Head | None:
+        """The loss as an argument of `train_users`; None: it is not compiled."""
         ...
 
 
@@ -82,13 +83,13 @@ class PolicyObjective:
         minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
         return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
 
-    def head(self) -> mlp_training.Head | None:
+    def head(self) -> Head | None:
         """See `Objective.head`."""
         kind = self.policy.kernel_head
         if kind is None:
             return None
         clip = float("inf") if self.ratio_clip is None else self.ratio_clip
-        return mlp_training.Head(kind, clip, self.entropy_coef, self.normalize)
+        return Head(kind, clip, self.entropy_coef, self.normalize)
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ class ValueObjective:
         error = layers[-1] - batch["target"].unsqueeze(-1)
         return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
 
-    def head(self) -> mlp_training.Head | None:
+    def head(self) -> Head | None:
         """See `Objective.head`."""
-        return mlp_training.Head(mlp_training.SQUARED)
+        return Head(SQUARED)
 
 
 class LocalTrainer:
@@ -171,7 +172,7 @@ def sequential(
     indices, head = optimizer.order.numpy(), tuple(kind)
     result = np.empty_like(arrays[0])
 
-    mlp_training.train_users(
+    train_users(
         *arrays,
         table,
         indices,
