@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do \
 	&& echo $$p && break; done)
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test test-slow lint wheel clean
+.PHONY: setup run test test-slow lint docs wheel clean
 
 setup: $(VENV)/.done
 
@@ -32,7 +32,11 @@ lint: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/write_results.py --check
 
-test: lint
+# The site in site/; a broken link is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+test: lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup
@@ -42,4 +46,4 @@ wheel: setup
 	$(BIN)/python -m build --wheel
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

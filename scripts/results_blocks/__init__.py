@@ -6,6 +6,7 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     frontier,
     kept_tables,
     primorl,
+    readme,
     scaling,
     small_epsilon,
 )

@@ -94,7 +94,7 @@ class DpLslConfig(OutputConfig):
 
     name: str = "dp_lsl"
     ridge: float = positive(100.0)  # lambda = |Phi|^2 max weight + ridge n^power
-    power: float = within(0.4, "[0, 1]")
+    power: float = within(0.4, "[0, 1]")  # exponent of the number of users n in the ridge
 
 
 @dataclass

@@ -41,8 +41,8 @@ class AlgoConfig(Section):
     learns_scaling: ClassVar[bool] = False
     takes_noised_observations: ClassVar[bool] = True
 
-    name: str = ""
-    gamma: float = within(0.99, "(0, 1]")
+    name: str = ""  # set by `algo=<name>`
+    gamma: float = within(0.99, "(0, 1]")  # discount
 
     @property
     def full_batch(self) -> bool:

@@ -91,18 +91,19 @@ class EnvConfig(Section):
     # public standard deviation of each observation coordinate
     obs_std: list[float] | None = numbers(None, "> 0", lambda x: x > 0)
     obs_clip: float = positive(10.0)  # scaled observations are clipped to +- this
+    # public: times reward_scale | private: in the release | running: leaks | none
     reward_scaling: str = choice("public", tuple(s for s in SCALINGS if s != "split"))
     reward_scale: float = positive(1.0)  # learning uses reward * reward_scale
     reward_clip: float = positive(10.0)  # scaled rewards are clipped to +- this
     # box actions: the policy's [-1, 1] is stretched to the box | clip: clipped to it
     action: str = choice("stretch", ("stretch", "clip"))
-    # Public ranges, for privacy=local.
-    obs_low: list[float] | None = None  # of each observation coordinate
-    obs_high: list[float] | None = None
-    # null: high - low
+    # public range of each coordinate, for privacy=local and for the features of policy evaluation
+    obs_low: list[float] | None = None
+    obs_high: list[float] | None = None  # its upper ends
+    # privacy=local: noise std / z of each coordinate; null: high - low
     obs_noise_scale: list[float] | None = numbers(None, "> 0", lambda x: x > 0)
-    reward_low: float | None = None  # for privacy.rewards=noised
-    reward_high: float | None = None
+    reward_low: float | None = None  # privacy.rewards=noised: public least reward
+    reward_high: float | None = None  # privacy.rewards=noised: public largest reward
     text: TextConfig = field(default_factory=TextConfig)  # for kind=text
 
     @property

@@ -28,7 +28,7 @@ class PrivacyConfig(Section):
         1.0, "0 or in [1e-6, 1e6]", lambda z: z == 0 or 1e-6 <= z <= 1e6, null="auto"
     )
     clip: float = within(1.0, "[1e-9, 1e9]")  # L2 bound of one user's row, parameter units
-    delta: float = within(1e-5, "[1e-100, 1)")
+    delta: float = within(1e-5, "[1e-100, 1)")  # of (epsilon, delta)
     # with a z: a budget, rounds end before it would be exceeded; z=auto: what all rounds cost; unset: none
     epsilon: float | None = ranged(None, ">= 1e-4", lambda epsilon: epsilon >= 1e-4)
     # U; for Poisson sampling the expected number, q * population

@@ -43,7 +43,7 @@ class HardwareConfig(Section):
 
     prefix: ClassVar[str] = "hardware."
 
-    device: str = choice("cpu", ("cpu", "cuda"))
+    device: str = choice("cpu", ("cpu", "cuda"))  # of networks and their training
     # processes that work at the same time, on the shards of a round or on the groups of a sweep; null: one for
     # each core, once a run has lasted long enough
     workers: int | None = integer(None)
@@ -64,14 +64,16 @@ class LogConfig(Section):
     prefix: ClassVar[str] = "log."
 
     wandb: str = choice("offline", ("none", "offline", "online"))  # offline: no account, no network
+    # W&B project
     project: str = ranged("privrl_bench", "1 to 128 characters without / \\ # ? % :", _project)
-    entity: str | None = text(None, 128)
+    entity: str | None = text(None, 128)  # W&B user or team; null: the default of the account
     group: str | None = text(None, 128)  # null: algorithm, environment and everything but the seed
+    # W&B tags
     tags: list[str] = ranged(
         [], "a list of texts of 1 to 64 characters", lambda x: all(1 <= len(t) <= 64 for t in x)
     )
     lines: int = integer(200, most=10**7)  # approximate number of training lines in metrics.jsonl
-    progress: bool = True
+    progress: bool = True  # show the progress of a run or a sweep
     plot: bool = True  # write curve.png into the run folder at the end
 
 
@@ -113,7 +115,7 @@ class RunConfig(Section):
     rounds: int | None = integer(None, most=10**9)  # releases; null: total_steps / (U * T)
     # whether there are at most as many rounds as the users of `privacy.population` suffice for
     fit_population: bool = False
-    seed: int = random_seed()
+    seed: int = random_seed()  # of all random streams of the run
     # the file of conf/ that was tuned, and on what; printed with the plan
     hyperparameter_source: str = ""
     plan_only: bool = False  # print and write the plan, train nothing

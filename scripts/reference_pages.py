@@ -1,0 +1,258 @@
+"""Reference pages of the documentation site, generated from the code: keys, commands, metrics.
+
+    python scripts/reference_pages.py configuration|commands|metrics
+
+prints a page. `scripts/site_hooks.py` adds them to the site, so that there is no copy that could be outdated.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench.cli import main as commands
+from privrl_bench.cli.train import main as train
+from privrl_bench.config.algorithm_registry import OURS, algo_schema
+from privrl_bench.config.ranges import Section
+from privrl_bench.config.schema.algorithm import AlgoConfig
+from privrl_bench.config.schema.env import EnvConfig
+from privrl_bench.config.schema.privacy import PrivacyConfig
+from privrl_bench.config.schema.run import (
+    DataConfig,
+    EvalConfig,
+    HardwareConfig,
+    LogConfig,
+    RunConfig,
+)
+from privrl_bench.metrics import METRICS
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+SECTIONS = (EnvConfig, PrivacyConfig, EvalConfig, DataConfig, HardwareConfig, LogConfig)
+GROUPS = ("algo", "env", "privacy", "hardware", "log", "tuned", "paper", "collect")
+SUBCOMMANDS = {"audit": ("leaks", "epsilon")}
+
+
+# --- configuration
+
+
+def configuration() -> str:
+    """Every key of the configuration: allowed values, default, meaning."""
+    page = [
+        "# Configuration keys",
+        "",
+        "Generated from the dataclasses of `privrl_bench/config/schema/` and the algorithms' settings. "
+        "A command sets a key as `key=value` and chooses a file of a group as `group=name`. The default "
+        "is that of the schema; the files of a group, which the plan names, may set another one.",
+        "",
+        "## Groups",
+        "",
+        "| group | choices |",
+        "|---|---|",
+    ]
+    for group in GROUPS:
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        chosen = "+" if group in ("paper", "collect") else ""
+        page.append(f"| `{chosen}{group}=` | {', '.join(f'`{name}`' for name in names)} |")
+    page += ["", "## The run", "", *_table(RunConfig, _own(RunConfig))]
+    for section in SECTIONS:
+        name = section.prefix.removesuffix(".")
+        page += ["", f"## {name}", "", _first_line(section), "", *_table(section, _own(section))]
+    page += ["", "## algo", "", "Every algorithm has the keys below; its own follow."]
+    page += ["", *_table(AlgoConfig, _own(AlgoConfig))]
+    for algorithm in sorted(OURS):
+        schema = algo_schema(algorithm)
+        own = [field for field in _own(schema) if field.name not in ("name", "gamma")]
+        page += ["", f"### algo={algorithm}", "", _first_line(schema), ""]
+        page += _table(schema, own, _shipped(algorithm), _yaml_comments(algorithm))
+    return "\n".join(page) + "\n"
+
+
+def _own(section: type[Section]) -> list[dataclasses.Field[Any]]:
+    """The fields that are values, not sections."""
+    nested = [field.name for field in dataclasses.fields(RunConfig) if _is_section(field)]
+    return [
+        f for f in dataclasses.fields(section) if section is not RunConfig or f.name not in nested
+    ]
+
+
+def _is_section(field: dataclasses.Field[Any]) -> bool:
+    factory = field.default_factory
+    return isinstance(factory, type) and issubclass(factory, Section)
+
+
+def _first_line(section: type[Section]) -> str:
+    return (inspect.getdoc(section) or "").splitlines()[0]
+
+
+@cache
+def _shipped(algorithm: str) -> dict[str, Any]:
+    """The values of `conf/algo/<algorithm>.yaml`."""
+    read = yaml.safe_load((CONF / "algo" / f"{algorithm}.yaml").read_text())
+    values: dict[str, Any] = read.get("algo") or {}
+    return values
+
+
+@cache
+def _yaml_comments(algorithm: str) -> dict[str, str]:
+    """The comments beside the values of `conf/algo/<algorithm>.yaml`."""
+    text = (CONF / "algo" / f"{algorithm}.yaml").read_text()
+    return dict(re.findall(r"^  (\w+):.*?  # (.*)$", text, re.MULTILINE))
+
+
+def _table(
+    section: type[Section],
+    fields: list[dataclasses.Field[Any]],
+    shipped: dict[str, Any] | None = None,
+    meanings: dict[str, str] | None = None,
+) -> list[str]:
+    rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for field in fields:
+        value = (shipped or {}).get(field.name, _default(field))
+        cells = [f"`{section.prefix}{field.name}`", _values(field), f"`{_word(value)}`"]
+        meaning = _meaning(section, field.name) or (meanings or {}).get(field.name, "")
+        rows.append(f"| {' | '.join([*cells, _cell(meaning)])} |")
+    return rows
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if callable(field.default_factory) else None
+
+
+def _word(value: Any) -> str:
+    """A value as the command line has it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).replace("'", "") if value != "" else "''"
+
+
+def _values(field: dataclasses.Field[Any]) -> str:
+    declared = field.metadata.get("range")
+    kind = str(field.type).replace(" | None", "").replace("Any", "value")
+    for short, full in (("bool", "`true`, `false`"), ("str", "text"), ("int", "integer")):
+        kind = re.sub(rf"\b{short}\b", full, kind)
+    null = " or null" if "None" in str(field.type) else ""
+    if declared is None:
+        return _cell(kind + null)
+    if declared.options:
+        return ", ".join(f"`{option}`" for option in declared.options) + null
+    return _cell(f"{declared.rule}{null.replace('null', declared.null)}")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _meaning(section: type[Section], name: str) -> str:
+    """The comment of a field in the source of the class that declares it."""
+    for owner in section.__mro__:
+        if name in inspect.get_annotations(owner):
+            return _comments(owner).get(name, "")
+    return ""
+
+
+@cache
+def _comments(owner: type) -> dict[str, str]:
+    """The comments above and beside each annotated field of a class."""
+    source = inspect.getsource(owner)
+    beside = {
+        token.start[0]: (token.string.lstrip("# ").strip(), token.line.strip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found = {}
+    tree = ast.parse(source).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for node in tree.body:
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+            continue
+        above: list[str] = []
+        line = node.lineno - 1
+        while beside.get(line, ("", False))[1]:
+            above.insert(0, beside[line][0])
+            line -= 1
+        inline = [
+            beside[n][0] for n in range(node.lineno, (node.end_lineno or 0) + 1) if n in beside
+        ]
+        found[node.target.id] = " ".join([*above, *inline])
+    return found
+
+
+# --- commands
+
+
+def commands_page() -> str:
+    """What `--help` of every command prints."""
+    page = ["# Commands", "", "What `--help` prints. Bad input is one line and exit code 2."]
+    for name, text in _helps():
+        page += ["", f"## {name}", "", "```text", text.rstrip(), "```"]
+    return "\n".join(page) + "\n"
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    yield "privrl-bench", _printed(train, ["--help"])
+    yield "privrl", _printed(commands.main, ["--help"])
+    for name in sorted(commands.COMMANDS):
+        yield f"privrl {name}", _printed(commands.main, [name, "--help"])
+        for part in SUBCOMMANDS.get(name, ()):
+            yield f"privrl {name} {part}", _printed(commands.main, [name, part, "--help"])
+
+
+def _printed(function: Callable[..., Any], words: list[str]) -> str:
+    """What a command prints, without colours and trailing spaces."""
+    out = io.StringIO()
+    argv, sys.argv = sys.argv, ["privrl-bench", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            function() if function is train else function(words)
+    finally:
+        sys.argv = argv
+    return "\n".join(
+        line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    )
+
+
+# --- metrics
+
+
+def metrics() -> str:
+    """Every declared metric: unit, direction, who may see it, meaning."""
+    page = [
+        "# Metrics",
+        "",
+        "The columns of `metrics.jsonl`. *public*: computed from the configuration. *released*: computed "
+        "from released parameters and simulated episodes. *private*: computed from users' data without "
+        "noise, or from the time that they took; these stay in the run folder and are never sent to W&B.",
+        "",
+        "| metric | unit | better | audience | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for one in METRICS.values():
+        cells = [f"`{one.name}`", one.unit or "-", one.direction, one.visibility, one.meaning]
+        page.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    return "\n".join(page) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration": configuration,
+    "commands": commands_page,
+    "metrics": metrics,
+}
+
+if __name__ == "__main__":
+    print(PAGES[sys.argv[1]](), end="")
