@@ -31,6 +31,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/write_results.py --check
+	$(BIN)/python scripts/write_outputs.py --check
 
 # The site in site/; a broken link is an error.
 docs: setup

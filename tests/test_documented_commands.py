@@ -1,0 +1,120 @@
+"""Every command of README.md and docs/ is run: training is planned, the rest executed on a small run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import privrl_bench as pb
+from privrl_bench.api.launch import check_sweep
+from privrl_bench.cli import main as privrl
+from privrl_bench.config import compose as config
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.stem not in ("decisions",)),
+]
+PROGRAMS = ("privrl-bench", "privrl", "python", "make", "pip", "hf")
+# Shown, but not run here: the words that begin a command, and why.
+NOT_RUN = {
+    "make": "CI calls it, and `make run` is part of every closing check",
+    "pip install": "needs a network",
+    "hf download": "needs a network",
+    "python scripts/predict_time.py": "measures this machine for minutes",
+    "privrl audit leaks [": "a synopsis",
+    "privrl audit epsilon [": "a synopsis",
+    "privrl audit leaks algo=dppg env=cartpole": "tests/audit/test_leaks.py",
+    "privrl audit leaks algo=mine": "tests/test_plugins.py, with another name",
+    "privrl audit epsilon algo=dppg env=cartpole": "minutes; tests/audit/test_canary.py, on fewer runs",
+    "privrl collect +collect=": "minutes; tests/datasets/test_collect.py, on shorter runs",
+    "privrl-bench plugins=[my_plugin]": "tests/test_plugin_template.py, with the template's names",
+    "privrl-bench -m plugins=[my_plugin]": "the same",
+    "privrl-bench algo=dppg env=gym env.id=minigrid": "needs the package minigrid",
+    "privrl-bench algo=ppo env=gym env.id=minigrid": "needs the package minigrid",
+    "privrl-bench env=sentiment ": "needs models of a hub",
+    "privrl-bench algo=dppg env=sentiment_small": "minutes once; tests/algorithms/test_dppg_text.py",
+    "privrl-bench algo=dppg env=hopper hardware=ray": "needs Ray",
+    "privrl-bench -m hydra/launcher": "needs a cluster; tests/sweep/test_sweep.py runs submitit_local",
+    "privrl-bench algo=primorl": "needs a dataset; tests/datasets/test_minari.py",
+    "privrl-bench algo=gpope env=cartpole data.id=": "needs a dataset",
+    "privrl play RUN": "opens a window; the next line of the page writes a video",
+}
+
+
+def commands(text):
+    """The commands in the code blocks of a page."""
+    joined = re.sub(r"\s*\\\n\s*", " ", text)
+    for line in re.findall(r"^(?: {4}|)(?:\$ )?([a-z-]+ .*)$", joined, re.MULTILINE):
+        if line.split()[0] in PROGRAMS and (f"    {line}" in joined or f"$ {line}" in joined):
+            yield " ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
+
+
+SHOWN = {
+    command: page.relative_to(ROOT).as_posix()
+    for page in PAGES
+    for command in commands(page.read_text())
+}
+
+
+def reason(command):
+    plain = " ".join(shlex.split(command))
+    found = [why for start, why in NOT_RUN.items() if plain.startswith(start)]
+    if plain == "privrl play RUN":
+        return NOT_RUN["privrl play RUN"]
+    return next((why for why in found if why != NOT_RUN["privrl play RUN"]), None)
+
+
+RUN = {command: page for command, page in SHOWN.items() if reason(command) is None}
+
+
+def shown(command):
+    return f"{RUN[command]}: {command}"
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documented")
+    words = "algo=dppg env=cartpole rounds=1 privacy.users_per_round=4 eval.episodes=2 log=none"
+    return pb.run([*words.split(), f"hydra.run.dir={folder}/run"], quiet=True).folder
+
+
+def test_the_pages_show_commands():
+    assert len(SHOWN) > 60
+    assert len(RUN) > 40
+    assert {page.split("/")[0] for page in SHOWN.values()} == {"README.md", "docs"}
+
+
+def test_every_exception_is_shown():
+    plain = [" ".join(shlex.split(command)) for command in SHOWN]
+    unused = [s for s in NOT_RUN if not any(command.startswith(s) for command in plain)]
+    assert not unused
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in RUN if c.startswith("privrl-bench ")], ids=lambda c: shown(c)[-60:]
+)
+def test_a_training_command_plans(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    if words == ["--help"]:
+        return
+    if "-m" in words:
+        check_sweep(config.settle([word for word in words if word != "-m"]))
+        return
+    plan = pb.plan([word for word in words if word != "plan_only=true"])
+    assert plan.lines()
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in RUN if c.startswith("privrl ")], ids=lambda c: shown(c)[-60:]
+)
+def test_a_command_runs(command, small_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    words = [str(small_run) if re.match(r"RUN$|outputs/dppg/", word) else word for word in words]
+    if words[0] == "play":
+        words += ["--steps", "5"]
+    assert privrl.main(words) == 0
+    assert capsys.readouterr().out
