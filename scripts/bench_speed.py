@@ -338,28 +338,35 @@ def picture(found: dict[str, Any], folder: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from privrl_bench.reporting.plots import STYLE
+    from privrl_bench.reporting.style import MARKERS, PALETTE, RC
 
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(12.5, 3.8), layout="constrained")
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(6.9, 2.2), layout="constrained")
         FigureCanvasAgg(figure)
         bars, speed, memory = figure.subplots(1, 3, width_ratios=[1.3, 1, 1])
         left = np.zeros(len(found["shares"]))
         for colour, part in enumerate([*PARTS, "rest"]):
             widths = np.array([100 * row[part] for row in found["shares"].values()])
-            bars.barh(list(found["shares"]), widths, left=left, label=part, color=f"C{colour}")
+            bars.barh(
+                list(found["shares"]),
+                widths,
+                left=left,
+                label=part,
+                color=PALETTE[colour % len(PALETTE)],
+            )
             left = left + widths
         bars.set(xlabel="share of a run's wall time [%]", title="one run, one core", xlim=(0, 100))
         bars.invert_yaxis()
         bars.grid(visible=False)
         bars.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-        for u in sorted({row["users"] for row in found["scaling"]}):
+        for at, u in enumerate(sorted({row["users"] for row in found["scaling"]})):
+            drawn: Any = {"marker": MARKERS[at], "color": PALETTE[at], "label": f"{u}"}
             rows = [row for row in found["scaling"] if row["users"] == u]
             r = [row["replicas"] for row in rows]
-            speed.plot(r, [row["steps_per_second"] / 1e3 for row in rows], marker="o", label=f"{u}")
+            speed.plot(r, [row["steps_per_second"] / 1e3 for row in rows], **drawn)
             size = [row["replicas"] * row["users"] * row["steps"] for row in rows]
             used = [row["bytes"] / 2**20 or math.nan for row in rows]
-            memory.plot(size, used, marker="o", label=f"{u}")
+            memory.plot(size, used, **drawn)
         speed.set(xlabel="replicas R", xscale="log", title="CartPole, one core, all replicas")
         speed.set(ylabel="1,000 environment steps/s", ylim=0)
         memory.set(xlabel="R x U x T", ylabel="peak memory above imports [MiB]", title="memory")

@@ -17,12 +17,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections import Counter
 from pathlib import Path
 
+from privrl_bench.reporting.kept_figures import draw_from_table
 from privrl_bench.reporting.paper_item import Item, write_item
 from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
-from privrl_bench.reporting.plots import curves, return_against_epsilon
+from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
 from privrl_bench.reporting.results_store import (
     RUNS_FILE,
     read_results,
@@ -32,11 +32,10 @@ from privrl_bench.reporting.results_store import (
 )
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run
-from privrl_bench.reporting.tables import group_runs, markdown, summarise
+from privrl_bench.reporting.tables import markdown, summarise
 
 PAPERS = Path(__file__).parent / "papers"
 SCALES = ("smoke", "short", "paper")
-MOST_LINES = 8  # in a panel; the figure of more is not readable
 NOT_DRAWN = (
     "The evaluations within the runs were not kept. The figure is the one that was drawn from the run "
     "folders; it cannot be drawn again from runs.csv."
@@ -89,9 +88,11 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
 
 
 def report(folder: Path, out: Path) -> None:
-    """Write table.md and the figure of an item from its store into `out`."""
+    """Write table.md and the figure from an item's store into `out`; without runs, a figure from table.md."""
     found = paper_item(folder)
     if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
+        if found and draw_from_table(found[1], folder, out):
+            return
         raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -101,14 +102,16 @@ def report(folder: Path, out: Path) -> None:
             runs = finished_runs(folder, item)
             write_item(item, paper.title, made, runs, read_trivial(folder))
             if not item.complete(runs):
-                (made / "figure.png").unlink()
+                (made / "figure.png").unlink(missing_ok=True)
                 with (made / "table.md").open("a") as file:
                     file.write(f"\n{NOT_DRAWN}\n")
         else:
             every = read_results(folder)
             (made / "table.md").write_text(markdown(summarise(every), half_width=True))
             draw = curves if any(len(run.curve()[0]) for run in every) else return_against_epsilon
-            if max(Counter(group.env for group in group_runs(every)).values()) <= MOST_LINES:
+            if reason := not_drawn(every):
+                print(f"{folder}: {reason}")
+            else:
                 draw(every, made / "figure.png")
         if (made / "table.md").exists():
             shutil.copyfile(made / "table.md", out / "table.md")

@@ -11,10 +11,11 @@ from scipy.stats import norm
 
 from privrl_bench.audit.finding import Finding
 from privrl_bench.metrics import shown_measured
-from privrl_bench.reporting.plots import STYLE
+from privrl_bench.reporting.style import PALETTE, RC, WIDTH
 
 _FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
-_COLOURS = ("C0", "C1", "C2", "C4", "C5")  # red is for bounds above their claim
+_OVER = PALETTE[1]  # for bounds above their claim
+_COLOURS = tuple(one for one in PALETTE if one != _OVER)
 
 
 def audit_figure(findings: Sequence[Finding], title: str, path: Path) -> None:
@@ -32,11 +33,11 @@ def audit_figure(findings: Sequence[Finding], title: str, path: Path) -> None:
     shown = [f for f in findings if np.concatenate([f.inside, f.outside]).std() > 0]
     bars = sum(len(f.bounds) for f in findings)
     panels = len(shown) + 1
-    columns = min(panels, 3)
+    columns = min(panels, 2)
     rows = -(-panels // columns)
-    height = max(3.8, 1.6 + 0.3 * bars) if rows == 1 else 3.8
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.4 * columns, height * rows), layout="constrained")
+    height = max(2.4, 1.0 + 0.18 * bars) if rows == 1 else 2.4
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(WIDTH * columns, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
         axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
         for one, finding in zip(axes, shown, strict=False):
@@ -44,7 +45,7 @@ def audit_figure(findings: Sequence[Finding], title: str, path: Path) -> None:
         _bars(axes[len(shown)], findings)
         for spare in axes[panels:]:
             spare.set_axis_off()
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
 
@@ -54,8 +55,8 @@ def _histogram(axes: Any, finding: Finding) -> None:
     low, high = np.quantile(both, [0.001, 0.999])
     edges = np.linspace(low, high, int(np.clip(len(both) ** 0.5 / 2, 10, 60)))
     for scores, label, colour in (
-        (finding.outside, "without the user", "C0"),
-        (finding.inside, "with the user", "C1"),
+        (finding.outside, "without the user", PALETTE[0]),
+        (finding.inside, "with the user", PALETTE[1]),
     ):
         axes.hist(
             scores,
@@ -68,10 +69,10 @@ def _histogram(axes: Any, finding: Finding) -> None:
     if finding.mu is not None:
         x = np.linspace(low, high, 200)
         for centre, colour in (
-            (finding.start, "C0"),
-            (finding.start + finding.mu, "C1"),
+            (finding.start, PALETTE[0]),
+            (finding.start + finding.mu, PALETTE[1]),
         ):
-            axes.plot(x, norm.pdf(x, centre), color=colour, linewidth=1.6)
+            axes.plot(x, norm.pdf(x, centre), color=colour, linewidth=1.1)
         axes.plot([], [], color="0.4", label=f"as claimed: {finding.mu:.3g} apart")
     threshold = finding.best.details.get("threshold")
     if threshold is not None:
@@ -94,21 +95,21 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
             axes.barh(
                 place,
                 bound.epsilon,
-                color="C3" if over else _COLOURS[number % len(_COLOURS)],
+                color=_OVER if over else _COLOURS[number % len(_COLOURS)],
                 alpha=0.85 if decides else 0.35,
                 height=0.62,
             )
-            axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center", fontsize=9)
+            axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center")
             if finding.claim is not None:
                 axes.plot(
                     [finding.claim] * 2,
                     [place - 0.42, place + 0.42],
                     color="black",
-                    linewidth=2.0,
+                    linewidth=1.5,
                     label=None if marked else "claimed epsilon",
                 )
                 marked = True
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
     axes.margins(x=0.12)

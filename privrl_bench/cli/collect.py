@@ -23,7 +23,7 @@ from privrl_bench.experiment.recording import (
     record_policy,
     record_runs,
 )
-from privrl_bench.reporting.plots import figure
+from privrl_bench.reporting.style import PALETTE, figure
 
 ABOUT = """Record the episodes of training runs, or of a fixed policy, as a local Minari dataset.
 
@@ -192,7 +192,7 @@ def _show(recorded: Recorded | int) -> int:
         return recorded
     name, path, folder, returns = recorded
     with figure(folder / "returns.png", 1) as (axes,):
-        axes.hist(returns, bins=60, color="C0")
+        axes.hist(returns, bins=60, color=PALETTE[0])
         axes.set_title(f"{name}: {len(returns)} episodes")
         axes.set_xlabel("return of an episode")
         axes.set_ylabel("episodes")

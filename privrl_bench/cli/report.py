@@ -15,8 +15,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.functional.statistics import FEWEST, improvement
-from privrl_bench.reporting.page import Part, Picture, Table, write_page
-from privrl_bench.reporting.plots import curves, profiles, return_against_epsilon
+from privrl_bench.reporting.page import Paragraph, Part, Picture, Table, write_page
+from privrl_bench.reporting.plots import curves, not_drawn, profiles, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run, usable
 from privrl_bench.reporting.table_writer import ABSENT, short
@@ -96,16 +96,20 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
     parts: list[Part] = [
         Table("Final returns", head, lines, legend(rows)),
     ]
-    curves(runs, out / "curves.png")
-    bands = "mean over seeds; the legend says what a band is"
-    parts.append(Picture("Learning curves", out / "curves.png", bands))
+    reason = not_drawn(runs)
+    if reason:
+        parts.append(Paragraph(reason))
+    else:
+        curves(runs, out / "curves.png")
+        bars = "mean over seeds; the legend says what the bars are"
+        parts.append(Picture("Learning curves", out / "curves.png", bars))
     return_against_epsilon(runs, out / "return_against_epsilon.png")
     parts.append(Picture("Return against epsilon", out / "return_against_epsilon.png"))
-    if any(len(run.curve("exact/regret")[0]) for run in runs):
+    if not reason and any(len(run.curve("exact/regret")[0]) for run in runs):
         curves(runs, out / "regret.png", "exact/regret", "cumulative regret")
         parts.append(Picture("Regret", out / "regret.png", "expected, by dynamic programming"))
     many = [group for group in groups if len(group.runs) >= _FEWEST]
-    if many:
+    if many and not reason:
         profiles(many, out / "profiles.png")
         caption = "share of a group's seeds whose final return is above a threshold"
         parts.append(Picture("Performance profiles", out / "profiles.png", caption))

@@ -14,9 +14,9 @@ import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.paper_table import epsilon_of, status_of
-from privrl_bench.reporting.plots import legend_or_note
 from privrl_bench.reporting.run_figures import drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.style import curve
 
 
 def solved_after(returns: Sequence[float] | np.ndarray, window: int, target: float) -> int | None:
@@ -119,19 +119,14 @@ def draw_held(picture: Any, runs: Runs, path: Path) -> None:
     """Held returns against episodes: mean with its 95 % interval, or with `statistic: median` quartiles."""
     facts = picture.facts
     shown = int(facts.get("shown", facts["episodes"]))
-    for axes, panel in drawn_panels(picture, path):
-        for at, line in enumerate(panel.lines):
-            some = line.runs(runs)
-            if not some:
-                continue
-            values = curves_of(some, facts)[:, :shown]
-            middle, low, high = _band(values, str(facts.get("statistic", "mean")))
+    for axes, drawn in drawn_panels(picture, runs, path):
+        for one in drawn:
+            values = curves_of(one.line.runs(runs), facts)[:, :shown]
+            middle, *ends = _band(values, str(facts.get("statistic", "mean")))
             x = np.arange(1, values.shape[1] + 1)
-            style = "-" if line.formal else "--"
-            axes.plot(x, middle, style, color=f"C{at}", label=f"{line.label} ({len(some)})")
-            axes.fill_between(x, low, high, color=f"C{at}", alpha=0.12, linewidth=0)
+            curve(axes, one.look, one.line.label, x, middle, (ends[0], ends[1]), one.turn)
         axes.set_xlabel("training episodes")
-        axes.set_ylabel(f"{facts.get('statistic', 'mean')} return of test episodes")
+        axes.set_ylabel(f"{facts.get('statistic', 'mean')} test return")
 
 
 def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -147,17 +142,14 @@ def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, n
 def draw_boxes(picture: Any, runs: Runs, path: Path) -> None:
     """Box plots of the episode after which runs were solved; those never solved have the last."""
     facts = picture.facts
-    for axes, panel in drawn_panels(picture, path, with_legend=False):
-        groups = [(line.label, line.runs(runs)) for line in panel.lines]
-        groups = [(label, some) for label, some in groups if some]
-        if groups:
+    for axes, drawn in drawn_panels(picture, runs, path, with_legend=False):
+        if drawn:
             axes.boxplot(
-                [episodes_of(some, facts) for _, some in groups],
-                tick_labels=[label for label, _ in groups],
+                [episodes_of(one.line.runs(runs), facts) for one in drawn],
+                tick_labels=[one.line.label for one in drawn],
                 showmeans=True,
+                flierprops={"markersize": 2},
             )
             for name in axes.get_xticklabels():
-                name.set(rotation=20, ha="right", rotation_mode="anchor")
-        else:
-            legend_or_note(axes)
-        axes.set_ylabel(f"episodes until solved (at most {facts['episodes']})")
+                name.set(rotation=35, ha="right", rotation_mode="anchor")
+        axes.set_ylabel(f"episodes until solved\n(at most {facts['episodes']})")

@@ -1,7 +1,7 @@
 """Figures of the error of private values against the number of users, or against a step size.
 
 A picture's `facts`: `x`, a key of the configuration for every panel; `metric`, which error (eval/mspbe or
-eval/relative_mspbe); `caption`. A line with one setting is drawn as a horizontal level.
+eval/relative_mspbe); `caption`. A line with one setting is a level.
 
 Source: "Privacy Preserving Off-Policy Evaluation" (Xie, Thomas, Miklau), figures 1 to 4, whose bars are
 standard deviations over 100 trials.
@@ -10,7 +10,7 @@ standard deviations over 100 trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.reporting.paper_table import epsilon_of, status_of
-from privrl_bench.reporting.run_figures import drawn_panels
 from privrl_bench.reporting.runs import Run, Runs, nested, number
+from privrl_bench.reporting.style import REFERENCE, Mark, dots, figure, legend, level, looks
 
 _NAMES = {
     "eval/mspbe": "MSPBE",
@@ -27,6 +27,7 @@ _NAMES = {
     "privacy.population": "trajectories n",
     "algo.lr": "step size of theta",
 }
+_COLUMNS = {"privacy.population": "n", "algo.lr": "lr"}  # of the table
 
 
 @dataclass(frozen=True)
@@ -52,33 +53,78 @@ def spread_of(runs: Sequence[Run], metric: str) -> Spread:
     return Spread(len(last), broken, float(finite.mean()), deviation, middle)
 
 
+@dataclass(frozen=True)
+class Series:
+    """A line: (x, mean, standard deviation) of its points; a level has one."""
+
+    label: str
+    mark: Mark
+    level: bool
+    points: list[tuple[float, float, float]]
+
+
 def draw_errors(picture: Any, runs: Runs, path: Path) -> None:
-    """Mean with a bar of one standard deviation; formal lines solid, others dashed, levels dotted."""
-    facts, keys = picture.facts, iter(picture.facts["x"])
-    for axes, panel in drawn_panels(picture, path):
-        key = next(keys)
-        axes.set_xscale("log")
-        axes.set_yscale("log", nonpositive="clip")
-        for at, line in enumerate(panel.lines):
+    """Mean with a bar of one standard deviation, from runs."""
+    facts, panels = picture.facts, []
+    for panel, key in zip(picture.panels, facts["x"], strict=False):
+        found = []
+        for line in panel.lines:
             groups = [runs[setting] for setting in line.settings if runs.get(setting)]
-            found = [(_setting(some, key), spread_of(some, facts["metric"])) for some in groups]
-            if not found:
-                continue
-            colour = f"C{at % 10}"
-            if len(line.settings) == 1:
-                axes.axhline(found[0][1].mean, linestyle=":", color=colour, label=line.label)
-                continue
-            axes.errorbar(
-                [x for x, _ in found],
-                [spread.mean for _, spread in found],
-                yerr=[np.nan_to_num(spread.deviation) for _, spread in found],
-                fmt="o-" if line.formal else "s--",
-                capsize=3,
-                color=colour,
-                label=line.label,
-            )
-        axes.set_xlabel(_NAMES.get(key, key))
-        axes.set_ylabel(_NAMES[facts["metric"]])
+            spreads = [(_setting(some, key), spread_of(some, facts["metric"])) for some in groups]
+            points = [(x, spread.mean, spread.deviation) for x, spread in spreads]
+            if points:
+                found.append(Series(line.label, line.mark(runs), len(line.settings) == 1, points))
+        panels.append(found)
+    _draw(picture, panels, path)
+
+
+def draw_kept(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """The same from the lines of the item's table, where runs were not kept.
+
+    The table may have been written before a panel was split: then its label is the first part of the panel's.
+    """
+    names, panels = {row["panel"] for row in rows}, []
+    for panel, key in zip(picture.panels, picture.facts["x"], strict=False):
+        name = max((one for one in names if panel.label.startswith(one)), key=len, default="")
+        found = []
+        for line in panel.lines:
+            own = [row for row in rows if (row["panel"], row["line"]) == (name, line.label)]
+            points = [(number(row[_COLUMNS[key]]), *_error(row)) for row in own]
+            if points:
+                algo = next(w[5:] for w in line.settings[0].words if w.startswith("algo="))
+                mark = Mark(algo, max(number(row["epsilon"]) for row in own), own[0]["status"])
+                found.append(Series(line.label, mark, len(line.settings) == 1, points))
+        panels.append(found)
+    _draw(picture, panels, path)
+
+
+def _error(row: Mapping[str, str]) -> tuple[float, float]:
+    """Mean and deviation of a line of the table."""
+    text = next(value for key, value in row.items() if key.endswith("mean ± std"))
+    mean, _, deviation = text.partition(" ± ")
+    return number(mean), number(deviation)
+
+
+def _draw(picture: Any, panels: Sequence[Sequence[Series]], path: Path) -> None:
+    with figure(path, len(panels), vector=True) as places:
+        for axes, panel, key, lines in zip(
+            places, picture.panels, picture.facts["x"], panels, strict=False
+        ):
+            axes.set_xscale("log")
+            axes.set_yscale("log", nonpositive="clip")
+            found = looks([line.mark for line in lines])
+            for at, (line, look) in enumerate(zip(lines, found, strict=True)):
+                x, mean, deviation = np.array(line.points).T
+                if line.level:
+                    formal = line.mark.status == "formal" and "does nothing" not in line.label
+                    level(axes, look if formal else REFERENCE, line.label, mean[0])
+                else:
+                    ends = (mean - deviation, mean + deviation)
+                    dots(axes, look, line.label, x, mean, ends, (at, len(lines)))
+            axes.set_title(panel.label)
+            axes.set_xlabel(_NAMES.get(key, key))
+            axes.set_ylabel(_NAMES[picture.facts["metric"]])
+        legend(places)
 
 
 def error_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:

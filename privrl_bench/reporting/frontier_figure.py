@@ -10,7 +10,16 @@ from typing import Any
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.frontier import Point, best
-from privrl_bench.reporting.plots import figure
+from privrl_bench.reporting.style import (
+    MARKERS,
+    REFERENCE,
+    epsilon_axis,
+    figure,
+    legend,
+    level,
+    lightness,
+    shade,
+)
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 USERS = (1_000, 10_000, 100_000, 1_000_000)
@@ -48,26 +57,28 @@ def draw_frontier(
     with figure(path, 2) as (by_users, by_epsilon):
         users = [round(10**exponent) for exponent in np.arange(3, 6.01, 0.125)]
         _lines(by_users, users, EPSILONS, lambda n, e: predicted(measured, n, e), "epsilon {:g}")
-        by_users.set_xlabel("users of the whole run, each used once")
+        by_users.set_xlabel("users of the run, each once")
         epsilons = list(np.geomspace(0.25, 16.0, 25))
-        _lines(by_epsilon, epsilons, USERS, lambda e, n: predicted(measured, n, e), "{:,} users")
-        by_epsilon.set_xlabel(f"epsilon at delta {DELTA:g}")
-        ticks = [0.25, 0.5, 1, 2, 4, 8, 16]
-        by_epsilon.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-        by_epsilon.set_xticks([], minor=True)
+        _lines(by_epsilon, epsilons, USERS, lambda e, n: predicted(measured, n, e), "{:,} users", 5)
+        epsilon_axis(by_epsilon, epsilons, f"epsilon at delta {DELTA:g}")
         for one in (by_users, by_epsilon):
             if reference is not None:
-                one.axhline(reference, color="0.4", linestyle="--", label="without privacy (z = 0)")
+                level(one, REFERENCE, "without privacy (z = 0)", reference)
             one.set_ylabel("predicted return")
             one.set_title(task)
-            one.legend(fontsize="small")
+        legend((by_users, by_epsilon))
 
 
-def _lines(axes: Any, xs: Sequence[Any], lines: Sequence[Any], value: Any, label: str) -> None:
-    """One line for each of `lines`, darker from first to last, on a logarithmic axis."""
-    import matplotlib
-
+def _lines(
+    axes: Any, xs: Sequence[Any], lines: Sequence[Any], value: Any, label: str, first: int = 0
+) -> None:
+    """One line for each of `lines`, lighter from first to last, on a logarithmic axis; markers from `first`."""
     axes.set_xscale("log")
     for at, line in enumerate(lines):
-        colour = matplotlib.colormaps["viridis"](0.9 * (1 - at / max(1, len(lines) - 1)))
-        axes.plot(xs, [value(x, line) for x in xs], color=colour, label=label.format(line))
+        colour = shade("dppg", lightness(line, lines))
+        drawn = {
+            "color": colour,
+            "marker": MARKERS[(at + first) % len(MARKERS)],
+            "markevery": (at, 8),
+        }
+        axes.plot(xs, [value(x, line) for x in xs], **drawn, label=label.format(line))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.plots import empty, figure, scale, steps_axis
+from privrl_bench.reporting.plots import scale
 from privrl_bench.reporting.runs import Run, nested, number
+from privrl_bench.reporting.style import PALETTE, Mark, empty, figure, looks, steps_axis
 from privrl_bench.reporting.table_writer import short
 
 
@@ -23,15 +24,16 @@ def learning_curve(run: Run, path: Path) -> None:
     steps, returns = run.curve()
     low, high = _interval(run, steps, returns)
     with figure(path, 1) as (axes,):
-        axes.plot(steps, returns, marker="o", markersize=3, color="C0", label=run.algo)
-        axes.fill_between(steps, low, high, color="C0", alpha=0.2, linewidth=0)
+        (look,) = looks([Mark(run.algo)])
+        axes.plot(steps, returns, color=look.colour, marker=look.marker, label=run.algo)
+        axes.fill_between(steps, low, high, color=look.colour, alpha=0.2, linewidth=0)
         if not len(steps):
             empty(axes, "no evaluation yet")
         known = run.summary.get("references") or {}
         for at, (name, reference) in enumerate(known.items(), start=1):
             value = number(reference.get("mean"))
             label = f"{name} ({run.measure.show(value)})"
-            axes.axhline(value, color=f"C{at}", linestyle="--", linewidth=1.2, label=label)
+            axes.axhline(value, color=PALETTE[-at % len(PALETTE)], linestyle="--", label=label)
         if known:
             axes.legend(loc="best", frameon=True, framealpha=0.8)
         axes.set_title(_run_title(run))

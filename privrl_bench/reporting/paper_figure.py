@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,20 +20,30 @@ from privrl_bench.reporting import (
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.paper_table import guarantees
 from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.style import MOST_LINES, Mark
 from privrl_bench.reporting.table_writer import aligned, write_table
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a figure. Several settings are its points."""
+    """One line of a figure. Several settings are its points. `paper`: its mean and half width there."""
 
     label: str
     formal: bool
     settings: list[Any]
+    paper: tuple[float, float] | None = None
 
     def runs(self, runs: Runs) -> list[Run]:
         """Finished runs of all settings."""
         return [run for setting in self.settings for run in runs.get(setting, [])]
+
+    def mark(self, runs: Runs) -> Mark:
+        """Method, epsilon (if the points have the same, rounded) and status of a line with runs."""
+        found = self.runs(runs)
+        every = {float(f"{run.epsilon:.1g}") for run in found if not math.isnan(run.epsilon)}
+        epsilon = max(run.epsilon for run in found) if len(every) == 1 else math.nan
+        private = "formal" if self.formal else "heuristic"
+        return Mark(found[0].algo, epsilon, "none" if every == {math.inf} else private)
 
 
 @dataclass(frozen=True)
@@ -111,12 +122,25 @@ class Picture(Item):
         """The dataset whose observations are drawn, if it is one of those."""
         return [self.facts["collect"]] if "collect" in self.facts else []
 
+    def not_drawn(self) -> str:
+        """Why there is no figure: a panel has too many lines to be read; empty if there is one."""
+        many = [panel for panel in self.panels if len(panel.lines) > MOST_LINES]
+        return "".join(
+            f"No figure: the panel {panel.label} has {len(panel.lines)} lines, at most {MOST_LINES} can be "
+            "read; split it."
+            for panel in many[:1]
+        )
+
     def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
-        """Draw `figure.png` and `figure.svg`, and write the numbers behind them."""
-        kind, path = KINDS[self.kind], out / "figure.png"
-        kind.draw(self, runs, path)
-        caption = self.facts.get("caption") or run_figures.caption(runs)
-        parts: list[page.Part] = [page.Picture(self.title, path, caption)]
+        """Draw `figure.png` and `figure.svg`, unless `not_drawn`, and write the numbers behind them."""
+        kind, path, parts = KINDS[self.kind], out / "figure.png", list[page.Part]()
+        if reason := self.not_drawn():
+            print(reason)
+            parts.append(page.Paragraph(reason))
+        else:
+            kind.draw(self, runs, path)
+            caption = self.facts.get("caption") or run_figures.caption(runs)
+            parts.append(page.Picture(self.title, path, caption))
         head, lines = kind.numbers(self, runs)
         if lines:
             text = f"# {self.title}\n\n{aligned(head, lines)}\n"

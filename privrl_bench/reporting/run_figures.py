@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,35 @@ import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.paper_table import epsilon_of, mean_of, status_of
-from privrl_bench.reporting.plots import figure, legend_or_note, steps_axis
-from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs
+from privrl_bench.reporting.style import (
+    Look,
+    curve,
+    dots,
+    empty,
+    epsilon_axis,
+    figure,
+    legend,
+    level,
+    looks,
+    paper_values,
+    steps_axis,
+)
 
 if TYPE_CHECKING:
-    from privrl_bench.reporting.paper_figure import Panel, Picture
+    from privrl_bench.reporting.paper_figure import Line, Picture
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line with runs, its look, and its number among how many."""
+
+    line: Line
+    look: Look
+    turn: tuple[int, int]
+
+
+LINES = "formal lines are solid, heuristic ones dashed, those without privacy dotted"
 
 
 def points(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
@@ -46,25 +71,35 @@ def points(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
 
 
 def caption(runs: Runs) -> str:
-    """What the lines and bands of a figure are."""
+    """What the lines and intervals of a figure are."""
     seeds = {len(some) for some in runs.values() if some}
     if not seeds:
         return ""
     many = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
-    return f"means over {many} seeds with 95 % intervals; formal lines are solid, others dashed"
+    return f"means over {many} seeds with 95 % intervals; {LINES}"
 
 
 def drawn_panels(
-    picture: Picture, path: Path, with_legend: bool = True
-) -> Iterator[tuple[Any, Panel]]:
-    """Axes and panel, one after the other. The figure is saved to `path` after the last one."""
-    most = max((len(panel.lines) for panel in picture.panels), default=0) if with_legend else 0
-    with figure(path, max(len(picture.panels), 1), legend_below=most, vector=True) as places:
+    picture: Picture, runs: Runs, path: Path, with_legend: bool = True
+) -> Iterator[tuple[Any, list[Drawn]]]:
+    """Axes, and the lines of the panel that have runs. The figure is saved to `path` after the last panel."""
+    with figure(path, max(len(picture.panels), 1), vector=True) as places:
         for axes, panel in zip(places, picture.panels, strict=False):
-            yield axes, panel
+            lines = [line for line in panel.lines if line.runs(runs)]
+            found = looks([line.mark(runs) for line in lines])
+            drawn = [
+                Drawn(line, look, (at, len(lines)))
+                for at, (line, look) in enumerate(zip(lines, found, strict=True))
+            ]
+            yield axes, drawn
             axes.set_title(panel.label)
-            if with_legend:
-                legend_or_note(axes)
+            if not lines:
+                empty(axes, "no run")
+            known = [(*one.line.paper, one.look) for one in drawn if one.line.paper]
+            if known:
+                paper_values(axes, known)
+        if with_legend:
+            legend(places)
 
 
 def draw_curves(
@@ -74,21 +109,19 @@ def draw_curves(
     metric: str = "eval/return_mean",
     label: str = "return",
 ) -> None:
-    """Mean over seeds against steps, with bands."""
-    for axes, panel in drawn_panels(picture, path):
-        for at, line in enumerate(panel.lines):
-            found = [dict(zip(*run.curve(metric), strict=True)) for run in line.runs(runs)]
-            found = [one for one in found if one]
+    """Mean over seeds against steps, with intervals at a few points."""
+    for axes, drawn in drawn_panels(picture, runs, path):
+        for one in drawn:
+            every = [run.curve(metric) for run in one.line.runs(runs)]
+            found = [dict(zip(*points, strict=True)) for points in every if len(points[0])]
             if not found:
                 continue
             steps = sorted(set(found[0]).intersection(*found[1:]))
-            pairs = np.array([mean_ci([one[step] for one in found]) for step in steps])
-            name = f"{line.label} ({len(found)})"
-            axes.plot(steps, pairs[:, 0], _style(line), color=_colour(at), label=name)
-            if len(found) > 1:
-                low, high = pairs[:, 0] - pairs[:, 1], pairs[:, 0] + pairs[:, 1]
-                axes.fill_between(steps, low, high, color=_colour(at), alpha=0.12, linewidth=0)
-        steps_axis(axes, label)
+            mean, half = np.array([mean_ci([run[step] for run in found]) for step in steps]).T
+            curve(axes, one.look, one.line.label, steps, mean, (mean - half, mean + half), one.turn)
+        if metric == "exact/regret":
+            axes.set_ylim(bottom=0)
+        steps_axis(axes, label, ENVIRONMENT_STEPS)
 
 
 def draw_regret(picture: Picture, runs: Runs, path: Path) -> None:
@@ -96,62 +129,48 @@ def draw_regret(picture: Picture, runs: Runs, path: Path) -> None:
     draw_curves(picture, runs, path, "exact/regret", "cumulative regret")
 
 
+def draw_points(axes: Any, one: Drawn, groups: list[tuple[float, list[Run]]]) -> None:
+    """Mean final returns with 95 % intervals of (x, runs)."""
+    if groups:
+        x = [value for value, _ in groups]
+        mean, half = np.array([mean_ci([r.final_value for r in some]) for _, some in groups]).T
+        if not np.isfinite(x).all():  # no epsilon bounds it
+            level(axes, one.look, one.line.label, mean[0])
+            return
+        dots(axes, one.look, one.line.label, x, mean, (mean - half, mean + half), one.turn)
+
+
 def draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
     """Final return against epsilon, log axis."""
-    for axes, panel in drawn_panels(picture, path):
+    for axes, drawn in drawn_panels(picture, runs, path):
         axes.set_xscale("log")
         known: set[float] = set()
-        for at, line in enumerate(panel.lines):
-            groups = [list(runs[setting]) for setting in line.settings if runs.get(setting)]
-            if not groups:
-                continue
-            some: list[tuple[float, list[Run]]] = sorted(
-                ((max(run.epsilon for run in found), found) for found in groups),
-                key=lambda one: one[0],
-            )
+        for one in drawn:
+            groups = [list(runs[setting]) for setting in one.line.settings if runs.get(setting)]
+            some = [(max(run.epsilon for run in found), found) for found in groups]
+            draw_points(axes, one, sorted(some, key=lambda pair: pair[0]))
             known |= {epsilon for epsilon, _ in some}
-            pairs = [mean_ci([run.final_value for run in found]) for _, found in some]
-            axes.errorbar(
-                [epsilon for epsilon, _ in some],
-                [mean for mean, _ in pairs],
-                yerr=[0.0 if math.isnan(half) else half for _, half in pairs],
-                fmt="o-" if line.formal else "s--",
-                capsize=3,
-                color=_colour(at),
-                label=line.label,
-            )
-        if len(known) == 1:  # a log axis of one point has no width
-            axes.set_xlim(min(known) / 3, max(known) * 3)
-        axes.set_xlabel("epsilon of the guarantee, log scale")
+        epsilon_axis(axes, [one for one in known if 0 < one < math.inf])
         axes.set_ylabel("final return")
 
 
 def draw_spent(picture: Picture, runs: Runs, path: Path) -> None:
     """Return against the epsilon spent at each evaluation: one curve for each run, log axis."""
-    for axes, panel in drawn_panels(picture, path):
-        axes.set_xscale("log")
-        for at, line in enumerate(panel.lines):
-            for nth, run in enumerate(line.runs(runs)):
+    for axes, drawn in drawn_panels(picture, runs, path):
+        known: set[float] = set()
+        for one in drawn:
+            for nth, run in enumerate(one.line.runs(runs)):
                 steps, returns = run.curve()
                 spent = dict(zip(*run.curve("privacy/epsilon"), strict=True))
+                x = [spent.get(step, math.nan) for step in steps]
+                known |= {value for value in x if 0 < value < math.inf}
                 axes.plot(
-                    [spent.get(step, math.nan) for step in steps],
+                    x,
                     returns,
-                    _style(line),
-                    color=_colour(at),
-                    alpha=0.7,
-                    label=None if nth else line.label,
+                    one.look.dash,
+                    color=one.look.colour,
+                    linewidth=0.7,
+                    label=None if nth else one.line.label,
                 )
-        axes.set_xlabel("epsilon spent so far, log scale")
+        epsilon_axis(axes, known, "epsilon spent")
         axes.set_ylabel("return")
-
-
-def _style(line: Any) -> str:
-    return "-" if line.formal else "--"
-
-
-def _colour(at: int) -> Any:
-    from matplotlib import colormaps
-
-    # Few lines: the standard cycle; many: the pairs of tab20.
-    return f"C{at}" if at < 10 else colormaps["tab20"]((2 * at + 1) % 20)

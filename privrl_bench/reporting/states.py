@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.datasets.minari_read import open_dataset
-from privrl_bench.reporting.plots import figure
 from privrl_bench.reporting.runs import Runs
+from privrl_bench.reporting.style import figure
 
 
 def observations(name: str) -> np.ndarray:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.paper_table import epsilon_of, mean_of, status_of
-from privrl_bench.reporting.run_figures import drawn_panels
+from privrl_bench.reporting.run_figures import draw_points, drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
 
 if TYPE_CHECKING:
@@ -39,20 +37,8 @@ def swept_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]
 def draw_swept(picture: Picture, runs: Runs, path: Path) -> None:
     """Mean final return against the value of the key `facts["key"]`, with 95 % intervals."""
     key = picture.facts["key"]
-    for axes, panel in drawn_panels(picture, path):
-        for line in panel.lines:
-            points: list[tuple[float, Any]] = [
-                (value, mean_ci([run.final_value for run in some]))
-                for value, some in _points(line, key, runs)
-            ]
-            if points:
-                axes.errorbar(
-                    [value for value, _ in points],
-                    [mean for _, (mean, _) in points],
-                    yerr=[0.0 if math.isnan(half) else half for _, (_, half) in points],
-                    fmt="o-" if line.formal else "s--",
-                    capsize=3,
-                    label=line.label,
-                )
+    for axes, drawn in drawn_panels(picture, runs, path):
+        for one in drawn:
+            draw_points(axes, one, _points(one.line, key, runs))
         axes.set_xlabel(key)
         axes.set_ylabel("final return")

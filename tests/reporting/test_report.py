@@ -21,8 +21,9 @@ from privrl_bench.functional.statistics import (
     profile,
 )
 from privrl_bench.reporting.learning_curve import learning_curve
-from privrl_bench.reporting.plots import curves, figure, return_against_epsilon
+from privrl_bench.reporting.plots import curves, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_run, load_runs
+from privrl_bench.reporting.style import figure
 from privrl_bench.reporting.table_writer import csv_text, latex
 from privrl_bench.reporting.tables import exact, left_out, markdown, summarise
 

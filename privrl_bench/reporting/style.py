@@ -1,0 +1,332 @@
+"""How every figure looks. matplotlib is imported when a figure is drawn, and needs no display.
+
+Colour and marker are the method, shade is epsilon (dark: small), and the kind of line is the status of the
+guarantee: solid is formal, dashed heuristic, dotted not private. A figure is half a page wide.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RC: Any = {
+    "savefig.dpi": 300,
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6,
+    "ytick.labelsize": 6,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,  # two periods of a dashed line
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.4,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "privrl_bench",  # the same runs give the same file
+}
+MOST_LINES = 6  # of a panel
+WIDTH = 3.4  # inches, half a page
+_ACROSS = 2
+_LINE = 0.125  # inches, of a legend
+
+# Okabe and Ito's colours, without sky blue and yellow, which are too light for thin lines.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
+# Place in the palette and the markers. Methods that are compared in a paper have different ones.
+_METHODS = {
+    name: at
+    for at, names in enumerate(
+        (
+            "dppg dppg_kl gpope",
+            "ppo dppg_l2 dp_lsw",
+            "a2c ucbvi dp_lsl",
+            "reinforce primorl",
+            "dqn dqn_replay mopo",
+            "lstd wis_lstd",
+        )
+    )
+    for name in names.split()
+}
+DASHES = {"formal": "-", "heuristic": "--", "unreviewed": "-.", "none": ":"}
+_SHADES = (0.1, 10.0)  # epsilon of the darkest and the lightest shade, unless there are others
+BARS = 3  # intervals along a curve
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a line stands for.
+
+    Attributes:
+        method: Name of the algorithm.
+        epsilon: NaN if it is not known, or differs along the line.
+        status: Of the guarantee.
+    """
+
+    method: str
+    epsilon: float = math.nan
+    status: str = "formal"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn: colour (red, green, blue), kind of line, marker."""
+
+    colour: tuple[float, float, float]
+    dash: str
+    marker: str
+
+
+REFERENCE = Look((0.45, 0.45, 0.45), DASHES["none"], "")  # a level that no method reached
+
+
+def _place(method: str) -> int:
+    """Place of a method in the palette; that of an unknown one depends on its name only."""
+    return _METHODS.get(method, zlib.crc32(method.encode()) % len(PALETTE))
+
+
+def shade(method: str, lightness: float) -> tuple[float, float, float]:
+    """Colour of a method, from dark (0) to light (1)."""
+    from matplotlib.colors import to_rgb
+
+    pure = np.array(to_rgb(PALETTE[_place(method)]))
+    dark, light = max(0.0, 1 - 2 * lightness), max(0.0, 2 * lightness - 1)
+    red, green, blue = pure * (1 - 0.5 * dark) * (1 - 0.5 * light) + 0.5 * light
+    return float(red), float(green), float(blue)
+
+
+def lightness(epsilon: float, among: Sequence[float]) -> float:
+    """Place of epsilon between dark (0) and light (1), on a log scale; `among`: all of the panel."""
+    low, high = min(_SHADES[0], *among), max(_SHADES[1], *among)
+    return math.log(epsilon / low) / math.log(high / low)
+
+
+def looks(marks: Sequence[Mark]) -> list[Look]:
+    """Looks of the lines of a panel, all different."""
+    known = [mark.epsilon for mark in marks if _finite(mark.epsilon)]
+    found: list[Look] = []
+    for at, mark in enumerate(marks):
+        marker, light = _place(mark.method), 0.5
+        if _finite(mark.epsilon):
+            light = lightness(mark.epsilon, known)
+        elif mark.status != "none":  # no epsilon of its own: lines of the method share the shades
+            same = [
+                k
+                for k, m in enumerate(marks)
+                if m.method == mark.method and m.status != "none" and not _finite(m.epsilon)
+            ]
+            light, marker = (same.index(at) + 0.5) / len(same), marker + same.index(at)
+        look = Look(shade(mark.method, light), DASHES.get(mark.status, "--"), "")
+        while not look.marker or look in found:
+            look = replace(look, marker=MARKERS[marker % len(MARKERS)])
+            marker += 1
+        found.append(look)
+    return found
+
+
+def _finite(epsilon: float) -> bool:
+    return math.isfinite(epsilon) and epsilon > 0
+
+
+@contextmanager
+def figure(
+    path: Path, panels: int, vector: bool = False, row_height: float | None = None
+) -> Iterator[Sequence[Any]]:
+    """`panels` axes, at most two to a row, saved to `path` with room for the legend below.
+
+    `vector`: also as SVG, beside it. `row_height`: inches, instead of the usual.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(RC):
+        # No pyplot: no global state, and no display is needed.
+        wide = min(panels, _ACROSS)
+        high = math.ceil(panels / wide)
+        made = Figure(figsize=(WIDTH, 1), layout="constrained")
+        FigureCanvasAgg(made)
+        places = list(made.subplots(high, wide, squeeze=False).ravel())
+        for spare in places[panels:]:
+            spare.remove()
+        yield places[:panels]
+        for axes in places[:panels] if wide > 1 else []:
+            axes.set_title(textwrap.fill(axes.get_title(), 26))
+            axes.set_ylabel(textwrap.fill(axes.get_ylabel(), 20))
+            axes.set_xlabel(textwrap.fill(axes.get_xlabel(), 30))
+        rows = sum(text.get_text().count("\n") + 1 for one in made.legends for text in one.texts)
+        rows = sum(math.ceil(rows / one._ncols) for one in made.legends)
+        height = row_height or (2.1 if wide == 1 else 1.5)
+        made.set_size_inches(WIDTH, height * high + _LINE * rows)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        kinds = {Path(path).suffix, ".svg"} if vector else {Path(path).suffix}
+        for kind in kinds:
+            more = {"metadata": {"Date": None}} if kind == ".svg" else {}
+            made.savefig(Path(path).with_suffix(kind), **more)
+
+
+def legend(places: Sequence[Any]) -> None:
+    """One legend of all panels, below them. A label of several methods is shown in grey."""
+    found: dict[str, Any] = {}
+    for axes in places:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            if label not in found:
+                found[label] = handle
+            elif hasattr(handle, "get_color") and abs(_hue(found[label]) - _hue(handle)) > 0.05:
+                found[label] = _in_grey(found[label])
+    if found:
+        # A character is about 0.047 inches wide, the sample of the line 0.4.
+        names = [textwrap.fill(name, 60) for name in found]
+        columns = int(WIDTH / (0.45 + 0.047 * max(map(len, found))))
+        places[0].figure.legend(
+            list(found.values()),
+            names,
+            loc="outside lower center",
+            ncols=min(max(columns, 1), len(found)),
+            borderaxespad=0.2,
+            labelspacing=0.3,
+            columnspacing=1.2,
+        )
+
+
+def _hue(handle: Any) -> float:
+    from matplotlib.colors import rgb_to_hsv, to_rgb
+
+    return float(rgb_to_hsv(to_rgb(handle.get_color()))[0])
+
+
+def _in_grey(handle: Any) -> Any:
+    """A line like the handle, its colour as a grey of the same lightness, without marker."""
+    from matplotlib.colors import to_rgb
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=str(np.mean(to_rgb(handle.get_color()))), ls=handle.get_linestyle())
+
+
+def curve(
+    axes: Any,
+    look: Look,
+    label: str,
+    x: Any,
+    mean: Any,
+    ends: tuple[Any, Any] | None = None,
+    turn: tuple[int, int] = (0, 1),
+) -> None:
+    """A line with an interval at a few of its points only, so that intervals of lines do not overlap.
+
+    Args:
+        axes: Panel.
+        look: Of the line.
+        label: For the legend.
+        x: [n] places of the points.
+        mean: [n] their values.
+        ends: [n] lower and upper ends of the intervals.
+        turn: (k, n): the k-th of n lines. Each has its own points with an interval.
+    """
+    x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
+    wanted = x[0] + (x[-1] - x[0]) * (np.arange(BARS) + (turn[0] + 0.5) / turn[1]) / BARS
+    at = sorted({int(np.abs(x - one).argmin()) for one in wanted})
+    drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    axes.plot(x, mean, **drawn, markevery=at, label=label)
+    if ends is not None:
+        _bars(axes, look, x[at], mean[at], np.asarray(ends[0])[at], np.asarray(ends[1])[at])
+
+
+def dots(
+    axes: Any,
+    look: Look,
+    label: str,
+    x: Any,
+    mean: Any,
+    ends: tuple[Any, Any],
+    turn: tuple[int, int] = (0, 1),
+) -> None:
+    """Points with intervals, joined by a line; arguments as of `curve`. Lines are set apart sideways."""
+    x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
+    aside = 0.012 * (turn[0] - (turn[1] - 1) / 2)
+    if axes.get_xscale() == "log":
+        x = x * (x.max() / x.min()) ** aside
+    else:
+        x = x + (x.max() - x.min()) * aside
+    drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    axes.plot(x, mean, **drawn, label=label)
+    _bars(axes, look, x, mean, *ends)
+
+
+def _bars(axes: Any, look: Look, x: Any, mean: Any, low: Any, high: Any) -> None:
+    sides = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
+    axes.errorbar(x, mean, sides, fmt="none", ecolor=look.colour, elinewidth=0.7, capsize=1.5)
+
+
+def level(axes: Any, look: Look, label: str, value: float) -> None:
+    """A horizontal line over the whole panel."""
+    axes.axhline(value, color=look.colour, linestyle=look.dash, label=label)
+
+
+def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None:
+    """A paper's (mean, half width): one as a band; several, which would hide each other, at the right."""
+    label = "paper's mean and interval"
+    if len(values) == 1:
+        mean, half, look = values[0]
+        axes.axhspan(mean - half, mean + half, color=look.colour, alpha=0.15, lw=0, label=label)
+        return
+    across = axes.get_yaxis_transform()  # x is a share of the panel's width
+    for at, (mean, half, look) in enumerate(values):
+        x = [1.03 + 0.05 * at, 1.06 + 0.05 * at]
+        drawn = {"color": look.colour, "transform": across, "clip_on": False}
+        axes.fill_between(x, mean - half, mean + half, alpha=0.3, lw=0, **drawn)
+        axes.plot(x, [mean, mean], **drawn)
+    axes.fill_between([], [], [], color="0.5", alpha=0.3, lw=0, label=label + " (right)")
+
+
+def epsilon_axis(axes: Any, known: Collection[float], label: str = "epsilon") -> None:
+    """A log axis of epsilon, or another number, with plain ticks; `known`: the values of the points."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    axes.set_xlabel(label)
+    axes.set_xscale("log")
+    if not known:
+        axes.set_xlim(0.1, 10.0)
+        axes.set_xticks([], [])
+        return
+    low, high = min(known), max(known)
+    axes.set_xlim(low / 1.25, high * 1.25) if high > low else axes.set_xlim(low / 3, high * 3)
+    low, high = axes.get_xlim()
+    decades = math.log10(high / low)
+    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 2.6 else (1,)
+    every = [k * 10.0**n for n in range(-6, 13) for k in steps]
+    ticks = [one for one in every if low <= one <= high]
+    if len(ticks) < 2:
+        ticks = sorted({float(f"{one:.2g}") for one in known})[:4]
+    axes.set_xticks(ticks, [f"{one:g}" for one in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def steps_axis(axes: Any, label: str, steps: str) -> None:
+    """Steps on the x axis, with SI prefixes, and `label` on the y axis."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.set_xlabel(steps)
+    axes.set_ylabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def empty(axes: Any, text: str) -> None:
+    """A note in the middle of a panel without data."""
+    axes.set_xticks([], [])
+    axes.set_yticks([], [])
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="gray")

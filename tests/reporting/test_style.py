@@ -1,0 +1,107 @@
+"""One style for all figures: what colour, shade, kind of line and legend mean, and how much a panel holds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from privrl_bench.reporting.kept_figures import draw_from_table
+from privrl_bench.reporting.paper_figure import Line, Panel, Picture
+from privrl_bench.reporting.papers import Paper
+from privrl_bench.reporting.style import (
+    MOST_LINES,
+    WIDTH,
+    Mark,
+    curve,
+    epsilon_axis,
+    figure,
+    legend,
+    looks,
+    paper_values,
+    shade,
+)
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted((ROOT / "scripts" / "papers").glob("*.yaml"))
+
+
+def test_a_method_has_the_same_colour_and_marker_beside_any_others() -> None:
+    (alone,) = looks([Mark("gpope", 1.0)])
+    beside = looks([Mark("dp_lsw", 1.0), Mark("lstd", status="none"), Mark("gpope", 1.0)])
+    assert beside[2] == alone
+    assert len({look.colour for look in beside}) == len({look.marker for look in beside}) == 3
+    assert looks([Mark("my own method")]) == looks([Mark("my own method")])
+
+
+def test_a_smaller_epsilon_is_darker() -> None:
+    for epsilons in ([0.1, 1.0, 10.0], [0.01, 0.5, 300.0], [0.6]):
+        found = looks([Mark("dppg", epsilon) for epsilon in epsilons])
+        sums = [sum(look.colour) for look in found]
+        assert sums == sorted(sums)
+        assert len(set(sums)) == len(sums)
+    assert sum(shade("ppo", 0.0)) < sum(shade("ppo", 0.5)) < sum(shade("ppo", 1.0))
+
+
+def test_only_formal_lines_are_solid_and_no_two_lines_look_the_same() -> None:
+    statuses = ("formal", "heuristic", "none", "unreviewed")
+    found = looks([Mark("dppg", 1.0, status) for status in statuses])
+    assert [look.dash for look in found] == ["-", "--", ":", "-."]
+    same = looks(
+        [Mark("dppg")] * 3 + [Mark("dppg", 1.0)] * 3 + [Mark("dppg", math.inf, "none")] * 2
+    )
+    assert len(set(same)) == 8
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("scale", ["smoke", "short", "paper"])
+def test_shipped_items_have_at_most_six_lines_a_panel(path, scale) -> None:
+    paper = Paper(path)
+    for name in paper.items():
+        item = paper.item(name, scale)
+        if isinstance(item, Picture):
+            assert not item.not_drawn(), name
+            assert all(len(panel.lines) <= MOST_LINES for panel in item.panels)
+
+
+def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
+    lines = [Line(f"line {k}", True, [k]) for k in range(MOST_LINES + 1)]
+    picture = Picture("A figure", "curves", [Panel("task", lines)])
+    (reason, *_) = picture.write(tmp_path, {}, {})
+    assert "7 lines, at most 6 can be read" in reason.text
+    assert reason.text in capsys.readouterr().out
+    assert not list(tmp_path.glob("figure.*"))
+
+
+def test_one_legend_plain_ticks_and_both_files(tmp_path) -> None:
+    with figure(tmp_path / "a.png", 3, vector=True) as places:
+        for axes in places[:2]:
+            for at, look in enumerate(looks([Mark("dppg"), Mark("ppo", status="none")])):
+                curve(
+                    axes, look, f"line {at}", [1, 2, 3], [1, 2, 3], ([0, 1, 2], [2, 3, 4]), (at, 2)
+                )
+        (other,) = looks([Mark("ucbvi")])
+        curve(places[2], other, "line 0", [0.1, 1.0], [1, 2])
+        epsilon_axis(places[2], [0.1, 1.0])
+        paper_values(places[2], [(1.0, 0.5, other)])
+        legend(places)
+        made = places[0].figure
+        ticks = [tick.get_text() for tick in places[2].get_xticklabels()]
+    assert ticks == ["0.1", "0.2", "0.5", "1"]
+    (shared,) = made.legends
+    assert [t.get_text() for t in shared.texts] == ["line 0", "line 1", "paper's mean and interval"]
+    assert 0 < float(shared.legend_handles[0].get_color()) < 1  # of two methods: grey
+    assert not any(axes.get_legend() for axes in places)
+    assert made.get_figwidth() == WIDTH
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+def test_figures_of_kept_tables(tmp_path) -> None:
+    for paper, name in (("gpope", "fig1"), ("dppg", "fig1")):
+        item = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item(name, "paper")
+        assert draw_from_table(item, ROOT / "outputs" / "paper" / paper / name, tmp_path)
+        assert (tmp_path / "figure.svg").stat().st_size > 10_000
+    assert not draw_from_table(SimpleNamespace(kind="held"), tmp_path, tmp_path)
