@@ -85,7 +85,7 @@ def test_collected_results_are_a_table_of_finished_runs(tmp_path, monkeypatch):
     call(monkeypatch, "collect_results", "--item", item)  # from the store, nothing changes
     assert {path.name: path.read_bytes() for path in item.iterdir()} == made
     with pytest.raises(SystemExit, match=r"no runs\.csv"):
-        call(monkeypatch, "collect_results", "--item", "outputs/paper/gpope/fig1")
+        call(monkeypatch, "collect_results", "--item", "outputs/paper/dp-rl/fig2")
 
 
 def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
