@@ -156,7 +156,7 @@ def figure(
         # No pyplot: no global state, and no display is needed.
         wide = min(panels, _ACROSS)
         high = math.ceil(panels / wide)
-        made = Figure(figsize=(WIDTH, 1), layout="constrained")
+        made: Any = Figure(figsize=(WIDTH, 1), layout="constrained")
         FigureCanvasAgg(made)
         places = list(made.subplots(high, wide, squeeze=False).ravel())
         for spare in places[panels:]:
