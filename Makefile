@@ -17,6 +17,8 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) from constraints.txt (some minutes, once)"
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# Virtual patients for the tests of examples/insulin. Without its dependencies: it asks for the old gym package.
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps simglucose==0.2.11
 	@touch $@
 
 MAIN_RUN := outputs/dppg/hopper/total_steps=300000,seed=0

@@ -1,0 +1,214 @@
+"""Compare private training with a treatment rule, a non-private policy and no control, on newly drawn patients.
+
+    python compare.py --scale smoke     # minutes, one seed, few users: shows that everything runs
+    python compare.py --scale paper     # hours: five seeds, up to 30,000 users
+
+Training runs are run folders under `--out`; rerun to resume. All controllers are evaluated on the same patients
+and days, without random actions. Written: `results.csv` (a line for each run), and `results.png` and `.svg`:
+return against epsilon and against the number of users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import privrl_bench as pb
+from privrl_bench.reporting.plots import figure, legend_below
+from privrl_insulin.baseline import Controller, basal_bolus, basal_only, evaluate
+
+SCALES: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "seeds": [0],
+        "users": [500, 1000],
+        "epsilons": [2.0, 8.0],
+        "ppo_steps": 20_000,
+        "days": 30,
+    },
+    "paper": {
+        "seeds": [0, 1, 2, 3, 4],
+        "users": [1000, 3000, 10_000, 30_000],
+        "epsilons": [0.5, 1.0, 2.0, 4.0, 8.0],
+        "ppo_steps": 1_000_000,
+        "days": 500,
+    },
+}
+MAIN_USERS = {"smoke": 1000, "paper": 10_000}  # of the sweep over epsilon
+MAIN_EPSILON = {"smoke": 8.0, "paper": 4.0}  # of the sweep over users
+SCORES = ("returns", "in_range", "low", "very_low")
+COLUMNS = ("controller", "epsilon", "delta", "status", "users", "seed", *SCORES)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One training run.
+
+    Attributes:
+        controller: Its name in the table; part of the folder's name.
+        users: Number of patients who take part.
+        seed: Of the run.
+        words: As on the command line.
+        epsilon: That is asked for; None: without privacy.
+    """
+
+    controller: str
+    users: int
+    seed: int
+    words: tuple[str, ...]
+    epsilon: float | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of the run folder."""
+        asked = "" if self.epsilon is None else f",epsilon={self.epsilon:g}"
+        return f"{self.controller},users={self.users}{asked},seed={self.seed}"
+
+
+def private(users: int, epsilon: float | None, seed: int, poisson: bool = False) -> Setting:
+    """Return a run of DPPG.
+
+    Args:
+        users: Number of declared users.
+        epsilon: Of the whole run; None: the same training without noise.
+        seed: Of the run.
+        poisson: Users join each round at random, so that a user may be in several rounds. False: each is
+            used once.
+
+    Returns:
+        The run.
+    """
+    words = ["algo=dppg", f"env.kwargs.users={users}"]
+    words.append("privacy.z=0" if epsilon is None else f"privacy.epsilon={epsilon:g}")
+    words += ["privacy=poisson", f"rounds={users // 64}"] if poisson else ["fit_population=true"]
+    kind = "no noise" if epsilon is None else "poisson" if poisson else "private"
+    return Setting(kind, users, seed, tuple(words), epsilon)
+
+
+def settings(scale: str) -> Iterator[Setting]:
+    """Yield the training runs of a scale, each once."""
+    of, users, epsilon = SCALES[scale], MAIN_USERS[scale], MAIN_EPSILON[scale]
+    for seed in of["seeds"]:
+        for one in of["epsilons"]:
+            yield private(users, one, seed)
+        for count in of["users"]:
+            if count != users:
+                yield private(count, epsilon, seed)
+        yield private(users, None, seed)
+        yield private(users, epsilon, seed, poisson=True)
+        words = ("algo=ppo", "env.kwargs.users=null", f"total_steps={of['ppo_steps']}")
+        yield Setting("ppo", of["ppo_steps"] // 48, seed, words)
+
+
+def train(setting: Setting, out: Path) -> Any:
+    """Train one run, or resume or load it.
+
+    Args:
+        setting: The run.
+        out: Folder of all runs.
+
+    Returns:
+        The run, see `privrl_bench.run`.
+
+    Raises:
+        privrl_bench.RunFailed: Training failed; the next call resumes.
+    """
+    common = ("plugins=[privrl_insulin]", "env=insulin", "log=none", "eval.every=0")
+    folder = str((out / "runs" / setting.folder).resolve()).replace(",", "\\,").replace("=", "\\=")
+    words = [*common, *setting.words, f"seed={setting.seed}", f"hydra.run.dir={folder}"]
+    return pb.run(words, quiet=True)
+
+
+def rows(scale: str, out: Path) -> Iterator[dict[str, Any]]:
+    """Yield a row of the table for each controller and run; trains what is missing."""
+    days = SCALES[scale]["days"]
+    for name, rule in (("basal-bolus", basal_bolus), ("basal only", basal_only)):
+        yield {"controller": name, **evaluate(rule, days).means()}
+    for setting in settings(scale):
+        run = train(setting, out)
+        policy = pb.load_policy(run.folder)
+        greedy: Controller = lambda _, obs, policy=policy: float(policy.act(obs, greedy=True)[0])  # type: ignore[misc]  # noqa: E731
+        yield {
+            "controller": setting.controller,
+            "epsilon": run.epsilon,
+            "delta": run.summary.get("delta"),
+            "status": run.guarantee_status,
+            "users": setting.users,
+            "seed": setting.seed,
+            **evaluate(greedy, days).means(),
+        }
+
+
+def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path) -> None:
+    """Draw the figure.
+
+    Args:
+        table: Rows of `rows`.
+        users: Number of users of the left panel.
+        epsilon: That was asked for in the right panel.
+        path: Of the PNG file.
+    """
+    with figure(path, 2, legend_below=6, vector=True) as (left, right):
+        for axes, key in ((left, "epsilon"), (right, "users")):
+            axes.set_xscale("log")
+            axes.set_ylabel("return of a day")
+            for at, kind in enumerate(("private", "poisson")):
+                chosen = [row for row in table if row["controller"] == kind]
+                if key == "epsilon":
+                    chosen = [row for row in chosen if row["users"] == users]
+                else:
+                    chosen = [
+                        row for row in chosen if math.isclose(row["epsilon"], epsilon, rel_tol=0.05)
+                    ]
+                _points(axes, chosen, key, kind, f"C{at}")
+            for at, kind in enumerate(("no noise", "ppo", "basal-bolus", "basal only"), start=2):
+                values = [row["returns"] for row in table if row["controller"] == kind]
+                axes.axhline(np.mean(values), color=f"C{at}", ls="--", label=kind)
+            legend_below(axes)
+        left.set_xlabel(f"epsilon, of {users:,} users")
+        right.set_xlabel(f"number of users, at epsilon {epsilon:g}")
+
+
+def _points(axes: Any, chosen: Sequence[dict[str, Any]], key: str, label: str, color: str) -> None:
+    """A point for each run and a line through the means."""
+    xs = sorted({row[key] if key == "users" else round(row[key], 2) for row in chosen})
+    groups = [
+        [row["returns"] for row in chosen if math.isclose(row[key], x, rel_tol=0.01)] for x in xs
+    ]
+    axes.plot([row[key] for row in chosen], [row["returns"] for row in chosen], ".", color=color)
+    axes.plot(xs, [np.mean(values) for values in groups], "-", color=color, label=label)
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description="Compare controllers of insulin.")
+    parser.add_argument("--scale", choices=sorted(SCALES), default="smoke")
+    parser.add_argument("--out", type=Path, default=Path("outputs/insulin"))
+    given = parser.parse_args()
+    out = given.out / given.scale
+    out.mkdir(parents=True, exist_ok=True)
+    table = []
+    with (out / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for row in rows(given.scale, out):
+            writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
+            file.flush()
+            print(
+                ", ".join(
+                    f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k]) for k in row
+                )
+            )
+            table.append(row)
+    draw(table, MAIN_USERS[given.scale], MAIN_EPSILON[given.scale], out / "results.png")
+    print(out / "results.png")
+
+
+if __name__ == "__main__":
+    main()
