@@ -84,9 +84,11 @@ def private(users: int, epsilon: float | None, seed: int, poisson: bool = False)
     Returns:
         The run.
     """
-    words = ["algo=dppg", f"env.kwargs.users={users}"]
+    cohort = max(users // 78, 32)  # of about 78 rounds, as tuned for 10,000 users
+    words = ["algo=dppg", f"env.kwargs.users={users}", f"privacy.users_per_round={cohort}"]
     words.append("privacy.z=0" if epsilon is None else f"privacy.epsilon={epsilon:g}")
-    words += ["privacy=poisson", f"rounds={users // 64}"] if poisson else ["fit_population=true"]
+    words.append(f"rounds={users // cohort}")
+    words += ["privacy=poisson"] if poisson else []
     kind = "no noise" if epsilon is None else "poisson" if poisson else "private"
     return Setting(kind, users, seed, tuple(words), epsilon)
 
