@@ -108,12 +108,13 @@ def settings(scale: str) -> Iterator[Setting]:
         yield Setting("ppo", of["ppo_steps"] // 48, seed, words)
 
 
-def train(setting: Setting, out: Path) -> Any:
+def train(setting: Setting, out: Path, more: Sequence[str] = ()) -> Any:
     """Train one run, or resume or load it.
 
     Args:
         setting: The run.
         out: Folder of all runs.
+        more: Further words.
 
     Returns:
         The run, see `privrl_bench.run`.
@@ -123,17 +124,17 @@ def train(setting: Setting, out: Path) -> Any:
     """
     common = ("plugins=[privrl_insulin]", "env=insulin", "log=none", "eval.every=0")
     folder = str((out / "runs" / setting.folder).resolve()).replace(",", "\\,").replace("=", "\\=")
-    words = [*common, *setting.words, f"seed={setting.seed}", f"hydra.run.dir={folder}"]
+    words = [*common, *setting.words, *more, f"seed={setting.seed}", f"hydra.run.dir={folder}"]
     return pb.run(words, quiet=True)
 
 
-def rows(scale: str, out: Path) -> Iterator[dict[str, Any]]:
+def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield a row of the table for each controller and run; trains what is missing."""
     days = SCALES[scale]["days"]
     for name, rule in (("basal-bolus", basal_bolus), ("basal only", basal_only)):
         yield {"controller": name, **evaluate(rule, days).means()}
     for setting in settings(scale):
-        run = train(setting, out)
+        run = train(setting, out, more)
         policy = pb.load_policy(run.folder)
         greedy: Controller = lambda _, obs, policy=policy: float(policy.act(obs, greedy=True)[0])  # type: ignore[misc]  # noqa: E731
         yield {
@@ -172,6 +173,11 @@ def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path
             for at, kind in enumerate(("no noise", "ppo", "basal-bolus", "basal only"), start=2):
                 values = [row["returns"] for row in table if row["controller"] == kind]
                 axes.axhline(np.mean(values), color=f"C{at}", ls="--", label=kind)
+            shown = sorted(
+                {round(float(row[key]), 2) for row in table if row["controller"] == "private"}
+            )
+            axes.minorticks_off()
+            axes.set_xticks(shown, [f"{x:g}" for x in shown])
             legend_below(axes)
         left.set_xlabel(f"epsilon, of {users:,} users")
         right.set_xlabel(f"number of users, at epsilon {epsilon:g}")
@@ -192,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare controllers of insulin.")
     parser.add_argument("--scale", choices=sorted(SCALES), default="smoke")
     parser.add_argument("--out", type=Path, default=Path("outputs/insulin"))
+    parser.add_argument("words", nargs="*", help="of every run, such as hardware.workers=1")
     given = parser.parse_args()
     out = given.out / given.scale
     out.mkdir(parents=True, exist_ok=True)
@@ -199,7 +206,7 @@ def main() -> None:
     with (out / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        for row in rows(given.scale, out):
+        for row in rows(given.scale, out, given.words):
             writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
             file.flush()
             print(
