@@ -128,6 +128,12 @@ def train(setting: Setting, out: Path, more: Sequence[str] = ()) -> Any:
     return pb.run(words, quiet=True)
 
 
+def greedy(folder: Path) -> Controller:
+    """Return the controller of a finished run: the most likely dose."""
+    policy = pb.load_policy(folder)
+    return lambda _, obs: float(policy.act(obs, greedy=True)[0])
+
+
 def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield a row of the table for each controller and run; trains what is missing."""
     days = SCALES[scale]["days"]
@@ -135,8 +141,6 @@ def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, 
         yield {"controller": name, **evaluate(rule, days).means()}
     for setting in settings(scale):
         run = train(setting, out, more)
-        policy = pb.load_policy(run.folder)
-        greedy: Controller = lambda _, obs, policy=policy: float(policy.act(obs, greedy=True)[0])  # type: ignore[misc]  # noqa: E731
         yield {
             "controller": setting.controller,
             "epsilon": run.epsilon,
@@ -144,7 +148,7 @@ def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, 
             "status": run.guarantee_status,
             "users": setting.users,
             "seed": setting.seed,
-            **evaluate(greedy, days).means(),
+            **evaluate(greedy(run.folder), days).means(),
         }
 
 
