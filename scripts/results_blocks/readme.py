@@ -6,8 +6,9 @@ import numpy as np
 
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.table_writer import compact
+from results_blocks.gap import ITEM as GAP
 from results_blocks.small_epsilon import ITEM, users_of
-from results_blocks.store import LARGE, TASKS, block, chosen, finals, spent, spread, steps, stored
+from results_blocks.store import LARGE, TASKS, block, finals, spent, spread, steps, stored
 
 # Task and the largest epsilon of its row: the smallest with which the task is solved, or the one asked for.
 ROWS = {
@@ -33,9 +34,16 @@ def _readme() -> str:
     for env in ROWS:
         runs = _row(env)
         digits = 0 if env in LARGE else 1
-        ppo = np.mean(finals(chosen("dppg/table1", f"ppo/{env}/"))) if env != "pendulum" else None
         line = [TASKS[env], spent(runs), f"{users_of(runs[0]):,}", steps(runs), str(len(runs))]
         line.append(spread(finals(runs), digits))
-        lines.append([*line, "-" if ppo is None else f"{ppo:.{digits}f}"])
+        lines.append([*line, _ppo(env, digits)])
     head = ["task", "epsilon", "users of a run", "steps", "seeds", "return"]
-    return compact([*head, "PPO (fewer steps)"], lines)
+    return compact([*head, "PPO"], lines)
+
+
+def _ppo(env: str, digits: int) -> str:
+    """PPO at equal steps, or with the steps that it had."""
+    equal = [run for run in stored(GAP) if (run.env, run.algo) == (env, "ppo")]
+    runs = equal or [run for run in stored("dppg/table1") if (run.env, run.algo) == (env, "ppo")]
+    fewer = "" if equal or not runs else f" ({steps(runs)} steps)"
+    return f"{np.mean(finals(runs)):.{digits}f}{fewer}" if runs else "-"

@@ -1,0 +1,83 @@
+"""Draw the README's picture: return of DPPG against epsilon, a panel for each task.
+
+    python scripts/plot_small_epsilon.py
+
+From the items outputs/paper/dppg/small_epsilon and gap. Runs of a task with the same settings but z are one
+line. Dotted: without privacy, and before training.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from results_blocks.gap import ITEM as OTHERS
+from results_blocks.small_epsilon import ITEM
+from results_blocks.store import STORE, TASKS, finals, stored
+
+from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.reporting.runs import number
+from privrl_bench.reporting.style import (
+    DASHES,
+    REFERENCE,
+    Mark,
+    dots,
+    epsilon_axis,
+    figure,
+    legend,
+    level,
+    looks,
+)
+
+PATH = STORE / ITEM / "figure.svg"
+
+
+def points(env: str) -> list[tuple[float, float, float]]:
+    """(epsilon, mean, half width of the 95 % interval) of a task."""
+    by_epsilon: dict[float, list[float]] = {}
+    for run in stored(ITEM):
+        if run.env == env:
+            by_epsilon.setdefault(number(run.summary["epsilon"]), []).append(run.final_value)
+    return [(epsilon, *mean_ci(values)) for epsilon, values in sorted(by_epsilon.items())]
+
+
+def main() -> None:
+    """Draw the picture."""
+    tasks = [env for env in TASKS if len(points(env)) > 1 or others(env, "dppg")]
+    private, ppo = looks([Mark("dppg"), Mark("ppo", status="none")])
+    with figure(PATH, len(tasks), row_height=1.2) as places:
+        for axes, env in zip(places, tasks, strict=True):
+            epsilon, mean, half = (np.array(column) for column in zip(*points(env), strict=True))
+            axes.set_xscale("log")
+            dots(axes, private, "DPPG, formal", epsilon, mean, (mean - half, mean + half))
+            epsilon_axis(axes, [0.1, 10.0], "epsilon")
+            for look, label, values in (
+                (private, "DPPG without noise", others(env, "dppg")),
+                (ppo, "PPO, not private", others(env, "ppo")),
+                (REFERENCE, "before training", begins(env)),
+            ):
+                if values:
+                    level(axes, replace(look, dash=DASHES["none"]), label, float(np.mean(values)))
+            axes.set_ylabel("return")
+            axes.set_title(TASKS[env])
+        legend(places)
+    print(PATH)
+
+
+def others(env: str, algo: str) -> list[float]:
+    """Returns at the end of the runs without privacy."""
+    return finals([run for run in stored(OTHERS) if (run.env, run.algo) == (env, algo)])
+
+
+def begins(env: str) -> list[float]:
+    """Returns of the initial policies, before any data."""
+    return [float(run.curve()[1][0]) for run in stored(ITEM) if run.env == env]
+
+
+if __name__ == "__main__":
+    main()
