@@ -19,13 +19,12 @@ from privrl_bench.cli.main import main as privrl
 from privrl_recommender import PLUGIN
 from privrl_recommender.references import references
 
-PRIVATE = (
-    "algo=dppg env=recommender privacy.epsilon=1 privacy.delta=1e-6 privacy.population=100_000 "
-    "privacy.noise=secure log=none"
-)
+SETTING = "algo=dppg env=recommender privacy.delta=1e-6 privacy.noise=secure log=none"
+PRIVATE = f"{SETTING} privacy.epsilon=1 privacy.population=100_000"
 # Without privacy an environment must not declare users: every session has a newly drawn user.
 REFERENCE = "algo=ppo env=recommender env.kwargs.users=null log=none"
-SIMULATED = f"{PRIVATE} env.kwargs.users=null"
+# The attack has rounds of its own number, so its words have the planned z, and neither epsilon nor population.
+ATTACK = f"{SETTING} env.kwargs.users=null"
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,9 @@ def main() -> int:
         "\nAn attack would need the declared users, so the next command is refused (exit code 2):"
     )
     failed += command(f"audit epsilon {PRIVATE}") != 2
+    z = run.config["privacy"]["z"]
     print("\nThe same configuration with simulated users is attacked instead:")
-    failed += command(f"audit epsilon {SIMULATED} --scores {scale.scores}")
+    failed += command(f"audit epsilon {ATTACK} privacy.z={z:.6g} --scores {scale.scores}")
     return int(failed > 0)
 
 
