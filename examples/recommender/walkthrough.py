@@ -1,6 +1,6 @@
 """All steps of a private recommender: references, plan, training, guarantee, export and audits.
 
-    python walkthrough.py --scale smoke     # a minute: the steps, with too few users to learn
+    python walkthrough.py --scale smoke     # about a minute: the steps, with too few users to learn
     python walkthrough.py --scale full      # minutes: 100,000 users at epsilon 1
 
 Run it in the folder that shall have `outputs`. A rerun loads finished runs.
@@ -21,7 +21,7 @@ from privrl_recommender.references import references
 
 SETTING = "algo=dppg env=recommender privacy.delta=1e-6 privacy.noise=secure log=none"
 PRIVATE = f"{SETTING} privacy.epsilon=1 privacy.population=100_000"
-# Without privacy an environment must not declare users: every session has a newly drawn user.
+# PPO keeps its environments between rounds, which is refused for declared users: sessions of newly drawn ones.
 REFERENCE = "algo=ppo env=recommender env.kwargs.users=null log=none"
 # The attack has rounds of its own number, so its words have the planned z, and neither epsilon nor population.
 ATTACK = f"{SETTING} env.kwargs.users=null"
@@ -52,7 +52,7 @@ SCALES = {
         scores=500,
     ),
     "full": Scale(
-        private="eval.episodes=200", reference="eval.episodes=200", sessions=5_000, scores=20_000
+        private="eval.episodes=200", reference="eval.episodes=200", sessions=5_000, scores=5_000
     ),
 }
 
