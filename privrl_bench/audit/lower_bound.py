@@ -81,8 +81,8 @@ def check_auditable(config: RunConfig) -> None:
     if users is not None:
         raise ConfigError(
             "env",
-            f"{config.env.label} declares {users} users, and an attack would play them; attack a simulator, "
-            "or use the leak test",
+            f"{config.env.label} declares {users} users, and an attack would play them; attack simulated ones "
+            "(env.kwargs.users=null, where the environment has this argument), or use the leak test",
         )
 
 
@@ -106,13 +106,16 @@ def attacked_runs(
         given: keys on the command line; their sizes are kept.
     """
     found = {}
+    # The attack chooses the number of rounds. A budget and a bound on the users are those of the planned run.
+    unbounded = replace(config.privacy, epsilon=None)
+    if not (in_order(config) or config.privacy.rules.sampler.every_round):
+        unbounded = replace(unbounded, population=None)
+    config = replace(config, privacy=unbounded)
     for attack in _attacks(options.attack, config):
         run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
-        if in_order(run):  # the attack chooses the number of rounds, and with it that of users
+        if in_order(run):
             users = None if run.data.id is not None else run.privacy.users_per_round
             run = replace(run, rounds=1, privacy=replace(run.privacy, population=users))
-        elif not config.privacy.rules.sampler.every_round:  # the attack chooses the number of users
-            run = replace(run, privacy=replace(run.privacy, population=None))
         found[attack] = run, changes
     return found
 

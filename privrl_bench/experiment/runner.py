@@ -287,7 +287,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps
         text = (
-            f"lasts for {parts.rounds} of {whole} rounds" if parts.rounds < whole else "is enough"
+            f"lasts for {parts.rounds} of {whole} rounds"
+            if parts.rounds < whole
+            else f"is enough for all {whole} rounds"
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     asked = config.total_steps // parts.round_steps

@@ -274,3 +274,13 @@ def test_users_who_have_not_arrived_are_drawn_too() -> None:
     assert canary.contradictions(run) == []
     privacy = run.parts.config.privacy
     assert abs(np.mean(run.cohorts) - privacy.users_per_round) < 4.0
+
+
+@pytest.mark.parametrize("more", [[], ["privacy.population=10_000"]], ids=["epsilon", "population"])
+def test_the_words_of_a_planned_run_are_attacked_at_its_noise(tmp_path, capsys, more):
+    code = command(
+        *("--scores", "40", "--folder", str(tmp_path), *FORMAL), "privacy.epsilon=1", *more
+    )
+    assert code == 0, capsys.readouterr().out
+    (finding,) = json.loads((tmp_path / "audit.json").read_text())["findings"]
+    assert finding["claim"] == pytest.approx(1.0, rel=1e-3)
