@@ -2,7 +2,7 @@
 
 - `reference/configuration.md`, `commands.md`, `metrics.md`: from the code (`reference_pages.py`).
 - `results/figures.md`: every committed figure of outputs/paper.
-- `changelog.md`, `contributing.md`: CHANGELOG.md and CONTRIBUTING.md.
+- `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, READMEs of the examples.
 - A link from docs/ to an SVG file of outputs/paper, which works on the repository's pages, becomes one to the
   copy of the file in the site.
 """
@@ -40,6 +40,8 @@ def on_files(files: Files, config: Any) -> Files:
     pages["results/figures.md"] = gallery()
     for name in ("CHANGELOG", "CONTRIBUTING"):
         pages[f"{name.lower()}.md"] = (ROOT / f"{name}.md").read_text()
+    for readme in sorted((ROOT / "examples").glob("*/README.md")):
+        pages[f"examples/{readme.parent.name}.md"] = readme.read_text()
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     for figure in _figures():
