@@ -2,7 +2,7 @@
 
 - `reference/configuration.md`, `commands.md`, `metrics.md`: from the code (`reference_pages.py`).
 - `results/figures.md`: every committed figure of outputs/paper.
-- `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, READMEs of the examples.
+- `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, examples' READMEs.
 - A link from docs/ to an SVG file of outputs/paper, which works on the repository's pages, becomes one to the
   copy of the file in the site.
 """
