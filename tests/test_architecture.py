@@ -22,6 +22,22 @@ def named(path):
     return str(path.relative_to(ROOT))
 
 
+def every_file(check):
+    """A test of one file as one test of all, which names every file that fails."""
+
+    def test():
+        failed = []
+        for path in FILES:
+            try:
+                check(path)
+            except AssertionError as error:
+                failed.append(f"{named(path)}: {error}")
+        assert not failed, "\n".join(failed)
+
+    test.__doc__ = check.__doc__
+    return test
+
+
 def inside_privacy(path):
     return path.relative_to(ROOT).parts[0] == "privacy"
 
@@ -38,7 +54,7 @@ def called(path):
     }
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
+@every_file
 def test_only_the_gate_makes_releases_and_noise(path):
     if inside_privacy(path):
         return
@@ -60,7 +76,7 @@ def test_only_the_gate_makes_releases_and_noise(path):
         assert not made & gaussian, "Gaussian draws belong to the gate"
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
+@every_file
 def test_no_module_uses_private_names_of_the_gate(path):
     if inside_privacy(path):
         return
@@ -77,7 +93,7 @@ def test_no_module_uses_private_names_of_the_gate(path):
     assert not [node for node in nodes(path, ast.ImportFrom) if node.level], "relative import"
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
+@every_file
 def test_no_comparison_with_the_name_of_a_mechanism_or_a_sampling(path):
     """Outside privacy/ the mechanism and the sampler say what they are: `PrivacyConfig`'s objects."""
     if inside_privacy(path):
@@ -88,7 +104,7 @@ def test_no_comparison_with_the_name_of_a_mechanism_or_a_sampling(path):
             assert name not in ("mechanism", "sampling"), f"line {node.lineno}: compares a {name}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
+@every_file
 def test_files_and_functions_are_short(path):
     count = len(path.read_text().splitlines())
     assert count <= LINES, f"{count} lines"
