@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import (
     analytic_figures,
     convergence,
@@ -40,7 +41,9 @@ class Line:
     def mark(self, runs: Runs) -> Mark:
         """Method, epsilon (if the points have the same, rounded) and status of a line with runs."""
         found = self.runs(runs)
-        every = {float(f"{run.epsilon:.1g}") for run in found if not math.isnan(run.epsilon)}
+        every = {
+            float(shown_epsilon(run.epsilon, 1)) for run in found if not math.isnan(run.epsilon)
+        }
         epsilon = max(run.epsilon for run in found) if len(every) == 1 else math.nan
         private = "formal" if self.formal else "heuristic"
         return Mark(found[0].algo, epsilon, "none" if every == {math.inf} else private)
