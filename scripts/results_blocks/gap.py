@@ -30,8 +30,12 @@ def _steps(run: Run) -> float:
 
 
 def _same_settings(run: Run, reference: list[Run]) -> bool:
-    """Whether a private run differs from runs without noise in z only: the same steps and users."""
-    return bool(reference) and users_of(run) == users_of(reference[0])
+    """Whether a private run has the users and rounds of the runs without noise."""
+    return bool(reference) and _sizes(run) == _sizes(reference[0])
+
+
+def _sizes(run: Run) -> tuple[int, int]:
+    return users_of(run), int(run.summary["ledger"]["rounds"])
 
 
 @block(ITEM)
