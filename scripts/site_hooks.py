@@ -3,8 +3,8 @@
 - `reference/configuration.md`, `commands.md`, `metrics.md`: from the code (`reference_pages.py`).
 - `results/figures.md`: every committed figure of outputs/paper.
 - `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, examples' READMEs.
-- A link from docs/ to an SVG file of outputs/paper, which works on the repository's pages, becomes one to the
-  copy of the file in the site.
+- Links from docs/ to an SVG file of outputs/paper or to the README of an example, which work in the repository,
+  become links to the copies in the site.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ TITLES = {
     "speed": "Speed",
 }
 _FIGURE = re.compile(r"\((?:\.\./)+outputs/paper/([\w/.-]+\.svg)\)")
+_EXAMPLE = re.compile(r"\((?:\.\./)+examples/(\w+)/README\.md\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -51,13 +52,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links to committed figures to the site's copies."""
-    here = PurePosixPath(page.file.src_uri).parent
-
-    def replaced(found: re.Match[str]) -> str:
-        return f"({relpath(f'figures/{found[1]}', str(here))})"
-
-    return _FIGURE.sub(replaced, markdown)
+    """Point links to committed figures and to examples to the site's copies."""
+    here = str(PurePosixPath(page.file.src_uri).parent)
+    markdown = _FIGURE.sub(lambda m: f"({relpath(f'figures/{m[1]}', here)})", markdown)
+    return _EXAMPLE.sub(lambda m: f"({relpath(f'examples/{m[1]}.md', here)})", markdown)
 
 
 def gallery() -> str:

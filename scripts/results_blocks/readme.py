@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.table_writer import compact
 from results_blocks.gap import ITEM as GAP
@@ -36,14 +34,15 @@ def _readme() -> str:
         digits = 0 if env in LARGE else 1
         line = [TASKS[env], spent(runs), f"{users_of(runs[0]):,}", steps(runs), str(len(runs))]
         line.append(spread(finals(runs), digits))
-        lines.append([*line, _ppo(env, digits)])
+        lines.append([*line, _ppo(env, runs, digits)])
     head = ["task", "epsilon", "users of a run", "steps", "seeds", "return"]
     return compact([*head, "PPO"], lines)
 
 
-def _ppo(env: str, digits: int) -> str:
-    """PPO at equal steps, or with the steps that it had."""
-    equal = [run for run in stored(GAP) if (run.env, run.algo) == (env, "ppo")]
-    runs = equal or [run for run in stored("dppg/table1") if (run.env, run.algo) == (env, "ppo")]
-    fewer = "" if equal or not runs else f" ({steps(runs)} steps)"
-    return f"{np.mean(finals(runs)):.{digits}f}{fewer}" if runs else "-"
+def _ppo(env: str, private: list[Run], digits: int) -> str:
+    """PPO, with its steps where they are fewer than those of the private runs."""
+    runs = [run for run in stored(GAP) if (run.env, run.algo) == (env, "ppo")]
+    runs = runs or [run for run in stored("dppg/table1") if (run.env, run.algo) == (env, "ppo")]
+    taken, wanted = (number(some[0].summary["steps"]) for some in (runs, private))
+    fewer = f" ({steps(runs)} steps)" if taken < 0.95 * wanted else ""
+    return f"{spread(finals(runs), digits)}{fewer}"

@@ -57,7 +57,7 @@ class DppgConfig(NetConfig):
     critic_noise_ratio: float = positive(3.0)  # private critic: its noise multiplier / the actor's
     anneal_lr: bool = False
     anneal_server: bool = True  # step of the released change: linearly from 1 to 0 | constant 1
-    # share of the rounds before the step begins to fall
+    # anneal_server: share of the rounds before the step begins to fall
     anneal_after: float = within(0.0, "[0, 1)")
     # the saved policy is an average of the released ones: weight of the newest (averaging + 1) /
     # (averaging + round); null: the last one

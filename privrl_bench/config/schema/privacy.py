@@ -36,7 +36,7 @@ class PrivacyConfig(Section):
     # a preview: the noise in the mean is that of so many users a round, U of whom are simulated; no guarantee
     noise_cohort: int | None = integer(None, most=10**10)
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
-    # exactly `population`; full_batch: all of exactly `population`, in one release
+    # exactly `population`; full_batch: all of exactly `population`, in one release. Chosen with `privacy=...`
     sampling: str = "fixed"
     # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
     population: int | None = integer(None, most=10**10)
