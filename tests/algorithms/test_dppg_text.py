@@ -282,7 +282,8 @@ def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, ca
     weights = parts.algo.adapter.weights(saved["actor"])
     ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
     loaded = PeftModel.from_pretrained(copy.deepcopy(parts.task.model), str(folder)).eval()
-    torch.testing.assert_close(loaded(tokens).logits, ours, atol=1e-6, rtol=1e-5)
+    # Single precision, sums in another order.
+    torch.testing.assert_close(loaded(tokens).logits, ours, atol=2e-5, rtol=1e-4)
     assert not torch.allclose(ours, parts.task.model(tokens).logits, atol=1e-4)
     assert json.loads((folder / "adapter_config.json").read_text())["r"] == config.algo.rank
 
@@ -298,7 +299,8 @@ def test_all_weights_leave_a_whole_model(texts, tmp_path):
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     weights = parts.algo.adapter.weights(saved["actor"])
     ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
-    torch.testing.assert_close(loaded(tokens).logits, ours, atol=1e-6, rtol=1e-5)
+    # Single precision, sums in another order.
+    torch.testing.assert_close(loaded(tokens).logits, ours, atol=2e-5, rtol=1e-4)
 
 
 REFUSED = {
