@@ -9,6 +9,7 @@ import pytest
 import privrl_bench as pb
 from privrl_bench.api.launch import check_sweep
 from privrl_bench.cli import main as privrl
+from privrl_bench.cli import train
 from privrl_bench.config import compose as config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,10 +96,14 @@ def test_every_exception_is_shown():
 @pytest.mark.parametrize(
     "command", [c for c in RUN if c.startswith("privrl-bench ")], ids=lambda c: shown(c)[-60:]
 )
-def test_a_training_command_plans(command, tmp_path, monkeypatch):
+def test_a_training_command_plans(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command)[1:]
     if words == ["--help"]:
+        with pytest.raises(SystemExit) as ended:
+            train.main(words)
+        assert not ended.value.code
+        assert "Usage: privrl-bench" in capsys.readouterr().out
         return
     if "-m" in words:
         check_sweep(config.settle([word for word in words if word != "-m"]))

@@ -253,6 +253,14 @@ def test_the_guarantee_says_what_it_covers(texts):
     assert papers.guarantee(0).epsilon == pytest.approx(5426, abs=1)
 
 
+def logits_of(model, weights, tokens):
+    """Logits in double precision, in which the order of sums does not decide."""
+    precise = copy.deepcopy(model).double()
+    weights = {name: x.double() for name, x in weights.items()}
+    with torch.no_grad():
+        return torch.func.functional_call(precise, weights, (tokens,)).logits
+
+
 def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, capsys):
     config = config_of(texts, "dppg", "algo.targets=linear", rounds=2)
     (result,) = run([config], [tmp_path / "run"], [[]])
@@ -280,11 +288,10 @@ def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, ca
     assert set(saved) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
     tokens = torch.tensor([[1, 2, 3, 4, 5]])
     weights = parts.algo.adapter.weights(saved["actor"])
-    ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
+    ours = logits_of(parts.task.model, weights, tokens)
     loaded = PeftModel.from_pretrained(copy.deepcopy(parts.task.model), str(folder)).eval()
-    # Single precision, sums in another order.
-    torch.testing.assert_close(loaded(tokens).logits, ours, atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(ours, parts.task.model(tokens).logits, atol=1e-4)
+    torch.testing.assert_close(logits_of(loaded, {}, tokens), ours, atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(ours, logits_of(parts.task.model, {}, tokens), atol=1e-4)
     assert json.loads((folder / "adapter_config.json").read_text())["r"] == config.algo.rank
 
 
@@ -298,9 +305,8 @@ def test_all_weights_leave_a_whole_model(texts, tmp_path):
     tokens = torch.tensor([[1, 2, 3]])
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     weights = parts.algo.adapter.weights(saved["actor"])
-    ours = torch.func.functional_call(parts.task.model, weights, (tokens,)).logits
-    # Single precision, sums in another order.
-    torch.testing.assert_close(loaded(tokens).logits, ours, atol=2e-5, rtol=1e-4)
+    ours = logits_of(parts.task.model, weights, tokens)
+    torch.testing.assert_close(logits_of(loaded, {}, tokens), ours, atol=1e-6, rtol=1e-5)
 
 
 REFUSED = {
