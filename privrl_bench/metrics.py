@@ -73,6 +73,9 @@ _DECLARED = (
         "released",
         "sum over rounds of U (the public number of users) times best minus expected return",
     ),
+    Metric(
+        "release/mean_return", "return", "up", "released", "noised mean return of private users"
+    ),
     Metric("release/norm", "parameters", "none", "released", "L2 norm of the released change"),
     Metric("policy/norm", "parameters", "none", "released", "L2 norm of the policy vector"),
     Metric(

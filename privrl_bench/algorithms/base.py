@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,6 +85,7 @@ class AlgorithmContext:
         device: where local updates are computed.
         env: settings of the environment; None: the algorithm needs none.
         behavior_policy: `data.policy`, of algorithms that evaluate a policy.
+        read_policy: reads the policy of a run folder (`experiment/policy_file.py`).
     """
 
     spec: EnvSpec
@@ -94,6 +95,7 @@ class AlgorithmContext:
     device: str = "cpu"
     env: EnvConfig | None = None
     behavior_policy: str | None = None
+    read_policy: Callable[[str], Any] | None = None
 
 
 class Algorithm(ABC):

@@ -33,6 +33,7 @@ FAMILIES = {
         "lstd": "LstdConfig",
         "wis_lstd": "WisLstdConfig",
     },
+    "evaluation": {"mean_return": "MeanReturnConfig"},
     "language": {"dppg_text": "DppgTextConfig", "ppo_text": "PpoTextConfig"},
 }
 

@@ -31,6 +31,7 @@ from privrl_bench.experiment.declared_users import (
 )
 from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
 from privrl_bench.experiment.plugin_review import note
+from privrl_bench.experiment.policy_file import read_policy
 from privrl_bench.functional.rng import Streams
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy
@@ -284,6 +285,7 @@ def _build(
         device=config.hardware.device,
         env=config.env,
         behavior_policy=config.data.policy,
+        read_policy=read_policy,
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, context)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,9 +20,11 @@ from privrl_bench.config.algorithm_registry import registered
 from privrl_bench.config.plugins import load_installed
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.models.policy import ParameterFree, Policy
 from privrl_bench.types import EnvSpec, Image
+
+if TYPE_CHECKING:
+    from privrl_bench.experiment.trainer import Trainer
 
 FORMAT = 1
 FILE = "policy.pt"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS, REPEATS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
+from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from privrl_bench.privacy.sampling.sampler import Sampler
@@ -144,6 +145,35 @@ class Account:
             name: self.mechanism.epsilon_of(r, {replace(event, adjacency=name): count})
             for name in sorted(both | {own}, key=lambda name: (name != own, name))
         }
+
+    def costs(self, r: int, times: int = 1, scale: float = 1.0) -> Callable[[float], float]:
+        """Delta -> epsilon of replica r: all planned rounds, and repeated ones that its ledger has.
+
+        Args:
+            r: the replica.
+            times: so many independent runs like this one, composed; repeated rounds are not counted then.
+            scale: factor of the noise multiplier, for calibration.
+        """
+        event, count = self.mechanism.planned_releases(r, self.participation)
+        one = replace(event, z=event.z * scale)
+        # Independent runs: for Gaussians 1 / z^2 adds up. What the mechanism itself adds up are rounds of one run.
+        gaussian = ledger_class(event.mechanism).gaussians(((one, count),)) is not None
+        together = replace(one, z=one.z / math.sqrt(times))
+        planned = {together: count} if gaussian else {one: count * times}
+        repeated = times == 1 and bool(self.ledgers[r].summary()["repeated"])
+
+        def cost(delta: float) -> float:
+            if self.is_preview or not self.mechanism.private:
+                return math.inf
+            configs = [replace(config, delta=delta) for config in self.configs]
+            at = type(self.mechanism)(replace(self.mechanism.terms, configs=configs))
+            found = at.epsilon_of(r, planned)
+            if repeated:
+                spent = at.spent_epsilon(r, self.ledgers[r], self.participation, None)
+                found = max(found, spent)
+            return found
+
+        return cost
 
     def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
         """Epsilon of what the ledger of replica r says was released.

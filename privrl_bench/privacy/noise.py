@@ -46,6 +46,7 @@ from privrl_bench.errors import PrivacyError
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 _MEMBERS_TAG = 92
+_SEARCH_TAG = 93
 _FLOATS = (
     "floating point",
     "noise and outputs are floating-point numbers; what a proof on real ones leaves open: noise.py",
@@ -105,6 +106,11 @@ class SeededNoise:
         words = np.random.SeedSequence([*self._words, _MEMBERS_TAG, round_index])
         return np.random.default_rng(words).choice(n, count, replace=False)
 
+    def uniform(self, size: int, index: int) -> np.ndarray:
+        """[size] numbers in (0, 1] for the choices of a search; as secret as the noise."""
+        words = np.random.SeedSequence([*self._words, _SEARCH_TAG, index])
+        return 1.0 - np.random.default_rng(words).random(size)
+
 
 class SecureNoise:
     """Noise that cannot be had again: a fresh operating-system key for every release, no state.
@@ -148,6 +154,10 @@ class SecureNoise:
     def choose(self, n: int, count: int, round_index: int) -> np.ndarray:
         """See `SeededNoise.choose`; as `binomial`, a generator of its own for every draw."""
         return np.random.default_rng(secrets.randbits(128)).choice(n, count, replace=False)
+
+    def uniform(self, size: int, index: int) -> np.ndarray:
+        """See `SeededNoise.uniform`."""
+        return _uniform(_random_bytes(), size)
 
 
 def discrete_gaussian(size: int, std: float) -> Tensor:

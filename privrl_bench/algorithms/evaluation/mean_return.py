@@ -1,0 +1,95 @@
+"""The mean return of a policy among private users, who each play one whole episode with it.
+
+    repeat for every round:
+        every user plays an episode of the fixed policy
+        release the noised mean of clip(return - center, -privacy.clip, privacy.clip)
+    the result is center + the mean of the releases
+
+One user changes one number of the sum by at most `privacy.clip` (zero-out: an absent user counts as `center`).
+The returns are undiscounted and in the units of the environment.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.functional.rng import Streams
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.types import State, UserBatch
+
+SCALINGS = ("none", "public")  # of the policy's observations: constants of the environment
+_SAME = ("obs_scaling", "obs_mean", "obs_std", "obs_clip")
+
+
+class MeanReturn(Algorithm):
+    """The noised mean return of a trained policy; see the module.
+
+    State tensors: `actor` [R, P], which stays as it is, `mean_return` [R, 1].
+
+    Args:
+        config: settings of the algorithm.
+        context: of the run.
+
+    Raises:
+        ConfigError: there is no policy, it is of another environment, or its scaling was learned from users.
+    """
+
+    def __init__(self, config: MeanReturnConfig, context: AlgorithmContext):
+        if config.policy is None:
+            raise ConfigError("algo.policy", "name the folder of a finished run, or its policy.pt")
+        assert context.env is not None and context.read_policy is not None
+        if context.env.reward_scaling != "none":
+            rule = "must be none: returns are in the environment's units"
+            raise ConfigError("env.reward_scaling", f"{rule}, got {context.env.reward_scaling}")
+        file = context.read_policy(config.policy)
+        ours, theirs = context.spec, file.spec
+        for name in ("obs_dim", "discrete", "actions", "choices"):
+            if getattr(ours, name) != getattr(theirs, name):
+                raise ConfigError(
+                    "algo.policy", f"{config.policy} is of another environment: {name}"
+                )
+        if file.env["obs_scaling"] not in SCALINGS:
+            what = f"its observations were scaled with env.obs_scaling={file.env['obs_scaling']}"
+            raise ConfigError("algo.policy", f"{what}; must be one of {', '.join(SCALINGS)}")
+        for name in _SAME:
+            if getattr(context.env, name) != file.env[name]:
+                rule = f"must be that of the policy, {file.env[name]}"
+                raise ConfigError(f"env.{name}", f"{rule}, got {getattr(context.env, name)}")
+        self.policy = file.policy
+        self._params = file.params
+        self._center, self._clip = config.center, context.privacy.clip
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One number: the return of an episode, minus `center`."""
+        return (Block("return", 1, self._clip),)
+
+    def init(self, streams: list[Streams]) -> State:
+        """The policy, and `center` in place of a mean."""
+        count = len(streams)
+        mean = torch.full((count, 1), self._center)
+        return State(0, {"actor": self._params.expand(count, -1).clone(), "mean_return": mean})
+
+    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """[R, U, 1] returns minus `center`.
+
+        Guarantee: row u is a function of user u's episode under the fixed policy.
+        """
+        total = (users.rewards * users.mask.to(users.rewards.dtype)).sum(-1, keepdim=True)
+        return Contribution({"return": total - self._center}, users.valid)
+
+    def server(self, state: State, released: Released) -> State:
+        """The mean of all releases so far."""
+        index = state.round + 1
+        new = self._center + released.values["return"]
+        mean = new if index == 1 else torch.lerp(state.tensors["mean_return"], new, 1.0 / index)
+        return State(index, {"actor": state.tensors["actor"], "mean_return": mean})
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """The released mean."""
+        return [{"release/mean_return": float(x)} for x in state.tensors["mean_return"][:, 0]]
+
+
+ALGORITHM = MeanReturn

@@ -1,0 +1,227 @@
+"""Epsilon of a search: K runs of a private mechanism, K random and secret, of which only the best is released.
+
+One run Q is (epsilon_1, delta_Q(epsilon_1))-DP for every epsilon_1; its output includes the score. With the
+generating function f(x) = E[x^K], the best of K runs has the density
+
+    A(y) = Q(y) f'(q),   q = Q(outputs that are not better than y)
+
+(ties are broken by a random number of each run). For neighbouring data, 1 - q' <= e^h (1 - q) + d for every
+h >= 0 and d = delta_Q(h), and f'(q) <= f'(1) = E[K] = m:
+
+- Poisson: f'(q) / f'(q') = exp(m (q - q')) <= exp(m d + m c (1 - q)) with c = e^h - 1. The supremum of
+  e^-t [Q - exp(e - m d - c t) Q']_+ over t = m (1 - q) >= 0 is a mixture of hockey sticks, and
+      delta_A(e) <= m E[delta_Q(e - m d + h - c T)],   T exponential with mean 1.
+  For h = 0: delta_A(e) <= m delta_Q(e - m d).
+- Truncated negative binomial (shape eta, gamma): f'(q) / f'(q') <= (e^h + d (1 - gamma) / gamma)^(eta + 1), and
+      delta_A(e_1 + (eta + 1) ln(e^h + d (1 - gamma) / gamma)) <= m delta_Q(e_1).
+  Shape 1 is the geometric, shape 0 the logarithmic distribution.
+
+Sources: the distributions, the density and Renyi bounds: Papernot and Steinke 2022, theorems 2 and 6, after Liu
+and Talwar 2019. The second bound has the form of Koskela, Redberg and Wang 2024; the first is proven here.
+Tests compare both with the exact epsilon of the best of K Gaussian outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.exact_gaussian import brentq
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, analysed
+
+_PER_DECADE = 16  # points of a profile
+_WIDTH = 0.05  # of a step of T
+_SHIFTS = tuple(0.02 * i for i in range(100))  # values of h that are tried
+_LEAST_GAMMA = 1e-12
+
+
+@dataclass(frozen=True)
+class RunCount:
+    """The distribution of the number of runs K of a search.
+
+    Attributes:
+        mean: E[K], at least 1.
+        shape: infinite: Poisson, which may be 0; else of the truncated negative binomial distribution, K >= 1.
+    """
+
+    mean: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        least = self.mean >= 1.0 if self.poisson else self.mean > 1.0
+        if not (least and self.mean < math.inf and self.shape >= 0.0):
+            raise PrivacyError(f"no distribution of the number of runs: {self}")
+
+    @property
+    def poisson(self) -> bool:
+        """Whether K has a Poisson distribution."""
+        return math.isinf(self.shape)
+
+    @cached_property
+    def gamma(self) -> float:
+        """Parameter of the truncated negative binomial distribution, in (0, 1).
+
+        Source: Papernot and Steinke 2022, definition 1.
+
+        >>> round(RunCount(8.0, 1.0).gamma, 6)
+        0.125
+        """
+
+        def excess(log_gamma: float) -> float:
+            gamma = math.exp(log_gamma)
+            if self.shape == 0.0:
+                mean = (1.0 / gamma - 1.0) / -log_gamma
+            else:
+                mean = self.shape * (1.0 - gamma) / (gamma * -math.expm1(self.shape * log_gamma))
+            return math.log(mean / self.mean)
+
+        return math.exp(brentq(excess, math.log(_LEAST_GAMMA), math.log1p(-1e-9), 1e-13))
+
+    def draw(self, uniform: float) -> int:
+        """The number of runs for a uniform random number in [0, 1), by inversion.
+
+        >>> [RunCount(8.0, math.inf).draw(u) for u in (0.0001, 0.5, 0.999)], RunCount(8.0, 1.0).draw(0.0)
+        ([0, 8, 18], 1)
+        """
+        count, mass = (0, math.exp(-self.mean)) if self.poisson else (1, self._first)
+        total = mass
+        while uniform >= total and (mass > 1e-18 or count < self.mean):
+            count += 1
+            if self.poisson:
+                mass *= self.mean / count
+            else:
+                mass *= (1.0 - self.gamma) * (count - 1.0 + self.shape) / count
+            total += mass
+        return count
+
+    @property
+    def _first(self) -> float:
+        """P(K = 1) of the truncated negative binomial distribution."""
+        if self.shape == 0.0:
+            return (1.0 - self.gamma) / -math.log(self.gamma)
+        return self.shape * (1.0 - self.gamma) / math.expm1(-self.shape * math.log(self.gamma))
+
+
+class Profile:
+    """delta_Q: an upper bound of delta at every epsilon, from epsilon at some deltas.
+
+    delta is convex in e^epsilon, so a chord between two valid points is valid.
+
+    Args:
+        cost: delta -> epsilon of one run, at least of one order of the neighbours.
+        least: the smallest delta that matters.
+    """
+
+    def __init__(self, cost: Callable[[float], float], least: float):
+        count = max(2, math.ceil(_PER_DECADE * -math.log10(least)))
+        deltas = np.append(np.geomspace(least, 0.999, count), 1.0)
+        epsilons = np.array([cost(float(delta)) for delta in deltas[:-1]] + [0.0])
+        epsilons = np.minimum.accumulate(epsilons)
+        zero = int(np.argmax(epsilons <= 0.0))  # the first delta that costs nothing
+        if zero:
+            deltas[zero] = _least_free(cost, float(deltas[zero - 1]), float(deltas[zero]))
+        keep = slice(0, zero + 1)
+        self.epsilons, self.deltas = epsilons[keep][::-1].copy(), deltas[keep][::-1].copy()
+
+    def delta(self, epsilon: np.ndarray) -> np.ndarray:
+        """Bounds of delta at each epsilon, any shape; negative epsilons by exchanging the neighbours."""
+        size = np.minimum(np.abs(epsilon), 700.0)
+        with np.errstate(over="ignore"):
+            knots = np.exp(np.minimum(self.epsilons, 700.0))
+        positive = np.interp(np.exp(size), knots, self.deltas)
+        positive = np.where(size < self.epsilons[-1], positive, self.deltas[-1])
+        return np.where(epsilon >= 0.0, positive, 1.0 - np.exp(-size) * (1.0 - positive))
+
+
+def _least_free(cost: Callable[[float], float], costly: float, free: float) -> float:
+    """A delta that costs nothing, close to the least one."""
+    for _ in range(30):
+        middle = (costly + free) / 2.0
+        costly, free = (middle, free) if cost(middle) > 0.0 else (costly, middle)
+    return free
+
+
+def profile_epsilon(cost: Callable[[float], float], runs: RunCount, delta: float) -> float:
+    """Epsilon of a search by the profile of one run; see the module.
+
+    Args:
+        cost: delta -> epsilon of one run.
+        runs: the number of runs.
+        delta: of the search.
+
+    Returns:
+        epsilon; infinite if one run has no guarantee.
+
+    >>> from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
+    >>> round(profile_epsilon(lambda d: epsilon_at(2.0, d), RunCount(8.0, 0.0), 1e-5), 2)
+    3.21
+    """
+    if not cost(delta) < math.inf:
+        return math.inf
+    profile = Profile(cost, 1e-4 * delta / runs.mean)
+    if runs.poisson:
+        return _poisson_epsilon(profile, runs.mean, delta)
+    first = cost(delta / runs.mean)
+    tail = profile.deltas * (1.0 - runs.gamma) / runs.gamma
+    finite = profile.epsilons < 700.0
+    growth = np.log(np.exp(profile.epsilons[finite]) + tail[finite])
+    return first + (runs.shape + 1.0) * float(growth.min())
+
+
+def _poisson_epsilon(profile: Profile, mean: float, delta: float) -> float:
+    """The first bound of the module, for the best h."""
+    shifts = np.array([h for h in _SHIFTS if h <= max(profile.epsilons[0], profile.epsilons[-1])])
+    steps = np.arange(0.0, math.log(1e6 * mean / delta), _WIDTH)
+    mass = np.exp(-steps) * -np.expm1(-_WIDTH)  # of T in [t, t + width)
+    rest = math.exp(-float(steps[-1]) - _WIDTH)  # T beyond: delta is at most 1
+    offset = mean * profile.delta(shifts) - shifts  # [H]
+    growth = np.expm1(shifts)[:, None] * (steps + _WIDTH)  # [H, T], at the right end of each step
+
+    def worst(epsilon: np.ndarray) -> np.ndarray:
+        at = (epsilon - offset)[:, None] - growth
+        return mean * (profile.delta(at) @ mass + rest)
+
+    low, high = np.zeros_like(shifts), np.full_like(shifts, 1.0)
+    while (late := (worst(high) > delta) & (high < 1e4)).any():
+        high = np.where(late, 2.0 * high, high)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        enough = worst(middle) <= delta
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    valid = worst(high) <= delta
+    return float(high[valid].min()) if valid.any() else math.inf
+
+
+def renyi_epsilon(
+    counts: Counter[ReleaseEvent], runs: RunCount, delta: float, accountant: str
+) -> float:
+    """Epsilon of a search by Renyi DP, with dp-accounting's event of repeat and select.
+
+    Source: Papernot and Steinke 2022, theorems 2 and 6.
+
+    Args:
+        counts: releases of one run about one user.
+        runs: the number of runs.
+        delta: of the search.
+        accountant: of the run.
+
+    Returns:
+        epsilon; infinite where the releases have no Renyi analysis.
+    """
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    from privrl_bench.errors import ConfigError
+    from privrl_bench.privacy.accounting.accountants import epsilon
+
+    event, _, adjacency = analysed(counts, accountant)
+    search = RepeatAndSelectDpEvent(event, runs.mean, runs.shape)
+    try:
+        return epsilon(search, delta, "rdp", adjacency)
+    except (ConfigError, PrivacyError):
+        return math.inf

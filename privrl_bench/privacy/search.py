@@ -1,0 +1,157 @@
+"""A search: several private runs, of which the best is released. What it draws, and what it costs.
+
+The number of runs, the settings of each and the ties are drawn before the first run, from the source of the
+noise: they are as secret as it. `accounting/selection.py` has the theorems. A fixed number of runs is composed: its
+epsilon covers the release of every run, so that later settings may depend on earlier results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.accounting.calibrate import least_noise
+from privrl_bench.privacy.accounting.selection import RunCount, profile_epsilon, renyi_epsilon
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.noise import noise_source
+
+_COUNT, _TIES, _SETTINGS, _SEEDS = range(4)
+PART_OF_SEARCH = "search"  # the caveat of a run that a search has made
+
+
+@dataclass(frozen=True)
+class SearchDraw:
+    """What a search draws.
+
+    Attributes:
+        count: K, the number of runs; secret where it is random.
+        ties: [K] numbers that order runs of equal scores.
+        settings: [K, D] uniform numbers in (0, 1].
+        seeds: [K] seeds of the runs.
+    """
+
+    count: int
+    ties: list[float]
+    settings: np.ndarray
+    seeds: list[int]
+
+
+def draw_search(
+    kind: str, seed: int, identity: int, runs: RunCount | int, dimensions: int
+) -> SearchDraw:
+    """Draw a search.
+
+    Args:
+        kind: `privacy.noise`.
+        seed: of the search.
+        identity: a number that stands for everything that was asked for; see `SeededNoise`.
+        runs: the distribution of the number of runs, or the number.
+        dimensions: D, how many settings are drawn.
+    """
+    source = noise_source(kind, seed, identity)
+    count = runs if isinstance(runs, int) else runs.draw(1.0 - float(source.uniform(1, _COUNT)[0]))
+    return SearchDraw(
+        count,
+        source.uniform(count, _TIES).tolist(),
+        source.uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
+        [int(x) for x in np.ceil(source.uniform(count, _SEEDS) * 2**32) - 1],
+    )
+
+
+def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
+    """The run with the largest score; None without runs. NaN is the worst score.
+
+    >>> best_of([1.0, math.nan, 3.0, 3.0], [0.1, 0.9, 0.4, 0.2]), best_of([], [])
+    (2, None)
+    """
+    ranked = [-math.inf if math.isnan(score) else score for score in scores]
+    return max(range(len(ranked)), key=lambda i: (ranked[i], ties[i]), default=None)
+
+
+def search_epsilon(
+    account: Account, runs: RunCount | int, delta: float, scale: float = 1.0
+) -> float:
+    """Epsilon of a search over runs that all cost what `account` says.
+
+    Args:
+        account: of one run; rounds that its ledger repeats are counted.
+        runs: the distribution of the number of runs, of which the best is released; or a fixed number, and
+            all may be.
+        delta: of the search.
+        scale: factor of the noise multiplier, for calibration.
+    """
+    cost = account.costs(0, scale=scale)
+    if isinstance(runs, int):
+        if account.ledgers[0].summary()["repeated"]:
+            return runs * cost(delta / runs)
+        return account.costs(0, runs, scale)(delta)
+    found = profile_epsilon(cost, runs, delta)
+    if account.mechanism.slack(0) or account.ledgers[0].summary()["repeated"]:
+        return found  # which the Renyi curve of the events does not have
+    event, count = account.mechanism.planned_releases(0, account.participation)
+    releases = Counter({replace(event, z=event.z * scale): count})
+    return min(found, renyi_epsilon(releases, runs, delta, account.config.accountant))
+
+
+def calibrated_search(account: Account, runs: RunCount | int, target: float, delta: float) -> float:
+    """Smallest z, to 6 digits, with which a search costs at most `target`.
+
+    Args:
+        account: of one run, with a z > 0.
+        runs: see `search_epsilon`.
+        target: epsilon of the search.
+        delta: of the search.
+
+    Raises:
+        PrivacyError: no z does.
+    """
+    own = account.config.noise_multiplier
+    if not own:
+        raise PrivacyError("z = 0 has no noise to calibrate")
+    return least_noise(lambda z: search_epsilon(account, runs, delta, z / own), target)
+
+
+def search_guarantee(
+    epsilon: float, delta: float, runs: RunCount | int, parts: Sequence[Guarantee]
+) -> Guarantee:
+    """The guarantee of everything that a search releases.
+
+    Args:
+        epsilon: of `search_epsilon`, the largest over `parts`.
+        delta: of the search.
+        runs: see `search_epsilon`.
+        parts: of one run about its users; and of its score, about other users.
+    """
+    first = parts[0]
+    caveats = {k: v for part in parts for k, v in part.caveats.items() if k != PART_OF_SEARCH}
+    notes = {k: v for part in reversed(parts) for k, v in part.notes.items()}
+    notes["runs"] = "epsilon is for this search alone; other runs about the same users compose"
+    notes["search"] = describe(runs)
+    if "scope" in notes:
+        notes["scope"] = notes["scope"].replace("not tuning on the same users, ", "")
+    units = list(dict.fromkeys(part.unit for part in parts))
+    return replace(
+        first,
+        epsilon=epsilon,
+        delta=delta,
+        unit="; or, of other users, ".join(units),
+        caveats=caveats,
+        notes=notes,
+    )
+
+
+def describe(runs: RunCount | int) -> str:
+    """What a search releases, in words."""
+    if isinstance(runs, int):
+        return f"{runs} runs, composed: epsilon covers the release of all of them"
+    law = "Poisson" if runs.poisson else f"truncated negative binomial, shape {runs.shape:g}"
+    return (
+        f"the best of a random number of runs ({law}, {runs.mean:g} in the mean) is released; their number, "
+        "the settings and results of the others, and the time that the search takes stay secret"
+    )
