@@ -44,6 +44,9 @@ COMMANDS = {
     "reproduce": Command(
         "privrl_bench.cli.reproduce:main", "run what a paper's tables and figures need, and compare"
     ),
+    "tune": Command(
+        "privrl_bench.cli.tune:main", "search for hyperparameters inside the guarantee"
+    ),
     "text": Command(
         "privrl_bench.cli.text:main",
         "make the small language model and classifier of the text tasks",

@@ -52,6 +52,7 @@ ADDED: dict[str, Any] = {
     "algo.local_update": "adam",
     "algo.averaging": None,
     "algo.anneal_after": 0.0,
+    "search": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
 RENAMED: dict[str, dict[str, str]] = {

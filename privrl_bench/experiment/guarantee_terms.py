@@ -8,7 +8,7 @@ from privrl_bench.config.schema import EnvConfig, PrivacyConfig, RunConfig
 from privrl_bench.datasets.split import moments
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.experiment import declared_users
-from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Unit
 from privrl_bench.types import EnvSpec
 
 CARRIED_OVER = "carried-over environment"
@@ -63,9 +63,14 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     share rewards and ends, so that one episode does not move where another begins.
     """
     mechanism = config.privacy.rules.mechanism
+    caveats: dict[str, str] = {}
+    if config.search is not None:
+        caveats[PART_OF_SEARCH] = (
+            f"one of several runs of which the best is kept; the guarantee of all is in {config.search}"
+        )
     if mechanism.on_devices:
-        return {}
-    caveats = dict(algo.caveats())
+        return caveats
+    caveats |= algo.caveats()
     if not mechanism.private:
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
     elif config.env.user == "segment" and config.collector != "dataset":

@@ -156,7 +156,7 @@ class Account:
         """
         event, count = self.mechanism.planned_releases(r, self.participation)
         one = replace(event, z=event.z * scale)
-        # Independent runs: for Gaussians 1 / z^2 adds up. What the mechanism itself adds up are rounds of one run.
+        # Of independent Gaussian runs 1 / z^2 adds up; the mechanism itself composes rounds of one run.
         gaussian = ledger_class(event.mechanism).gaussians(((one, count),)) is not None
         together = replace(one, z=one.z / math.sqrt(times))
         planned = {together: count} if gaussian else {one: count * times}

@@ -1,8 +1,8 @@
 """A search: several private runs, of which the best is released. What it draws, and what it costs.
 
 The number of runs, the settings of each and the ties are drawn before the first run, from the source of the
-noise: they are as secret as it. `accounting/selection.py` has the theorems. A fixed number of runs is composed: its
-epsilon covers the release of every run, so that later settings may depend on earlier results.
+noise: they are as secret as it. `accounting/selection.py` has the theorems. A fixed number of runs is composed:
+its epsilon covers the release of every run, so that later settings may depend on earlier results.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.calibrate import least_noise
 from privrl_bench.privacy.accounting.selection import RunCount, profile_epsilon, renyi_epsilon
-from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee, Unit
+from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
 
 _COUNT, _TIES, _SETTINGS, _SEEDS = range(4)
-PART_OF_SEARCH = "search"  # the caveat of a run that a search has made
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,23 @@ def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
     """
     ranked = [-math.inf if math.isnan(score) else score for score in scores]
     return max(range(len(ranked)), key=lambda i: (ranked[i], ties[i]), default=None)
+
+
+def score_account(privacy: PrivacyConfig, steps: int) -> Account:
+    """The account of one private score: a noised mean return of `privacy.users_per_round` users.
+
+    Args:
+        privacy: of the score (`algo=mean_return`).
+        steps: most steps of an episode.
+    """
+    return Account(
+        configs=[privacy],
+        blocks=(Block("return", 1, privacy.clip),),
+        unit=Unit(f"one user who scores a policy: one whole episode of at most {steps} steps", 1),
+        rounds=1,
+        noises=[noise_source(privacy.noise, 0, 0)],
+        ledgers=[Ledger(None)],
+    )
 
 
 def search_epsilon(

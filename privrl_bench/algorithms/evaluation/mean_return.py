@@ -40,7 +40,8 @@ class MeanReturn(Algorithm):
     def __init__(self, config: MeanReturnConfig, context: AlgorithmContext):
         if config.policy is None:
             raise ConfigError("algo.policy", "name the folder of a finished run, or its policy.pt")
-        assert context.env is not None and context.read_policy is not None
+        assert context.env is not None
+        assert context.read_policy is not None
         if context.env.reward_scaling != "none":
             rule = "must be none: returns are in the environment's units"
             raise ConfigError("env.reward_scaling", f"{rule}, got {context.env.reward_scaling}")

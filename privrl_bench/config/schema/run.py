@@ -124,6 +124,9 @@ class RunConfig(Section):
     # auto: continue from the run folder | restart: move it aside first
     resume: str = choice("auto", ("auto", "restart"))
 
+    # set by privrl tune: the folder of the search that this run is a part of, whose guarantee is to be quoted
+    search: str | None = text(None, 4096)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_run(self)

@@ -1,0 +1,62 @@
+"""The command `privrl tune`: a search for hyperparameters whose epsilon covers the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.experiment.crash import guarded
+from privrl_bench.metrics import shown_epsilon
+
+ABOUT = """Search for hyperparameters inside the guarantee: draw runs, train and score them, keep the best.
+
+Distributions: KEY=uniform(low,high), loguniform(low,high), randint(low,high), choice(a,b,...).
+tune.runs       poisson(8) (default), geometric(8), logarithmic(8), negative_binomial(8, 0.5): a random, secret
+                number of runs, of which only the best is released; fixed(8), grid: epsilon covers all runs
+tune.score      private: the noised mean return of users who did not train (tune.score_range=[low,high],
+                tune.score_users, tune.score_z); public: simulated episodes of no user
+tune.users      search on this share of privacy.population; the others train the kept settings
+tune.public     words of a public simulator to search on, which costs nothing
+tune.sampler    random; tpe: Optuna's, with tune.runs=fixed(n)
+
+Example: privrl tune algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000 \\
+         'algo.lr=loguniform(1e-3,1e-2)' 'tune.score_range=[0,500]'"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl tune") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    words = given(arguments)
+    return guarded(lambda: _tune(words, prog))
+
+
+def _tune(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT)
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="override",
+        help=f"{OVERRIDES}, tune.key=value, distributions",
+    )
+    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+    args = parser.read(words)
+
+    from privrl_bench.evaluation.objective import objective_of
+    from privrl_bench.tuning.search import tune
+
+    result = tune(args.overrides, args.config_dir)
+    if result.summary is None:
+        print(f"{result.status}: {result.reason}", flush=True)
+        return result.exit_code
+    summary, measure = result.summary, objective_of(result.summary)
+    searched = summary["search"]
+    noised = "noised score" if searched["scored"] == "private" else "score"
+    print(f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}")
+    print(
+        f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}\n"
+        f"        epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} with tuning "
+        f"({summary['guarantee']['status']})\n"
+        f"        results: {result.folder}",
+        flush=True,
+    )
+    return 0

@@ -1,0 +1,298 @@
+"""What a search will do and cost, before anything is trained."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import explicit_keys, later_wins
+from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.search import (
+    calibrated_search,
+    score_account,
+    search_epsilon,
+    search_guarantee,
+)
+from privrl_bench.tuning.settings import Search, public_words
+
+MOST_COMBINATIONS = 64  # of choices that may change what a run costs
+_SCORE_USERS = 100  # without a population
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search with numbers.
+
+    Attributes:
+        search: what was asked for.
+        words: of every run of the search, its settings apart.
+        final_words: of the run that is trained with the kept settings; None: the best run itself is kept.
+        runs: one run for each cost that a run of the search can have.
+        score: of one private score; None: scores cost nothing.
+        guarantee: of everything that is released.
+        alone: epsilon of the kept run, if nothing had been searched.
+    """
+
+    search: Search
+    words: list[str]
+    final_words: list[str] | None
+    runs: list[RunComponents]
+    score: Account | None
+    guarantee: Guarantee
+    alone: float
+
+    def lines(self) -> list[str]:
+        """The plan in words, for the terminal."""
+        tune, parts = self.search.tune, self.runs[0]
+        where = "on private users"
+        if tune.public is not None:
+            where = f"on a public simulator ({tune.public}), which costs nothing"
+        elif tune.users is not None:
+            where = f"on {tune.users:g} of the users, who do not train the kept settings"
+        score = "scored in simulated episodes of no user"
+        if self.score is not None:
+            privacy = self.score.config
+            noise = privacy.noise_multiplier * privacy.clip / privacy.users_per_round
+            score = f"scored by {privacy.users_per_round} users each, noise std {noise:.3g}"
+        space = ", ".join(one.text for one in self.search.space)
+        z = parts.config.privacy.z
+        return [
+            f"search  {describe_count(self.search)} {where}; {score}",
+            f"space   {space}",
+            f"runs    {parts.rounds} rounds of {parts.config.privacy.users_per_round} users each"
+            + ("" if z is None or not parts.gate.mechanism.private else f", z = {z:g}"),
+            f"privacy epsilon {shown_epsilon(self.guarantee.epsilon)} with tuning, "
+            f"{shown_epsilon(self.alone)} without, at delta {self.guarantee.delta:g}, "
+            f"status {self.guarantee.status}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            **self.search.canonical(),
+            "z": self.runs[0].config.privacy.z,
+            "score_z": None if self.score is None else self.score.config.z,
+            "rounds": self.runs[0].rounds,
+            "epsilon": self.guarantee.epsilon,
+            "epsilon_without_tuning": self.alone,
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+def describe_count(search: Search) -> str:
+    """The number of runs, in words."""
+    if isinstance(search.runs, int):
+        return f"{search.runs} runs"
+    return f"{search.runs.mean:g} runs in the mean ({search.tune.runs})"
+
+
+def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
+    """Plan a search.
+
+    Args:
+        search: of `read_search`.
+        config_dir: a folder with more YAML files.
+
+    Raises:
+        ConfigError: a run cannot be made, or there is no analysis.
+    """
+    given = explicit_keys(search.words)
+    if search.tune.public is not None:
+        return _on_public(search, config_dir)
+    first = _compose(search, search.words, config_dir)
+    population, share = first.privacy.population, search.tune.users
+    mine, rest = population, None
+    if share is not None:
+        if population is None:
+            raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
+        mine = math.floor(share * population)
+        rest = population - mine
+    scorers = _scorers(search, first, mine)
+    words = list(search.words)
+    if population is not None and mine is not None:
+        words = later_wins(words, [f"privacy.population={mine - scorers}"])
+    target = first.privacy.epsilon
+    drawn = {one.key for one in search.space}
+    calibrate = target is not None and first.privacy.z is None
+    if target is not None:
+        if "privacy.z" in drawn:
+            raise ConfigError(
+                "privacy.epsilon", "and a distribution of privacy.z exclude each other"
+            )
+        words = later_wins(words, ["privacy.epsilon=null"])
+    start = later_wins(words, ["privacy.z=1"]) if calibrate else words
+    parts = _runs_of_costs(search, start, config_dir)
+    delta = parts[0].config.privacy.delta
+    try:
+        if calibrate:
+            assert target is not None
+            z = max(calibrated_search(one.gate, search.runs, target, delta) for one in parts)
+            words = later_wins(words, [f"privacy.z={z:.12g}"])
+            parts = _runs_of_costs(search, words, config_dir)
+        epsilon = max(search_epsilon(one.gate, search.runs, delta) for one in parts)
+        score = None
+        if search.tune.score == "private":
+            score = _score(search, parts[0], scorers, epsilon)
+            epsilon = max(epsilon, search_epsilon(score, search.runs, delta))
+    except PrivacyError as error:
+        raise ConfigError("tune.runs", f"no guarantee of this search: {error}") from error
+    if target is not None and epsilon > target * (1 + 1e-6):
+        raise ConfigError(
+            "privacy.epsilon",
+            f"the search costs {shown_epsilon(epsilon)}, more than {shown_epsilon(target)}; leave privacy.z "
+            "out to find the noise",
+        )
+    alone = max(one.gate.planned_epsilon(0) for one in parts)
+    guarantees = [parts[0].gate.guarantee(0)] + ([] if score is None else [score.guarantee(0)])
+    guarantee = search_guarantee(epsilon, delta, search.runs, guarantees)
+    final_words = None
+    if rest is not None:
+        final_words = later_wins(search.words, [f"privacy.population={rest}"])
+        final = _parts_of([*final_words, *_first(search)], config_dir)
+        alone = final.gate.planned_epsilon(0)
+        guarantee = _disjoint(guarantee, final.gate.guarantee(0))
+    if "seed" in drawn or "seed" in {key.partition(".")[0] for key in given & drawn}:
+        raise ConfigError("seed", "is drawn for every run; seed=N is of the search")
+    return SearchPlan(search, words, final_words, parts, score, guarantee, alone)
+
+
+def _on_public(search: Search, config_dir: str | None) -> SearchPlan:
+    """A search on a public simulator: the guarantee is that of the run with the kept settings."""
+    words = later_wins(search.words, public_words(search.tune))
+    parts = _parts_of([*words, *_first(search)], config_dir)
+    final = _parts_of([*search.words, *_first(search)], config_dir)
+    found = final.gate.guarantee(0)
+    why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
+    guarantee = replace(found, notes=found.notes | {"search": why})
+    return SearchPlan(search, words, search.words, [parts], None, guarantee, found.epsilon)
+
+
+def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
+    """Users of the search and users of the final run are others: the larger of both (parallel composition)."""
+    epsilon = max(searched.epsilon, final.epsilon)
+    unit = "; or, of other users, ".join(dict.fromkeys([final.unit, searched.unit]))
+    notes = final.notes | searched.notes
+    notes["disjoint users"] = "who is in the search and who in the final run depends on no data"
+    caveats = final.caveats | searched.caveats
+    return replace(final, epsilon=epsilon, unit=unit, notes=notes, caveats=caveats)
+
+
+def _first(search: Search) -> list[str]:
+    """Words of one setting."""
+    return [f"{one.key}={one.ends[0]}" for one in search.space]
+
+
+def _compose(search: Search, words: Sequence[str], config_dir: str | None) -> RunConfig:
+    return compose([*words, *_first(search)], config_dir)
+
+
+def _parts_of(words: Sequence[str], config_dir: str | None) -> RunComponents:
+    config = compose(words, config_dir)
+    check_hardware(config)
+    return build([config], [None])
+
+
+def _runs_of_costs(
+    search: Search, words: Sequence[str], config_dir: str | None
+) -> list[RunComponents]:
+    """A run for each cost that settings can lead to: all combinations of choices outside `algo`."""
+    choices = [one for one in search.space if one.kind == "choice" and not _of_algo(one.key)]
+    count = math.prod(len(one.values) for one in choices)
+    if count > MOST_COMBINATIONS:
+        keys = ", ".join(one.key for one in choices)
+        raise ConfigError(
+            choices[0].key,
+            f"{count} combinations of {keys}; at most {MOST_COMBINATIONS} are analysed",
+        )
+    found: dict[Any, RunComponents] = {}
+    for values in itertools.product(*(one.values for one in choices)):
+        own = [f"{one.key}={value}" for one, value in zip(choices, values, strict=True)]
+        parts = _parts_of([*words, *later_wins(_first(search), own)], config_dir)
+        found.setdefault(cost_of(parts), parts)
+    return list(found.values())
+
+
+def _of_algo(key: str) -> bool:
+    return key.startswith("algo.")
+
+
+def cost_of(parts: RunComponents) -> Any:
+    """What a run costs, for comparison: its event and how often one user is in it."""
+    return parts.gate.mechanism.planned_releases(0, parts.gate.participation)
+
+
+def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
+    """Number of users who score; 0: none."""
+    tune = search.tune
+    if tune.score == "public":
+        if config.data.id is not None and config.algo.evaluator != "returns":
+            raise ConfigError(
+                "tune.score",
+                f"algo={config.algo.name} on a dataset is not scored in simulated episodes",
+            )
+        return 0
+    if config.collector != "simulated" or config.algo.evaluator != "returns":
+        raise ConfigError(
+            "tune.score", "private needs users who play with a policy; use tune.score=public"
+        )
+    if config.privacy.rules.mechanism.on_devices:
+        raise ConfigError("tune.score", "private is central; with noise on devices use public")
+    if config.env.obs_scaling not in ("none", "public"):
+        raise ConfigError("tune.score", "private needs env.obs_scaling=none or public")
+    count = tune.score_users or (_SCORE_USERS if population is None else max(1, population // 10))
+    if population is not None and count >= population:
+        raise ConfigError(
+            "tune.score_users", f"must be less than the {population} users, got {count}"
+        )
+    return count
+
+
+def score_config(
+    search: Search, run: RunConfig, users: int, z: float, policy: str | None
+) -> RunConfig:
+    """The run that scores a policy: one release of `algo=mean_return`."""
+    assert search.tune.score_range is not None
+    low, high = search.tune.score_range
+    own = run.privacy
+    privacy = PrivacyConfig(
+        z=z,
+        clip=(high - low) / 2.0,
+        delta=own.delta,
+        users_per_round=users,
+        adjacency=own.adjacency if own.adjacency == "replace_one" else "zero_out",
+        noise=own.noise,
+    )
+    env = replace(run.env, user="episode", user_steps=None, reward_scaling="none")
+    return replace(
+        run,
+        algo=MeanReturnConfig(policy=policy, center=(low + high) / 2.0),
+        env=env,
+        privacy=privacy,
+        rounds=1,
+        fit_population=False,
+        eval=EvalConfig(episodes=1, every=0),
+        hyperparameter_source="",
+    )
+
+
+def _score(search: Search, parts: RunComponents, users: int, epsilon: float) -> Account:
+    """The account of one private score, whose noise leads to `epsilon` over the search if none was given."""
+    z, steps, delta = search.tune.score_z, parts.spec.max_episode_steps, parts.config.privacy.delta
+    plain = score_account(score_config(search, parts.config, users, z or 1.0, None).privacy, steps)
+    if z is not None:
+        return plain
+    found = 0.0
+    if epsilon < math.inf:
+        found = calibrated_search(plain, search.runs, epsilon, delta)
+    return score_account(score_config(search, parts.config, users, found, None).privacy, steps)

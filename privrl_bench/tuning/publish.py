@@ -1,0 +1,70 @@
+"""What a search releases: the kept policy, its settings and score, and the guarantee of all."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privrl_bench.experiment.policy_file import FILE
+from privrl_bench.experiment.run_dir import write_atomic, write_json
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.search import describe
+from privrl_bench.tuning.plan import SearchPlan
+from privrl_bench.tuning.trials import Trial
+
+FILES = ("config.yaml", "provenance.json")
+FOLDERS = ("adapter", "model")  # of language models
+
+
+def publish(
+    folder: Path, source: Path, kept: Trial, guarantee: Guarantee, plan: SearchPlan
+) -> dict[str, Any]:
+    """Write what is released into the folder of the search: as in a run folder, with the guarantee of all.
+
+    The metrics, curve and ledger of the kept run stay in `source`.
+
+    Args:
+        folder: of the search.
+        source: the run folder of the kept policy.
+        kept: the run with the best score.
+        guarantee: of the search.
+        plan: of the search.
+
+    Returns:
+        The content of summary.json.
+    """
+    for name in FILES:
+        shutil.copyfile(source / name, folder / name)
+    for name in FOLDERS:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name, dirs_exist_ok=True)
+    if (source / FILE).exists():
+        content = torch.load(source / FILE, weights_only=True, map_location="cpu")
+        content["guarantee"] = guarantee.to_dict()
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomic(folder / FILE, buffer.getvalue())
+    summary = json.loads((source / "summary.json").read_text())
+    tune = plan.search.tune
+    summary |= {
+        "epsilon": guarantee.epsilon,
+        "epsilon_planned": plan.guarantee.epsilon,
+        "guarantee": guarantee.to_dict(),
+        "search": {
+            "runs": describe(plan.search.runs),
+            "space": [one.text for one in plan.search.space],
+            "kept": kept.settings,
+            "score": kept.score,
+            "scored": tune.score,
+            "epsilon_without_tuning": plan.alone,
+            "run": str(source),
+        },
+    }
+    summary.pop("ledger", None)  # of one run
+    write_json(folder / "summary.json", summary)
+    return dict(summary)

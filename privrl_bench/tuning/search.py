@@ -1,0 +1,180 @@
+"""`tune`: draw, train and score the runs of a search, keep the best, release it with the guarantee of all."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.folder_names import leaf_name
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.search import best_of, search_epsilon
+from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.sweep.workers import run_jobs
+from privrl_bench.tuning.optuna_sampler import suggest_next
+from privrl_bench.tuning.plan import SearchPlan, plan_search
+from privrl_bench.tuning.publish import publish
+from privrl_bench.tuning.settings import read_search
+from privrl_bench.tuning.trials import (
+    SearchState,
+    Trial,
+    jobs_of,
+    open_search,
+    run_trials,
+    trials_of,
+)
+
+FOLDER = "hydra.run.dir"
+
+
+@dataclass
+class SearchResult:
+    """How a search ended.
+
+    Attributes:
+        folder: of the search; it holds the kept policy and `summary.json`, as a run folder does.
+        status: done | failed | interrupted.
+        reason: why it is not done.
+        summary: content of summary.json.
+        exit_code: of the command.
+    """
+
+    folder: Path
+    status: str
+    reason: str = ""
+    summary: dict[str, Any] | None = None
+    exit_code: int = 0
+
+
+def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print) -> SearchResult:
+    """Run a search, or resume it, or load it if it is done.
+
+    Guarantee: that of `SearchPlan.guarantee`, or more if runs were repeated: see `privacy/search.py`.
+
+    Args:
+        words: of `privrl tune`.
+        config_dir: a folder with more YAML files.
+        show: is given the lines for the terminal.
+
+    Raises:
+        ConfigError: bad input; nothing was trained.
+    """
+    given = [word for word in words if word.lstrip("+").partition("=")[0] != FOLDER]
+    places = [word.partition("=")[2] for word in words if word not in given]
+    search = read_search(given)
+    plan = plan_search(search, config_dir)
+    folder = Path(places[-1]) if places else _folder(plan, given)
+    for line in [*plan.lines(), f"folder  {folder}"]:
+        show(line)
+    with RunDir(folder).lock():
+        state = open_search(plan, folder)
+        done = RunDir(folder).status()
+        if done.get("status") == "done":
+            show("done before; nothing was trained")
+            return SearchResult(
+                folder, "done", summary=json.loads((folder / "summary.json").read_text())
+            )
+        result = _search(plan, state, folder, config_dir)
+        RunDir(folder).set_status(result.status, result.reason)
+    return result
+
+
+def _folder(plan: SearchPlan, words: Sequence[str]) -> Path:
+    """outputs/tune/<algo>/<env>/<words>."""
+    config = plan.runs[0].composed[0]
+    pairs = [(k.lstrip("+"), value) for k, _, value in (word.partition("=") for word in words)]
+    return (
+        Path("outputs/tune") / config.algo.name / config.env.label / leaf_name(pairs, config.seed)
+    )
+
+
+def _search(
+    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None
+) -> SearchResult:
+    if plan.search.tune.sampler == "tpe":
+        trials, jobs, outcomes = _learn(plan, state, folder, config_dir)
+    else:
+        trials = trials_of(state, folder)
+        jobs = jobs_of(plan, trials, folder, config_dir)
+        RunDir(folder).set_status("running")
+        outcomes = run_trials(plan, trials, jobs, folder)
+    stopped = next((one for one in outcomes if one.status == "interrupted"), None)
+    if stopped is not None:
+        return _interrupted(folder, stopped)
+    best = best_of([trial.score for trial in trials], [trial.tie for trial in trials])
+    if best is None:
+        reason = (
+            f"{plan.search.tune.runs} drew no run, so nothing is released; a search with another seed is "
+            "another search, which costs its own epsilon"
+        )
+        return SearchResult(folder, "failed", reason, exit_code=1)
+    if math.isnan(trials[best].score):
+        return SearchResult(
+            folder, "failed", f"all runs failed: {outcomes[best].reason}", exit_code=1
+        )
+    guarantee, kept = _after(plan, jobs), trials[best]
+    if plan.final_words is not None:
+        final = folder / "final"
+        config = compose(later_wins(plan.final_words, kept.settings), config_dir)
+        (outcome,) = run_jobs([Job(0, config, final, [*plan.final_words, *kept.settings])])
+        if outcome.status == "interrupted":
+            return _interrupted(folder, outcome)
+        if outcome.status not in ("done", "skipped"):
+            return SearchResult(folder, "failed", outcome.reason, exit_code=1)
+        summary = publish(folder, final, kept, guarantee, plan)
+    else:
+        summary = publish(folder, kept.folder, kept, guarantee, plan)
+    return SearchResult(folder, "done", summary=summary)
+
+
+def _interrupted(folder: Path, outcome: Outcome) -> SearchResult:
+    reason = "interrupted; rerun the same command to resume"
+    return SearchResult(folder, "interrupted", reason, exit_code=outcome.exit_code or 130)
+
+
+def _learn(
+    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None
+) -> tuple[list[Trial], list[Job], list[Outcome]]:
+    """Runs one after the other, whose settings depend on earlier scores."""
+    known: list[Trial] = []
+    jobs: list[Job] = []
+    outcomes: list[Outcome] = []
+    seed = int(state.asked["seed"])
+    RunDir(folder).set_status("running")
+    for i in range(state.count):
+        if i == len(state.settings):
+            before = [(trial.settings, trial.score) for trial in known]
+            state.settings.append(suggest_next(plan.search.space, before, seed + i))
+            state.write(folder)
+        trial = trials_of(state, folder)[i]
+        (job,) = jobs_of(plan, [trial], folder, config_dir)
+        (outcome,) = run_trials(plan, [trial], [job], folder)
+        known.append(trial)
+        jobs.append(job)
+        outcomes.append(outcome)
+        if outcome.status == "interrupted":
+            break
+    return known, jobs, outcomes
+
+
+def _after(plan: SearchPlan, jobs: Sequence[Job]) -> Guarantee:
+    """The guarantee with what the ledgers have: a run whose rounds were repeated costs more than planned."""
+    found = plan.guarantee
+    if plan.search.tune.public is not None:
+        return found
+    for job in jobs:
+        ledger = job.folder / "ledger.jsonl"
+        if not ledger.exists():
+            continue
+        gate = build([job.config], [ledger]).gate
+        if gate.spent_epsilon(0) > gate.planned_epsilon(0):
+            more = search_epsilon(gate, plan.search.runs, found.delta)
+            found = replace(found, epsilon=max(found.epsilon, more))
+    return found

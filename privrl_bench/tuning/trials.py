@@ -1,0 +1,226 @@
+"""The runs of a search on the disk: what was drawn, an intent for each before it starts, their scores.
+
+`search.json` has what was asked for and drawn, `search.jsonl` the ledger: a line for every run before any of them
+starts, so that a search which was killed never counts less than it released. All of it is secret; only what
+`publish.py` writes is released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.errors import ConfigError
+from privrl_bench.evaluation.objective import objective_of
+from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.run_dir import read_lines, write_json
+from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.search import draw_search
+from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.sweep.workers import run_jobs
+from privrl_bench.tuning.plan import SearchPlan, cost_of, score_config
+from privrl_bench.tuning.settings import Search
+from privrl_bench.tuning.space import grid
+
+VERSION = 1
+STATE, LEDGER, TRIALS = "search.json", "search.jsonl", "trials"
+
+
+@dataclass
+class Trial:
+    """One run of a search.
+
+    Attributes:
+        number: from 0.
+        settings: words that were drawn.
+        seed: of the run.
+        tie: orders runs of equal scores.
+        folder: the run folder.
+        score: larger is better; NaN: it failed. Secret, but for the best run's.
+    """
+
+    number: int
+    settings: list[str]
+    seed: int
+    tie: float
+    folder: Path
+    score: float = math.nan
+
+
+@dataclass
+class SearchState:
+    """What a search has drawn, as `search.json` holds it.
+
+    Attributes:
+        asked: `Search.canonical`, with the seed.
+        count: number of runs; secret where it is random.
+        ties, seeds: of each.
+        settings: words of each; those of a sampler that learns are added as they come.
+    """
+
+    asked: dict[str, Any]
+    count: int
+    ties: list[float]
+    seeds: list[int]
+    settings: list[list[str]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Write `search.json`."""
+        write_json(folder / STATE, {"version": VERSION, **self.__dict__})
+
+
+def open_search(plan: SearchPlan, folder: Path) -> SearchState:
+    """Draw a search, or read what it has drawn before.
+
+    Raises:
+        ConfigError: the folder has another search.
+    """
+    search, config = plan.search, plan.runs[0].composed[0]
+    asked = json.loads(json.dumps({**search.canonical(), "seed": config.seed}))
+    path = folder / STATE
+    if path.exists():
+        content = json.loads(path.read_text())
+        if content.pop("version") != VERSION:
+            raise ConfigError("", f"{folder} has a search of another version of this program")
+        found = SearchState(**content)
+        _check_same(found.asked, asked, folder)
+        return found
+    if any(folder.glob("*")):
+        raise ConfigError("hydra.run.dir", f"{folder} has other files; name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"version": VERSION, **asked}, sort_keys=True)
+    identity = int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
+    space = search.space
+    drawn = draw_search(config.privacy.noise, config.seed, identity, search.runs, len(space))
+    if search.grid:
+        settings = grid(space)
+    elif search.tune.sampler == "random":
+        settings = [
+            [f"{one.key}={one.at(float(u))}" for one, u in zip(space, row, strict=True)]
+            for row in drawn.settings
+        ]
+    else:
+        settings = []
+    state = SearchState(asked, drawn.count, drawn.ties, drawn.seeds, settings)
+    state.write(folder)
+    return state
+
+
+def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
+    """Raise ConfigError for a search that was edited between two parts."""
+    was, now = (
+        {f"tune.{k}": v for k, v in one["tune"].items()}
+        | {"the distributions": one["space"], "the words": one["words"], "seed": one["seed"]}
+        for one in (old, new)
+    )
+    changed = [f"{key}: {was.get(key)} -> {now[key]}" for key in now if was.get(key) != now[key]]
+    if changed:
+        raise ConfigError(
+            "", f"{folder} has another search ({'; '.join(changed)}); name another hydra.run.dir"
+        )
+
+
+def trials_of(state: SearchState, folder: Path) -> list[Trial]:
+    """The runs whose settings are known."""
+    return [
+        Trial(i, words, state.seeds[i], state.ties[i], folder / TRIALS / f"{i:03d}")
+        for i, words in enumerate(state.settings)
+    ]
+
+
+def jobs_of(
+    plan: SearchPlan, trials: Sequence[Trial], folder: Path, config_dir: str | None
+) -> list[Job]:
+    """The runs to train. Raises ConfigError: one cannot be made, or costs what is not in the plan."""
+    known = [cost_of(parts) for parts in plan.runs]
+    found = []
+    for trial in trials:
+        more = [f"seed={trial.seed}", "log.wandb=none"]
+        config = compose(later_wins(plan.words, trial.settings, more), config_dir)
+        check_hardware(config)
+        config = replace(config, search=str(folder))
+        if plan.search.tune.public is None and cost_of(build([config], [None])) not in known:
+            raise ConfigError(
+                trial.settings[0].partition("=")[0],
+                f"{' '.join(trial.settings)} changes what a run costs; draw such a key from choice(...)",
+            )
+        found.append(Job(trial.number, config, trial.folder, trial.settings))
+    return found
+
+
+def run_trials(
+    plan: SearchPlan, trials: Sequence[Trial], jobs: Sequence[Job], folder: Path
+) -> list[Outcome]:
+    """Write the intents, train the runs, score them. `Trial.score` is set.
+
+    Returns:
+        How each run ended, or how the run that scores it ended.
+    """
+    _intend(plan, trials, folder)
+    outcomes = run_jobs(jobs)
+    if any(one.status == "interrupted" for one in outcomes):
+        return outcomes
+    if plan.score is not None:
+        outcomes = _score(plan, jobs, outcomes)
+    for trial, outcome in zip(trials, outcomes, strict=True):
+        trial.score = _score_of(plan.search, trial, outcome)
+    return outcomes
+
+
+def _intend(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> None:
+    """A line for every run, on the disk before any of them starts."""
+    ledger = Ledger(folder / LEDGER)
+    event = plan.runs[0].gate.event(0)
+    for trial in trials:
+        details = {"run": trial.folder.name, "settings": trial.settings, "seed": trial.seed}
+        ledger.intend(trial.number, event, details, repeatable=True)
+    ledger.sync()
+
+
+def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Score every run that is done, by users of its own kind."""
+    assert plan.score is not None
+    privacy = plan.score.config
+    scoring = [
+        Job(
+            job.number,
+            score_config(
+                plan.search,
+                job.config,
+                privacy.users_per_round,
+                privacy.noise_multiplier,
+                str(job.folder),
+            ),
+            job.folder / "score",
+            [],
+        )
+        for job, outcome in zip(jobs, outcomes, strict=True)
+        if outcome.status in ("done", "skipped")
+    ]
+    found = {one.number: one for one in run_jobs(scoring)}
+    return [found.get(job.number, old) for job, old in zip(jobs, outcomes, strict=True)]
+
+
+def _score_of(search: Search, trial: Trial, outcome: Outcome) -> float:
+    """The score of a run; NaN: it failed."""
+    if outcome.status not in ("done", "skipped"):
+        return math.nan
+    if search.tune.score == "private":
+        rows = read_lines(trial.folder / "score" / "metrics.jsonl")
+        return float(
+            next(r["release/mean_return"] for r in reversed(rows) if "release/mean_return" in r)
+        )
+    summary = json.loads((trial.folder / "summary.json").read_text())
+    measure = objective_of(summary)
+    value = summary[measure.name]["mean"]
+    if value is None:
+        return math.nan
+    return float(value) if measure.direction == "up" else -float(value)
