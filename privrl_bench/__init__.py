@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privrl_bench.api.policies import evaluate, export, load_policy
     from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
+    from privrl_bench.api.tuning import tune
     from privrl_bench.config.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
 
@@ -35,6 +36,7 @@ _WHERE = {
     "plan": "api.training",
     "register": "config.plugins",
     "run": "api.training",
+    "tune": "api.tuning",
 }
 __all__ = [
     "ConfigError",
@@ -49,6 +51,7 @@ __all__ = [
     "plan",
     "register",
     "run",
+    "tune",
 ]
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import shlex
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
 from privrl_bench.sweep.jobs import Outcome
+from privrl_bench.sweep.quiet import quieted
 
 Words = str | Iterable[str]
 
@@ -60,7 +57,7 @@ def run(
         RunFailed: training failed.
         RunInterrupted: training was interrupted; it is a `KeyboardInterrupt`, too.
     """
-    with _silence(quiet):
+    with quieted(quiet):
         (outcome,) = launch(_given(words, groups, quiet), config_dir)
     return _result(outcome)
 
@@ -79,7 +76,7 @@ def multirun(
         ConfigError: bad input; nothing was trained.
         RunInterrupted: interrupted; finished runs are kept.
     """
-    with _silence(quiet):
+    with quieted(quiet):
         outcomes = launch(_given(words, groups, quiet), config_dir, multirun=True)
     for outcome in outcomes:
         if outcome.status == "interrupted":
@@ -163,23 +160,6 @@ def _given(words: Words, groups: Mapping[str, Any], quiet: bool) -> list[str]:
     if quiet and "log.progress" not in explicit_keys(config.settle(given)):
         given.append("log.progress=false")
     return given
-
-
-@contextlib.contextmanager
-def _silence(quiet: bool) -> Iterator[None]:
-    """Nothing on stdout, also from the processes of a sweep."""
-    if not quiet:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(io.StringIO()):
-        os.dup2(nowhere.fileno(), 1)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
 
 
 def _result(outcome: Outcome) -> Run:

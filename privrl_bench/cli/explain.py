@@ -41,9 +41,11 @@ RELEASED = (
     "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
     "and what W&B gets"
 )
+TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same people"
+SEARCHED = "other tuning: choices by looking at results on the same people, beyond this search"
 OUTSIDE = (
     "private files: what must stay in the run folder, private metrics (train/...), times, checkpoint.pt",
-    "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same people",
+    TUNING,
     "timing: how long the machine takes, and what can be seen of its memory",
     "other runs on the same users: each has its own epsilon, and they add up",
     "several pieces of one person: who is in the data as several units counts as several users, and "
@@ -152,8 +154,9 @@ def _outside(guarantee: Mapping[str, Any]) -> list[str]:
     """Return what no epsilon covers; of a run that is not private: everything."""
     if guarantee["status"] == "none":
         return ["everything: the run is not private"]
-    seeded = any(str(line).startswith("seeded noise") for line in guarantee.get("notes", []))
-    return [*OUTSIDE, *([SEED] if seeded else [])]
+    notes = {str(line).partition(":")[0] for line in guarantee.get("notes", [])}
+    outside = [SEARCHED if line == TUNING and "search" in notes else line for line in OUTSIDE]
+    return [*outside, *([SEED] if "seeded noise" in notes else [])]
 
 
 def _since(folder: Path, summary: dict[str, Any]) -> list[str]:

@@ -13,11 +13,14 @@ from privrl_bench.config.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.tuning.settings import is_search, read_search
 
 ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
 
 privacy.epsilon=2 alone finds the least noise (privacy.z=auto) with which all rounds cost at most 2.
 With privacy.population=10_000 a user is used once, and there are at most as many rounds as there are users for.
+
+With the words of a search (privrl tune) the plan is that of the search: epsilon with and without tuning.
 
 Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population=10_000"""
 
@@ -41,6 +44,16 @@ def _few_collections() -> Iterator[None]:
         gc.freeze()
 
 
+def _plan_search(words: Sequence[str], config_dir: str | None, as_json: bool) -> int:
+    """Show what a search costs."""
+    from privrl_bench.tuning.plan import plan_search
+
+    plan = plan_search(read_search(words), config_dir)
+    text = json.dumps(plan.to_dict(), indent=2, allow_nan=False) if as_json else plan.lines()
+    print(text if isinstance(text, str) else "\n".join(text), flush=True)
+    return 0
+
+
 def _plan(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT)
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
@@ -55,6 +68,8 @@ def _plan(words: Sequence[str], prog: str) -> int:
     args = parser.read(words)
     if args.results is not None and not args.results.is_dir():
         raise ConfigError("--results", f"no such folder: {args.results}")
+    if is_search(args.overrides):
+        return _plan_search(args.overrides, args.config_dir, args.json)
     config = compose(args.overrides, args.config_dir)
     check_hardware(config)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.config.compose import compose
-from privrl_bench.config.overrides import explicit_keys, later_wins
+from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import RunComponents, build
@@ -107,7 +107,6 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     Raises:
         ConfigError: a run cannot be made, or there is no analysis.
     """
-    given = explicit_keys(search.words)
     if search.tune.public is not None:
         return _on_public(search, config_dir)
     first = _compose(search, search.words, config_dir)
@@ -123,10 +122,9 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     if population is not None and mine is not None:
         words = later_wins(words, [f"privacy.population={mine - scorers}"])
     target = first.privacy.epsilon
-    drawn = {one.key for one in search.space}
     calibrate = target is not None and first.privacy.z is None
     if target is not None:
-        if "privacy.z" in drawn:
+        if any(one.key == "privacy.z" for one in search.space):
             raise ConfigError(
                 "privacy.epsilon", "and a distribution of privacy.z exclude each other"
             )
@@ -162,8 +160,6 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
         final = _parts_of([*final_words, *_first(search)], config_dir)
         alone = final.gate.planned_epsilon(0)
         guarantee = _disjoint(guarantee, final.gate.guarantee(0))
-    if "seed" in drawn or "seed" in {key.partition(".")[0] for key in given & drawn}:
-        raise ConfigError("seed", "is drawn for every run; seed=N is of the search")
     return SearchPlan(search, words, final_words, parts, score, guarantee, alone)
 
 
@@ -282,7 +278,7 @@ def score_config(
         rounds=1,
         fit_population=False,
         eval=EvalConfig(episodes=1, every=0),
-        hyperparameter_source="",
+        hyperparameter_source="privrl tune",
     )
 
 

@@ -65,6 +65,7 @@ def publish(
             "run": str(source),
         },
     }
-    summary.pop("ledger", None)  # of one run
+    for name in ("ledger", "epsilon_paper"):  # of one run
+        summary.pop(name, None)
     write_json(folder / "summary.json", summary)
     return dict(summary)

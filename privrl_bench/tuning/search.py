@@ -17,7 +17,6 @@ from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.search import best_of, search_epsilon
 from privrl_bench.sweep.jobs import Job, Outcome
-from privrl_bench.sweep.workers import run_jobs
 from privrl_bench.tuning.optuna_sampler import suggest_next
 from privrl_bench.tuning.plan import SearchPlan, plan_search
 from privrl_bench.tuning.publish import publish
@@ -27,6 +26,7 @@ from privrl_bench.tuning.trials import (
     Trial,
     jobs_of,
     open_search,
+    run_quietly,
     run_trials,
     trials_of,
 )
@@ -123,7 +123,7 @@ def _search(
     if plan.final_words is not None:
         final = folder / "final"
         config = compose(later_wins(plan.final_words, kept.settings), config_dir)
-        (outcome,) = run_jobs([Job(0, config, final, [*plan.final_words, *kept.settings])])
+        (outcome,) = run_quietly([Job(0, config, final, [*plan.final_words, *kept.settings])])
         if outcome.status == "interrupted":
             return _interrupted(folder, outcome)
         if outcome.status not in ("done", "skipped"):

@@ -16,11 +16,17 @@ import yaml
 from privrl_bench.config.ranges import Section, choice, integer, ranged, text
 from privrl_bench.errors import ConfigError, PrivacyError, suggest
 from privrl_bench.privacy.accounting.selection import RunCount
-from privrl_bench.tuning.space import Distribution, grid, split_words
+from privrl_bench.tuning.space import Distribution, grid, is_distribution, split_words
 
 RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"
 _SHAPES = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
 GRID = "grid"
+_ASIDE = re.compile(
+    r"\+{0,2}(log|hardware|seed)\b"
+)  # words that do not change a search, or are kept apart
+# Keys that say what a search is about; they are the same in all of its runs.
+COMMON = ("algo", "env", "privacy", "seed", "search", "resume", "plan_only", "plugins")
+COMMON_KEYS = ("population", "epsilon", "delta", "noise", "accountant", "adjacency", "noise_cohort")
 
 
 @dataclass
@@ -88,8 +94,14 @@ class Search:
         return {
             "tune": dataclasses.asdict(self.tune),
             "space": [one.text for one in self.space],
-            "words": sorted(self.words),
+            "words": sorted(word for word in self.words if not _ASIDE.match(word)),
         }
+
+
+def is_search(words: Sequence[str]) -> bool:
+    """Whether words are of a search: a key of `tune`, or a distribution."""
+    tune = any(re.match(r"\+{0,2}tune\.", word) for word in words)
+    return tune or any(is_distribution(word) for word in words)
 
 
 def read_search(words: Sequence[str]) -> Search:
@@ -105,6 +117,11 @@ def read_search(words: Sequence[str]) -> Search:
         raise ConfigError(
             "", "nothing to search: give a distribution, e.g. 'algo.lr=loguniform(1e-4,1e-2)'"
         )
+    for one in space:
+        section = one.key.partition(".")[0]
+        fixed = one.key in (*COMMON, *(f"privacy.{name}" for name in COMMON_KEYS))
+        if fixed or section in ("log", "hardware", "hydra", "data"):
+            raise ConfigError(one.key, "is the same in all runs of a search; it cannot be drawn")
     if tune.runs == GRID:
         return _checked(Search(tune, space, others, len(grid(space))))
     return _checked(Search(tune, space, others, _runs(tune.runs)))

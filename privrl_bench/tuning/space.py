@@ -66,6 +66,16 @@ def _index(uniform: float, count: int) -> int:
     return min(int(uniform * count), count - 1)
 
 
+def is_distribution(word: str) -> bool:
+    """Whether a word gives a key a distribution.
+
+    >>> is_distribution("algo.lr=uniform(0, 1)"), is_distribution("algo.lr=range(3)")
+    (True, False)
+    """
+    match = _WORD.fullmatch(word)
+    return match is not None and match[2] in KINDS
+
+
 def split_words(words: Iterable[str]) -> tuple[list[Distribution], list[str]]:
     """Distributions, and the other words.
 

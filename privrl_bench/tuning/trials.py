@@ -1,8 +1,8 @@
 """The runs of a search on the disk: what was drawn, an intent for each before it starts, their scores.
 
-`search.json` has what was asked for and drawn, `search.jsonl` the ledger: a line for every run before any of them
-starts, so that a search which was killed never counts less than it released. All of it is secret; only what
-`publish.py` writes is released.
+`search.json` has what was asked for and drawn, `search.jsonl` the ledger: a line for every run before any of
+them starts, so that a search which was killed never counts less than it released. All of it is secret; only
+what `publish.py` writes is released.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.search import draw_search
 from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.sweep.quiet import quieted
 from privrl_bench.sweep.workers import run_jobs
 from privrl_bench.tuning.plan import SearchPlan, cost_of, score_config
 from privrl_bench.tuning.settings import Search
@@ -165,7 +166,7 @@ def run_trials(
         How each run ended, or how the run that scores it ended.
     """
     _intend(plan, trials, folder)
-    outcomes = run_jobs(jobs)
+    outcomes = run_quietly(jobs)
     if any(one.status == "interrupted" for one in outcomes):
         return outcomes
     if plan.score is not None:
@@ -173,6 +174,12 @@ def run_trials(
     for trial, outcome in zip(trials, outcomes, strict=True):
         trial.score = _score_of(plan.search, trial, outcome)
     return outcomes
+
+
+def run_quietly(jobs: Sequence[Job]) -> list[Outcome]:
+    """Train runs. Plans and results of single runs are secret and not shown, progress and errors are."""
+    with quieted(True):
+        return run_jobs(jobs)
 
 
 def _intend(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> None:
@@ -205,7 +212,7 @@ def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -
         for job, outcome in zip(jobs, outcomes, strict=True)
         if outcome.status in ("done", "skipped")
     ]
-    found = {one.number: one for one in run_jobs(scoring)}
+    found = {one.number: one for one in run_quietly(scoring)}
     return [found.get(job.number, old) for job, old in zip(jobs, outcomes, strict=True)]
 
 
