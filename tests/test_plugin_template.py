@@ -91,7 +91,7 @@ def test_it_trains_is_reviewed_and_trains_again_with_two_workers(call):
 
     workers = ("hardware.workers=2", "hardware.shard_users=3")
     said = call("privrl_bench.cli.train", *RUN, f"hydra.run.dir={two}", *workers)
-    assert "workers up to 2 share a round" in said
+    assert "workers up to 2 processes; each computes the updates of some users of a round" in said
     assert read(two, "summary.json")["guarantee"]["status"] == "formal"
     assert (two / "leaks.json").exists()
     assert read(one, "identity.json") == read(two, "identity.json")

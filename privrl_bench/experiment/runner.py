@@ -278,7 +278,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     )
     if (workers := workers_of(config)) > 1:
         reason = one_process(parts)
-        print(f"  workers {f'1: {reason}' if reason else f'up to {workers} share a round'}")
+        several = f"up to {workers} processes; each computes the updates of some users of a round"
+        print(f"  workers {f'1: {reason}' if reason else several}")
     if parts.data is not None:
         print(f"  data    {parts.data.describe()}")
     for line in unknown_env.lines(parts):

@@ -322,7 +322,10 @@ def test_errors_of_workers_keep_their_words_and_lose_their_traceback():
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["algo=dppg"], "workers up to 2 share a round"),
+        (
+            ["algo=dppg"],
+            "workers up to 2 processes; each computes the updates of some users of a round",
+        ),
         (
             ["algo=ppo", "env.user=fresh", "env.user_steps=8"],
             "workers 1: all users' data are pooled",

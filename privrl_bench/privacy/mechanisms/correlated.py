@@ -322,8 +322,9 @@ class Correlated(Gaussian):
             return ""
         noise = self.plan_entries(r, steps)["correlated_noise"]
         return (
-            f"correlation {noise['correlation']:g} over {noise['bands']} rounds; predicted for updates that "
-            f"add up: {noise['last_iterate']:.2f} times independent noise in the last parameters, "
+            f"correlation {noise['correlation']:g} over {noise['bands']} rounds; predicted noise in the "
+            "parameters, if they are the sum of all updates: "
+            f"{noise['last_iterate']:.2f} times that of independent noise after the last round, "
             f"{noise['average_iterate']:.2f} times on average over the rounds"
         )
 
