@@ -94,11 +94,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _onnx(module: GreedyModule, file: PolicyFile, target: Path) -> None:
-    for package in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(
-                "to", f"onnx needs {package}: pip install 'privrl-bench[export]', or to=torchscript"
-            )
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            "to",
+            f"onnx needs {' and '.join(missing)}: pip install 'privrl-bench[export]', or to=torchscript",
+        )
     import onnx
 
     with warnings.catch_warnings(), _quiet():

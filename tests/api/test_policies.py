@@ -1,5 +1,6 @@
 """Trained policies: files that describe themselves, acting, evaluation, export."""
 
+import importlib.util
 import json
 
 import gymnasium as gym
@@ -177,6 +178,26 @@ def test_bad_input_is_one_line(words, message, trained, capsys):
     assert main([run if word == "RUN" else word for word in words]) == 2
     err = capsys.readouterr().err
     assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (("onnx", "onnxscript"), "onnx needs onnx and onnxscript: "),
+        (("onnx",), "onnx needs onnx: "),
+    ],
+)
+def test_all_missing_packages_are_named_at_once(missing, said, trained, capsys, monkeypatch):
+    run, found = str(trained("categorical")), importlib.util.find_spec
+
+    def there(name, package=None):
+        return None if name in missing else found(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", there)
+    assert main(["export", run]) == 2
+    err = capsys.readouterr().err
+    assert f"{said}pip install 'privrl-bench[export]', or to=torchscript" in err
     assert err.count("\n") == 1
 
 
