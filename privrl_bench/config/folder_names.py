@@ -42,8 +42,19 @@ def leaf_name(given: Iterable[tuple[str, str]], seed: int) -> str:
     if safe != pairs or len(name) + len(tail) + 1 > LENGTH:
         digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
         tail = f"sha_{digest},{tail}"
-        name = name[: LENGTH - len(tail) - 1].rstrip(",")
+        name = _whole_settings(name, LENGTH - len(tail) - 1)
     return f"{name},{tail}" if name else tail
+
+
+def _whole_settings(name: str, length: int) -> str:
+    """As many of the settings of a name, from the first, as have room. None is cut.
+
+    >>> _whole_settings("a=1,b=2,c=3", 6), _whole_settings("a=1,b=2,c=3", 7), _whole_settings("a=1", 2)
+    ('a=1', 'a=1,b=2', '')
+    """
+    if len(name) <= length:
+        return name
+    return name[: length + 1].rpartition(",")[0]
 
 
 def _safe(text: str) -> str:

@@ -383,6 +383,16 @@ def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
     assert config.leaf(["++algo.lr=0.1"], 0) == config.leaf(["algo.lr=1", "algo.lr=0.1"], 0)
 
 
+def test_a_long_folder_name_ends_with_a_whole_setting() -> None:
+    words = [f"env.text.{name}=0.123456" for name in ("a" * 40, "b" * 40, "c" * 40)]
+    name = config.leaf(words, 5)
+    assert len(name) <= LENGTH
+    assert re.fullmatch(rf"{words[0]},sha_[0-9a-f]{{8}},seed=5", name)
+    assert config.leaf([*words[:2], f"{words[2]}7"], 5) != name
+    alone = config.leaf([f"env.id={'x' * 200}"], 5)
+    assert re.fullmatch(r"sha_[0-9a-f]{8},seed=5", alone)
+
+
 KEYS = [
     "privacy.z",
     "algo.hidden",
