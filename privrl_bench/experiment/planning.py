@@ -10,8 +10,7 @@ from typing import Any
 from privrl_bench.config.identity import identity
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
-from privrl_bench.experiment.epsilon_words import warning
-from privrl_bench.metrics import shown_epsilon
+from privrl_bench.experiment.plan_lines import lines_of
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Prediction
 from privrl_bench.reporting.nearest import Measured, nearest, store
@@ -105,109 +104,7 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan as a table, in lines."""
-        rows = [
-            ("users per round", f"{self.users_per_round:,}"),
-            ("rounds", self._rounds()),
-            *([("users in all", self.who)] if self.who else []),
-            self._size(),
-            ("values", self.hyperparameter_source),
-        ]
-        if self.z is not None:
-            how = f"{self.mechanism}, {self.sampling} sampling"
-            rows.append(("z", f"{self.z:g}, the noise multiplier ({how})"))
-        if self.noise_text:
-            rows.append(("noise", self.noise_text))
-        rows += [
-            (
-                f"epsilon, {name.replace('_', '-')}",
-                f"{shown_epsilon(value)} at delta {self.delta:g}",
-            )
-            for name, value in self.epsilons.items()
-        ]
-        if large := warning(next(iter(self.epsilons.values()))):
-            rows.append(("warning", large))
-        rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
-        rows += [("caveat", caveat) for caveat in self.caveats]
-        width = max(len(name) for name, _ in rows) + 2
-        table = [f"  {name:{width}}{text}" for name, text in rows]
-        return [
-            f"{self.algo} on {self.env}",
-            *table,
-            *self._noise_lines(),
-            *self._nearest_lines(),
-            *self._split_lines(),
-        ]
-
-    def _size(self) -> tuple[str, str]:
-        if self.from_data:
-            return "trajectories", f"of at most {self.steps_per_user:,} steps"
-        return "steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"
-
-    def _rounds(self) -> str:
-        if self.rounds == self.rounds_asked:
-            return f"{self.rounds:,}"
-        limit = f"the population of {self.population:,}, of which each is used once"
-        if not self.by_population and self.target is not None:
-            limit = f"the budget, epsilon {shown_epsilon(self.target)}"
-        return f"{self.rounds:,} of {self.rounds_asked:,}, limited by {limit}"
-
-    def _noise_lines(self) -> list[str]:
-        """The table of the parts of a release."""
-        if not self.noise:
-            return []
-        head = (
-            "part",
-            "parameters",
-            "clip",
-            "std of one",
-            "norm of all",
-            "norm / clip",
-            "users needed",
-        )
-        rows = [
-            (
-                one.name,
-                f"{one.parameters:,}",
-                f"{one.clip:g}",
-                f"{one.std:.3g}",
-                f"{one.norm:.3g}",
-                f"{one.norm / one.clip:.2f}",
-                "-" if one.users_needed is None else f"{one.users_needed:,}",
-            )
-            for one in self.noise
-        ]
-        lines = _aligned([head, *rows])
-        return [
-            "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
-            *lines,
-        ]
-
-    def _nearest_lines(self) -> list[str]:
-        """Measured results."""
-        if not self.has_store:
-            return ["measured: no results store here (outputs/paper of the source tree has it)"]
-        if math.isinf(next(iter(self.epsilons.values()))):
-            return ["measured: results are compared by epsilon, which is infinite here"]
-        if not self.nearest:
-            return [f"measured: no formal result of {self.algo} on {self.env} in the results store"]
-        lines = ["measured, nearest epsilon first"]
-        for one in self.nearest:
-            lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
-        return lines
-
-    def _split_lines(self) -> list[str]:
-        """Previews of this number of users at this epsilon."""
-        if self.best_split is None:
-            return []
-        of = f"{self.population or self.users:,} users at this epsilon"
-        lines = [f"predicted from runs of the default values with as much noise in the mean: {of}"]
-        if self.as_planned is not None:
-            lines.append(f"  as planned  {self.as_planned.line()}")
-        one = self.best_split
-        if (one.rounds, one.users) != (self.rounds, self.users_per_round):
-            lines.append(f"  best split  {one.line()}")
-            lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
-        return lines
+        return lines_of(self)
 
 
 def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Plan:
@@ -328,15 +225,6 @@ def _noise(parts: RunComponents, r: int) -> tuple[BlockNoise, ...]:
             )
         )
     return tuple(found)
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _plain(value: Any) -> Any:
