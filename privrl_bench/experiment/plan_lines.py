@@ -98,7 +98,10 @@ def _noise_lines(plan: Plan) -> list[str]:
 def _nearest_lines(plan: Plan) -> list[str]:
     """Measured results."""
     if not plan.has_store:
-        return ["measured: no results store here (outputs/paper of the source tree has it)"]
+        return [
+            "measured and predicted: nothing, because there are no results here (a wheel has none); give a folder "
+            "of results with --results DIR, such as outputs/paper of the source tree"
+        ]
     if math.isinf(next(iter(plan.epsilons.values()))):
         return ["measured: results are compared by epsilon, which is infinite here"]
     if not plan.nearest:

@@ -163,7 +163,10 @@ def test_without_a_store_the_plan_says_so(monkeypatch):
     monkeypatch.setattr(planning, "store", lambda: None)
     plan = planned("privacy.epsilon=2")
     assert not plan.has_store
-    assert plan.lines()[-1].startswith("measured: no results store here")
+    assert plan.lines()[-1].startswith(
+        "measured and predicted: nothing, because there are no results"
+    )
+    assert "--results DIR" in plan.lines()[-1]
 
 
 @pytest.mark.parametrize(
