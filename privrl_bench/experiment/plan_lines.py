@@ -45,6 +45,7 @@ def lines_of(plan: Plan) -> list[str]:
         *_noise_lines(plan),
         *_nearest_lines(plan),
         *_split_lines(plan),
+        *_least_line(plan),
     ]
 
 
@@ -99,8 +100,8 @@ def _nearest_lines(plan: Plan) -> list[str]:
     """Measured results."""
     if not plan.has_store:
         return [
-            "measured and predicted: nothing, because there are no results here (a wheel has none); give a folder "
-            "of results with --results DIR, such as outputs/paper of the source tree"
+            "measured and predicted: nothing, because there are no results here (a wheel has none); give a "
+            "folder of results with --results DIR, such as outputs/paper of the source tree"
         ]
     if math.isinf(next(iter(plan.epsilons.values()))):
         return ["measured: results are compared by epsilon, which is infinite here"]
@@ -125,6 +126,13 @@ def _split_lines(plan: Plan) -> list[str]:
         lines.append(f"  best split  {one.line()}")
         lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
     return lines
+
+
+def _least_line(plan: Plan) -> list[str]:
+    """How many users would be enough at this epsilon."""
+    if plan.least_users is None:
+        return []
+    return [f"predicted least number of users at this epsilon: {plan.least_users.line()}"]
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

@@ -12,7 +12,7 @@ from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
 from privrl_bench.experiment.plan_lines import lines_of
 from privrl_bench.reporting import frontier
-from privrl_bench.reporting.frontier import Prediction
+from privrl_bench.reporting.frontier import Least, Prediction
 from privrl_bench.reporting.nearest import Measured, nearest, store
 from privrl_bench.reporting.runs import flatten
 
@@ -63,6 +63,8 @@ class Plan:
         nearest: measured results of the same algorithm and environment, the nearest epsilon first.
         as_planned, best_split: return by previews of this plan, and of the best split of its users between
             rounds and cohorts; None: no preview.
+        least_users: the least number of users at this epsilon with which the predicted return is near that of
+            runs without noise; None: no preview, or nothing that large was measured.
         has_store: whether there are results to compare with.
         from_data: see `RunConfig.from_data`: `steps` are then of trajectories, not of an environment.
     """
@@ -94,6 +96,7 @@ class Plan:
     nearest: tuple[Measured, ...]
     as_planned: Prediction | None
     best_split: Prediction | None
+    least_users: Least | None
     has_store: bool
     from_data: bool = False
 
@@ -123,7 +126,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
     epsilons[privacy.adjacency] = guarantee.epsilon
     folder = results or store()
     near: list[Measured] = []
-    previews: tuple[Prediction | None, Prediction | None] = (None, None)
+    previews: tuple[Prediction | None, Prediction | None, Least | None] = (None, None, None)
     if folder is not None:
         settings = identity(config)
         previews = _previews(parts, r, folder)
@@ -156,6 +159,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         nearest=tuple(near),
         as_planned=previews[0],
         best_split=previews[1],
+        least_users=previews[2],
         has_store=folder is not None,
         from_data=config.from_data,
     )
@@ -163,18 +167,19 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
 
 def _previews(
     parts: RunComponents, r: int, folder: Path
-) -> tuple[Prediction | None, Prediction | None]:
-    """(of the plan, of the best split of its users): where each user is in one round, and z is given."""
+) -> tuple[Prediction | None, Prediction | None, Least | None]:
+    """(of the plan, of the best split of its users, least users): each user is in one round, z is given."""
     config, gate = parts.configs[r], parts.gate
     used = needed(config, parts.rounds)
     if used is None or gate.participation != 1 or not config.privacy.z or gate.is_preview:
-        return None, None
+        return None, None, None
     settings = dict(flatten(asdict(config)))
     measured = frontier.points(config.algo.name, config.env.label, settings, folder)
     z, users = config.privacy.z, config.privacy.population or used
     return (
         frontier.predict(measured, used, z, parts.rounds),
         frontier.best(measured, users, z),
+        frontier.least_users(measured, z),
     )
 
 

@@ -24,6 +24,8 @@ from privrl_bench.reporting.results_store import RUNS_FILE
 
 ITEM = "frontier"
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
+NEAR = 0.05  # of `least_users`
+_TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 to 990 million
 # Runs whose other settings differ are no preview of the plan.
 _SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update", "algo.lr")
 
@@ -73,6 +75,31 @@ class Prediction:
         which = f"{self.seeds} seed{'s' if self.seeds > 1 else ''} of cohorts of {self.simulated:,}"
         spread = f"{self.low:.1f} to {self.high:.1f} over {which}"
         return f"{self.rounds:,} rounds of {self.users:,} users: return about {self.mean:.1f} ({spread})"
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least number of users that is predicted to be enough.
+
+    Attributes:
+        users: how many, all rounds together.
+        noiseless: mean return over seeds of the measured runs without noise, with the best number of rounds.
+        split: what is predicted for them.
+    """
+
+    users: int
+    noiseless: float
+    split: Prediction
+
+    def line(self) -> str:
+        """The number in words.
+
+        >>> Least(3600, 500.0, Prediction(73, 49, 485.2, 480.0, 500.0, 16, 3)).line()
+        'about 3,600 (73 rounds of 49), for a return within 5 % of 500.0, which runs without noise have'
+        """
+        split = f"{self.split.rounds:,} rounds of {self.split.users:,}"
+        near = f"within {100 * NEAR:g} % of {self.noiseless:.1f}"
+        return f"about {self.users:,} ({split}), for a return {near}, which runs without noise have"
 
 
 def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> list[Point]:
@@ -136,6 +163,28 @@ def best(measured: Sequence[Point], users: int, z: float) -> Prediction | None:
     tried = (predict(measured, users, z, rounds) for rounds in sorted({p.rounds for p in measured}))
     found = [one for one in tried if one is not None]
     return max(found, key=lambda one: (one.mean, one.users), default=None)
+
+
+def least_users(measured: Sequence[Point], z: float) -> Least | None:
+    """The least number of users whose best split is predicted to come near the return without noise.
+
+    Numbers of users are tried in steps of two digits. Near: `NEAR` of the return.
+
+    Args:
+        measured: the measured runs; those without noise give the return to come near.
+        z: noise multiplier.
+
+    Returns:
+        None where no run without noise was measured, or no number of users comes near it.
+    """
+    noiseless = max((fmean(one.values) for one in measured if one.noise == 0), default=None)
+    if noiseless is None:
+        return None
+    for users in _TRIED_USERS:
+        found = best(measured, users, z)
+        if found is not None and found.mean >= noiseless - NEAR * abs(noiseless):
+            return Least(users, noiseless, found)
+    return None
 
 
 def rounds_by_rule(choices: Sequence[int], users: int, z: float, clip: float) -> int:

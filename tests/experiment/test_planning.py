@@ -132,6 +132,7 @@ def test_the_nearest_results_are_formal_and_of_several_seeds(store):
 
 def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     """By runs with as much noise in the mean; those with other settings do not count."""
+    none = [(146, 16, 0.0, 121.0)]
     rows = [(146, 16, 1.0, 120.0), (146, 16, 40.0, 20.0), (36, 16, 40.0, 90.0), (36, 16, 1.0, 80.0)]
     folder = tmp_path / "dppg" / "frontier"
     folder.mkdir(parents=True)
@@ -142,7 +143,7 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     with (folder / "runs.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
         writer.writeheader()
-        for rounds, users, z, value in rows:
+        for rounds, users, z, value in rows + none:
             own = settings | {"privacy.users_per_round": users, "privacy.z": z}
             run = {"algo": "dppg", "env": "cartpole", "rounds": rounds, "value": value}
             writer.writerow(run | {"settings": json.dumps(own)})
@@ -152,9 +153,14 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     little = planned("privacy.z=100", results=tmp_path)  # noise 1.56 of the clip in the mean
     assert little.as_planned.mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
     assert (little.best_split.rounds, little.best_split.users) == (36, 9344 // 36)
-    assert "rounds=36 privacy.users_per_round=259" in little.lines()[-1]
+    assert "rounds=36 privacy.users_per_round=259" in little.lines()[-2]
     many = planned("privacy.z=4", "privacy.population=100_000", results=tmp_path).lines()
-    assert "rounds=146 privacy.users_per_round=684" in many[-1]  # the plan uses 9,344 of them
+    assert "rounds=146 privacy.users_per_round=684" in many[-2]  # the plan uses 9,344 of them
+    assert (
+        "least number of users at this epsilon: about 7,900 (146 rounds of 54)" in plan.lines()[-1]
+    )
+    noise = 4 / (7884 // 146)  # of the mean, in units of the clip; measured: 1 / 16 and 40 / 16
+    assert 120 - 100 * math.log(noise * 16) / math.log(40) > 0.95 * 121
     assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).best_split is None
     assert planned("privacy.z=4", "env.user=segment", results=tmp_path).best_split is None
 
