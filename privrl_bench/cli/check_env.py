@@ -12,6 +12,7 @@ from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, c
 from privrl_bench.config.compose import choices, compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env
+from privrl_bench.envs.proposal import Measured
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 
@@ -22,6 +23,7 @@ lengths of episodes, users, and ranges under random actions with public scaling 
   privrl check-env env=gym env.id=my_pkg:MyEnv-v0 +env.kwargs.size=5 --json
 
 An environment that declares users is reset with {"user": None, "evaluation": True} only: no user takes part."""
+FEW = 12  # observations that are listed one by one
 CODES = "Exit codes: 0 nothing or warnings found; 1 an error found; 2 bad input."
 
 
@@ -68,14 +70,16 @@ def overrides(words: Sequence[str], config_dir: str | None = None) -> list[str]:
 
 
 def as_json(report: EnvReport) -> dict[str, Any]:
-    """The report for programs."""
+    """The report for programs. Nothing is proposed for an environment with a YAML file (`existing`)."""
+    found = report.measured
+    proposed = None if found is None or found.existing else found
     return {
         "env": report.label,
         "ok": report.ok,
         "findings": [vars(one) for one in report.findings],
         "measured": report.measured and report.measured.to_dict(),
-        "yaml": report.measured and report.measured.yaml(),
-        "overrides": report.measured and report.measured.overrides(),
+        "yaml": proposed and proposed.yaml(),
+        "overrides": proposed and proposed.overrides(),
     }
 
 
@@ -88,27 +92,41 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
     lines.append(f"  {'':6}{'values':14}{run.hyperparameter_source}")
     found = report.measured
     if found is not None:
-        few = len(found.obs_low) <= 12
-        low, high = (x if few else [min(x), "..."] for x in (found.obs_low, found.obs_high))
-        high = high if few else ["...", max(found.obs_high)]
         lines += [
-            f"  {'':6}{'ranges':14}{found.steps} random steps: observations {low} to {high}; rewards "
+            f"  {'':6}{'ranges':14}{found.steps} random steps: observations {_observed(found)}; rewards "
             f"{found.reward_low:.4g} to {found.reward_high:.4g}, mean {found.reward_mean:.4g}",
             "",
-            "Proposed public scaling:",
-            "",
-            found.yaml(),
-            "",
-            f"Put it into DIR/env/{found.name}.yaml, any folder DIR; "
-            f"then: privrl-bench --config-dir DIR env={found.name}",
+            *_proposal(found),
         ]
-        if few:
-            lines.append(
-                f"The same on the command line: {shlex.join(['privrl-bench', *found.overrides()])}"
-            )
     count = {
         name: sum(x.severity == name for x in report.findings) for name in ("error", "warning")
     }
     said = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in count.items()]
     lines += ["", ", ".join(said)]
+    return lines
+
+
+def _observed(found: Measured) -> str:
+    """Least and largest values of each observation; of many observations, of all together."""
+    low, high = found.obs_low, found.obs_high
+    if len(low) > FEW:
+        return f"{min(low):g} to {max(high):g} ({len(low)} numbers)"
+    return ", ".join(f"{least:g} to {most:g}" for least, most in zip(low, high, strict=True))
+
+
+def _proposal(found: Measured) -> list[str]:
+    """The proposed YAML file, and how to use it; or that there is one."""
+    if found.existing:
+        return [f"env={found.existing} exists; no YAML file is proposed"]
+    lines = [
+        "Proposed public scaling:",
+        "",
+        found.yaml(),
+        "",
+        f"Put it into DIR/env/{found.name}.yaml, any folder DIR; "
+        f"then: privrl-bench --config-dir DIR env={found.name}",
+    ]
+    if len(found.obs_low) <= FEW:
+        words = shlex.join(["privrl-bench", *found.overrides()])
+        lines.append(f"The same on the command line: {words}")
     return lines

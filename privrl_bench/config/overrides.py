@@ -51,6 +51,20 @@ def choices(group: str) -> list[str]:
     return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
 
 
+def choice_with_id(env_id: str) -> str | None:
+    """The name of the first YAML file of a Gymnasium id; None where there is none.
+
+    >>> choice_with_id("Hopper-v5"), choice_with_id("my_pkg:MyEnv-v0")
+    ('hopper', None)
+    """
+    line = re.compile(rf"^id: {re.escape(env_id)}(\s|$)", re.M)
+    for folder in (conf_dir(), *_folders):
+        for path in sorted((folder / "env").glob("*.yaml")):
+            if line.search(path.read_text()):
+                return path.stem
+    return None
+
+
 def choices_in_help(group: str) -> str:
     """The names of a group, in the lines of `privrl-bench --help`."""
     return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))

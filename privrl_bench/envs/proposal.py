@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.generic_values import GENERIC
-from privrl_bench.config.overrides import choices
+from privrl_bench.config.overrides import choice_with_id, choices
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.measure import Play
 
@@ -30,6 +30,7 @@ class Measured:
         reward_scale: one over the standard deviation of the discounted return.
         env: name, kind and id, for the YAML file.
         words: that choose the environment on the command line.
+        existing: name of the YAML file that the environment has already, so that none is proposed; or None.
     """
 
     steps: int
@@ -43,6 +44,7 @@ class Measured:
     reward_scale: float
     env: dict[str, Any]
     words: list[str]
+    existing: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -114,6 +116,7 @@ def measured(played: Play, config: EnvConfig) -> Measured:
         reward_scale=_short(np.array([1.0 / scale]))[0],
         env=_named(config),
         words=_words(config),
+        existing=_existing(config),
     )
 
 
@@ -143,6 +146,13 @@ def _named(config: EnvConfig) -> dict[str, Any]:
     if name in choices("env"):
         name = f"my_{name}"  # a file beside the package's cannot have its name
     return {"name": name, "kind": config.kind, **_identity(config)}
+
+
+def _existing(config: EnvConfig) -> str | None:
+    """The name of the YAML file that has this environment, if there is one."""
+    if config.name not in GENERIC:
+        return config.name
+    return None if config.id is None or config.kwargs else choice_with_id(config.id)
 
 
 def _words(config: EnvConfig) -> list[str]:

@@ -1,6 +1,7 @@
 """`privrl check-env`, and the short check before training."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 
@@ -61,6 +62,27 @@ def test_the_proposed_file_and_the_proposed_words_are_the_same_run(tmp_path, cap
     assert replace(own, env=replace(own.env, name="gym")) == compose(found)
     assert privrl.main(["check-env", "clock_v0", "--config-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("clock_v0\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["env=gym", "env.id=MountainCar-v0"], "mountain_car"), (["halfcheetah"], "halfcheetah")],
+)
+def test_nothing_is_proposed_where_a_file_exists(words, name, capsys):
+    assert privrl.main(["check-env", *words, "--steps", "30"]) == 0
+    shown = capsys.readouterr().out
+    assert f"\nenv={name} exists; no YAML file is proposed\n" in shown
+    assert "Proposed" not in shown
+    (line,) = [line for line in shown.splitlines() if "random steps: observations" in line]
+    number = r"-?[\d.]+(e-?\d+)?"
+    ranges = line.partition("observations ")[2].partition("; rewards")[0]
+    assert re.fullmatch(
+        rf"{number} to {number}(, {number} to {number})*( \(\d+ numbers\))?", ranges
+    )
+    assert privrl.main(["check-env", *words, "--steps", "30", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["yaml"], report["overrides"]) == (None, None)
+    assert report["measured"]["existing"] == name
 
 
 def test_training_on_non_finite_rewards_is_refused_in_one_line(tmp_path, capsys):
