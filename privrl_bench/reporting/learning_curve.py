@@ -68,8 +68,11 @@ def _epsilon_axis(axes: Any, run: Run) -> None:
     width = float(steps[-1])
     wanted = width * np.linspace(0.2, 1.0, 5)
     places = sorted({int(np.abs(steps - one).argmin()) for one in wanted})
+    ticks: dict[str, float] = {}  # of equal labels the first: epsilon hardly grows after it
+    for place in places:
+        ticks.setdefault(shown_epsilon(float(spent[place])), float(steps[place]))
     top = axes.secondary_xaxis("top")
-    top.set_xticks(steps[places], [shown_epsilon(float(one)) for one in spent[places]])
+    top.set_xticks(list(ticks.values()), list(ticks))
     top.set_xlabel("epsilon spent")
 
 

@@ -183,11 +183,14 @@ def test_a_picture_of_a_run_has_its_references_and_epsilon_where_it_grows(tmp_pa
     rows = [
         {"steps": 0, "round": 0, "privacy/epsilon": 0.0, "eval/return_mean": 20.0},
         {"steps": 64, "round": 1, "privacy/epsilon": 1.25, "eval/return_mean": 30.0},
-        {"steps": 128, "round": 2, "privacy/epsilon": 2.5, "eval/return_mean": 40.0},
+        {"steps": 128, "round": 2, "privacy/epsilon": 2.49998, "eval/return_mean": 40.0},
+        {"steps": 192, "round": 3, "privacy/epsilon": 2.49999, "eval/return_mean": 40.0},
+        {"steps": 256, "round": 4, "privacy/epsilon": 2.5, "eval/return_mean": 40.0},
     ]
     for row in rows:
         row |= {"eval/return_ci95": 5.0}
-    rows[2] |= {"eval/return_low": 39.0, "eval/return_high": 40.5}
+    for row in rows[2:]:
+        row |= {"eval/return_low": 39.0, "eval/return_high": 40.5}
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run, drawn = load_run(folder), []
 
@@ -209,6 +212,7 @@ def test_a_picture_of_a_run_has_its_references_and_epsilon_where_it_grows(tmp_pa
     )  # a row without its own interval: the t interval
     (top,) = axes.child_axes
     assert [tick.get_text() for tick in top.get_xticklabels()] == ["1.25", "2.5"]
+    assert list(top.get_xticks()) == [64, 128]  # not at 192 and 256, whose labels are 2.5, too
 
 
 def test_a_bootstrap_interval_stays_in_the_range_of_its_values():
