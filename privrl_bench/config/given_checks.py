@@ -113,6 +113,19 @@ def _given_data(run: RunConfig, keys: Collection[str]) -> None:
         refuse(key in keys and run.data.id is None, key, needs)
 
 
+def _given_algo(run: RunConfig, keys: Collection[str]) -> None:
+    """A setting of the algorithm has an effect, or the value that the algorithm has by itself."""
+    algo = run.algo
+    for name, switch in algo.only_with.items():
+        value, plain = getattr(algo, name), getattr(type(algo), name)
+        refuse(
+            f"algo.{name}" in keys and value != plain and not getattr(algo, switch),
+            f"algo.{name}",
+            f"has no effect with algo.{switch}=false; use algo.{switch}=true, or algo.{name}={plain}, "
+            f"got {value}",
+        )
+
+
 def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
     """Settings of another mechanism have no effect."""
     for key in privacy_rules().unused(run.privacy):
@@ -133,4 +146,4 @@ def _given_end(run: RunConfig, keys: Collection[str]) -> None:
     )
 
 
-RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_noise, _given_end)
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_algo, _given_noise, _given_end)

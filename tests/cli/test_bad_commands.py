@@ -52,6 +52,10 @@ BAD = {
     "-m --cfg job": "--cfg: shows one run, and -m is a sweep",
     "-m env=glob(h*)": "env: glob is not supported; write the names, env=a,b",
     "-m seed=range(0)": "seed: range(0) is empty",
+    # a setting without effect
+    "algo.anneal_server=false algo.anneal_after=0.5": "algo.anneal_after: has no effect with "
+    "algo.anneal_server=false; use algo.anneal_server=true, or algo.anneal_after=0.0, got 0.5",
+    "+paper=dppg algo.anneal_after=0.5": "algo.anneal_after: has no effect with algo.anneal_server=false",
     # what only files set
     "env.name=hopper": "env.name: set by the env group; choose it with env=<name>",
     "algo.name=ppo": "algo.name: set by the algo group; choose it with algo=<name>",

@@ -64,6 +64,14 @@ def test_a_pair_without_a_tuned_file_has_none() -> None:
     assert other.hyperparameter_source == "tuned/dppg_mujoco"
 
 
+def test_a_switch_may_be_off_where_only_a_file_has_the_setting_that_needs_it() -> None:
+    off = ["algo=dppg", "env=halfcheetah", "algo.anneal_server=false"]
+    assert config.compose(off).algo.anneal_after == 0.6  # of the tuned file: without effect  # type: ignore[attr-defined]
+    config.compose([*off, "algo.anneal_after=0"])
+    with pytest.raises(ConfigError, match=r"algo\.anneal_after: has no effect"):
+        config.compose([*off, "algo.anneal_after=0.6"])
+
+
 def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["algo=dqn", "env=riverswim", "total_steps=6000,9000"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,7 @@ class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
     learns_scaling: ClassVar[bool] = True
+    only_with: ClassVar[Mapping[str, str]] = {"anneal_after": "anneal_server"}
 
     name: str = "dppg"
     epochs: int = integer(8, most=10**6)  # E, local passes over one user's data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ class AlgoConfig(Section):
         pools_users: the data of a round's users make one row, so that nothing bounds a single user.
         learns_scaling: it supports env.obs_scaling=private and env.reward_scaling=private.
         takes_noised_observations: it can learn under privacy=local, where the gate neither clips nor noises.
+        only_with: setting -> the switch without which it has no effect, both of `algo`.
     """
 
     prefix: ClassVar[str] = "algo."
@@ -40,6 +42,7 @@ class AlgoConfig(Section):
     pools_users: ClassVar[bool] = False
     learns_scaling: ClassVar[bool] = False
     takes_noised_observations: ClassVar[bool] = True
+    only_with: ClassVar[Mapping[str, str]] = {}
 
     name: str = ""  # set by `algo=<name>`
     gamma: float = within(0.99, "(0, 1]")  # discount
