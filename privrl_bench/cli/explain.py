@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.cli.parsing import Parser, given
+from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.epsilon_words import meaning
@@ -93,7 +94,8 @@ def text_of(folder: Path, width: int = 100) -> list[str]:
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
     lines = [f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}", ""]
-    for title, paragraphs in _sections(plan, summary, guarantee, _since(folder, summary)):
+    more = [*_delta(folder, plan, guarantee), *_since(folder, summary)]
+    for title, paragraphs in _sections(plan, summary, guarantee, more):
         lines.append(title)
         for paragraph in paragraphs:
             lines += textwrap.wrap(
@@ -111,14 +113,14 @@ def _sections(
     plan: Mapping[str, Any],
     summary: Mapping[str, Any],
     guarantee: Mapping[str, Any],
-    since: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
     """Return titles and paragraphs."""
     status, notion, adjacency = (str(guarantee[key]) for key in ("status", "notion", "adjacency"))
     number = float(guarantee["epsilon"])
     epsilon = f"epsilon {shown_epsilon(number)} at delta {guarantee['delta']:g}, {adjacency}"
     when = "of the releases that were made" if summary else "planned for all rounds"
-    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *since]
+    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *more]
     paper = float((summary or plan).get("epsilon_paper") or "inf")
     if paper < float("inf"):
         head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
@@ -157,6 +159,18 @@ def _outside(guarantee: Mapping[str, Any]) -> list[str]:
     notes = {str(line).partition(":")[0] for line in guarantee.get("notes", [])}
     outside = [SEARCHED if line == TUNING and "search" in notes else line for line in OUTSIDE]
     return [*outside, *([SEED] if "seeded noise" in notes else [])]
+
+
+def _delta(folder: Path, plan: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
+    """Return where delta comes from, beside 1 / users; nothing of a run without a bound."""
+    path = folder / "overrides.txt"
+    if not float(guarantee["epsilon"]) < float("inf") or not path.is_file():
+        return []
+    given = "privacy.delta" in explicit_keys(path.read_text(encoding="utf-8").splitlines())
+    users = _read(folder, "identity.json").get("privacy.population") or plan.get("users")
+    beside = f"; 1 / users is {1 / users:.2g}" if users else ""
+    how = "given" if given else "default of the YAML files, the same for every number of users"
+    return [f"delta={guarantee['delta']:g} ({how}){beside}"]
 
 
 def _since(folder: Path, summary: dict[str, Any]) -> list[str]:

@@ -111,6 +111,17 @@ def test_the_factor_of_the_odds_is_rounded_up(epsilon) -> None:
     assert math.exp(epsilon) <= shown <= 1.02 * math.exp(epsilon)
 
 
+def test_it_says_where_delta_comes_from(tmp_path, capsys) -> None:
+    folder = folder_of(tmp_path / "run", users=9344)
+    assert "delta=" not in explained(folder, capsys)  # a folder without its words
+    (folder / "overrides.txt").write_text("algo=dppg\nprivacy.epsilon=1\n")
+    line = "delta=1e-05 (default of the YAML files, the same for every number of users)"
+    assert f"{line}; 1 / users is 0.00011" in explained(folder, capsys)
+    (folder / "overrides.txt").write_text("privacy.delta=1e-5\n")
+    (folder / "identity.json").write_text('{"privacy.population": 50000}')
+    assert "delta=1e-05 (given); 1 / users is 2e-05" in explained(folder, capsys)
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_folder_without_a_run_is_one_line(tmp_path, capsys, broken) -> None:
     if broken:
