@@ -17,18 +17,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privrl_bench.api.auditing import audit_epsilon, audit_leaks
+    from privrl_bench.api.explaining import explain
     from privrl_bench.api.policies import evaluate, export, load_policy
     from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
     from privrl_bench.api.tuning import tune
+    from privrl_bench.audit.lower_bound import Options as AuditOptions
     from privrl_bench.config.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
 
 _WHERE = {
+    "AuditOptions": "api.auditing",
     "ConfigError": "errors",
     "Plugin": "config.plugins",
     "RunFailed": "api.training",
     "RunInterrupted": "api.training",
+    "audit_epsilon": "api.auditing",
+    "audit_leaks": "api.auditing",
     "evaluate": "api.policies",
+    "explain": "api.explaining",
     "export": "api.policies",
     "load_policy": "api.policies",
     "load_run": "api.training",
@@ -39,11 +46,15 @@ _WHERE = {
     "tune": "api.tuning",
 }
 __all__ = [
+    "AuditOptions",
     "ConfigError",
     "Plugin",
     "RunFailed",
     "RunInterrupted",
+    "audit_epsilon",
+    "audit_leaks",
     "evaluate",
+    "explain",
     "export",
     "load_policy",
     "load_run",

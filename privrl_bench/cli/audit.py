@@ -18,13 +18,10 @@ from privrl_bench.cli.parsing import (
     dispatch,
     given,
 )
-from privrl_bench.config.compose import compose
-from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.errors import ConfigError, EnvironmentFailure, PrivacyError, suggest
+from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.writable import check_file, check_folder
-from privrl_bench.kernels.machine import check_hardware, one_thread
+from privrl_bench.experiment.writable import check_file
 from privrl_bench.metrics import shown_epsilon, shown_measured
 
 if TYPE_CHECKING:
@@ -68,28 +65,24 @@ accounting or of a caveat. A bound below the claim proves nothing. A mechanism f
 Example: {} env=cartpole algo.critic=private env.user=fresh privacy.z=1"""
 
 
-VERDICT = "nothing contradicts the claim"
-
-# Flag -> metavar, least value, help. Defaults: `lower_bound.Options`.
-EPSILON_OPTIONS: dict[str, tuple[str, int | None, str]] = {
-    "--attack": (
+# Option -> metavar, help. Defaults: `lower_bound.Options`.
+EPSILON_OPTIONS: dict[str, tuple[str, str]] = {
+    "attack": (
         "NAME",
-        None,
         "canary: worst-case rows through the gate, the tight bound; one-run: many canaries in one run "
         "(Steinke et al. 2023); end-to-end: a crafted user against whole runs, from what they release; "
         "all: the three",
     ),
-    "--confidence": ("P", None, "confidence of each bound"),
-    "--scores": ("N", 20, "canary: canary units of the run"),
-    "--per-round": ("N", 1, "canary: units of one round, in orthogonal directions"),
-    "--others": (
+    "confidence": ("P", "confidence of each bound"),
+    "scores": ("N", "canary: canary units of the run"),
+    "per_round": ("N", "canary: units of one round, in orthogonal directions"),
+    "others": (
         "KIND",
-        None,
         "canary: known or unknown, whether the adversary knows the other users' rows",
     ),
-    "--canaries": ("N", 100, "one-run: canaries of the run"),
-    "--replicas": ("N", 20, "end-to-end: runs, half of them with the crafted user"),
-    "--later-rounds": ("N", 0, "end-to-end: rounds observed after the user's round"),
+    "canaries": ("N", "one-run: canaries of the run"),
+    "replicas": ("N", "end-to-end: runs, half of them with the crafted user"),
+    "later_rounds": ("N", "end-to-end: rounds observed after the user's round"),
 }
 
 
@@ -114,54 +107,34 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     """Run the leak test and return the exit code. Raises `ConfigError`."""
     args = _leak_arguments(words, prog)
-    config = compose(args.overrides, args.config_dir)
-    check_hardware(config)
-    one_thread()
+    from privrl_bench.api.auditing import audit_leaks
 
-    from privrl_bench.audit.leaks import audit_leaks
-    from privrl_bench.experiment.builder import resolved
-
-    (config,) = resolved([config])
     try:
-        report, cuts = audit_leaks(config, explicit_keys(args.overrides), args.round, args.user)
-    except EnvironmentFailure as error:
-        raise ConfigError("env", str(error)) from error
+        found = audit_leaks(
+            args.overrides, round_index=args.round, user=args.user, config_dir=args.config_dir
+        )
     except PrivacyError as error:
         print(f"verdict  the gate refused: {error}")
         return 1
-    first, *rest = report.lines()
+    first, *rest = found.report.lines()
     print(first)
-    if cuts:
-        print(f"  cut     {', '.join(cuts)}")
+    if found.cuts:
+        print(f"  cut     {', '.join(found.cuts)}")
     print("\n".join(rest), flush=True)
     if args.json is not None:
+        content = found.report.to_dict() | {"cut": found.cuts}
         try:
-            args.json.write_text(json.dumps(report.to_dict() | {"cut": cuts}, indent=2) + "\n")
+            args.json.write_text(json.dumps(content, indent=2) + "\n")
         except OSError as error:
             raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
-    if report.ok:
-        _review(config, "leaks", report.status, report.verdict(), report.lines())
-    return 0 if report.ok else 1
+    _print_review(found.review)
+    return 0 if found.ok else 1
 
 
-def _review(
-    config: RunConfig, audit: str, status: str, verdict: str, lines: list[str], weak: str = ""
-) -> None:
-    """Record a passed audit that the configuration needs, and print what this changes.
-
-    `status`: of the guarantee before it. `weak`: why this audit does not count.
-    """
-    from privrl_bench.experiment.plugin_review import audits, effect, write
-
-    if audit not in audits(config):
-        return
-    path = None if weak else write(config, verdict, lines, audit)
-    why = weak or "its source cannot be read"
-    if path is None:
-        print(f"review   not recorded: {why}", flush=True)
-        return
-    print(f"review   recorded in {path}")
-    print(f"         {effect(config, status)}", flush=True)
+def _print_review(lines: Sequence[str]) -> None:
+    """Print what was recorded about code from outside the package."""
+    for name, line in zip(("review", ""), lines, strict=False):
+        print(f"{name:9}{line}", flush=True)
 
 
 def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
@@ -190,70 +163,49 @@ def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
 
 def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
-    from privrl_bench.audit import lower_bound as audit
-    from privrl_bench.experiment.builder import build, resolved
-
     args, options = _epsilon_arguments(words, prog)
-    claimed = compose(args.overrides, args.config_dir)
-    check_hardware(claimed)
-    (claimed,) = resolved([claimed])
-    audit.check_auditable(claimed)
-    folder = args.folder or audit.default_folder(claimed)
-    check_folder("--folder", folder)
-    one_thread()
-    sized = audit.attacked_runs(claimed, options, explicit_keys(args.overrides))
-    guarantee = build([claimed], [None]).gate.guarantee(0)
-    _announce(claimed, guarantee, options.confidence)
-    findings: list[Finding] = []
-    for attack, (config, changes) in sized.items():
-        if changes:
-            _say(f"{attack}: sizes reduced for the audit: {', '.join(changes)}")
-        found = audit.run_attack(attack, config, options, _say)
-        for finding in found:
-            _print(finding)
-        findings += found
-    wrong = audit.verdicts(findings, guarantee)
-    changed = {attack: changes for attack, (_, changes) in sized.items()}
-    audit.write(
-        folder, claimed, args.overrides, guarantee, findings, changed, options.confidence, wrong
+    from privrl_bench.api.auditing import VERDICT, Listener, audit_epsilon
+
+    audit = audit_epsilon(
+        args.overrides,
+        folder=args.folder,
+        config_dir=args.config_dir,
+        options=options,
+        listener=Listener(
+            lambda config, guarantee: _announce(config, guarantee, options.confidence), _say, _print
+        ),
     )
-    if len(findings) > 1:
-        _print_overview(findings)
-    for line in wrong:
+    if len(audit.findings) > 1:
+        _print_overview(audit.findings)
+    for line in audit.contradictions:
         print(f"CONTRADICTION  {line}")
-    if wrong:
+    if audit.ok:
+        print(VERDICT)
+    else:
         print(
             f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
             "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
-    else:
-        print(VERDICT)
-    print(f"results: {folder} (audit.json, audit.png)", flush=True)
-    if not wrong:
-        weak = audit.weakness(options)
-        _review(claimed, "epsilon", guarantee.status, VERDICT, _bounds(findings), weak)
-    return 1 if wrong else 0
-
-
-def _bounds(findings: Sequence[Finding]) -> list[str]:
-    return [
-        f"{one.attack}: epsilon >= {shown_measured(one.best.epsilon)} of {one.claim_of}"
-        for one in findings
-    ]
+    print(f"results: {audit.folder} (audit.json, audit.png)", flush=True)
+    _print_review(audit.review)
+    return 0 if audit.ok else 1
 
 
 def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namespace, Options]:
     """Parse and check the arguments. Raises `ConfigError`."""
-    from privrl_bench.audit.lower_bound import ATTACKS, Options
+    from privrl_bench.api.auditing import check_options
+    from privrl_bench.audit.lower_bound import Options
 
     one = EXIT_CODES.format("1 a bound exceeds its claim, or the run contradicts it otherwise")
     parser = Parser(prog, EPSILON.format(prog), one)
     _add_overrides(parser)
     default = vars(Options())
-    for flag, (metavar, _, text) in EPSILON_OPTIONS.items():
-        value = default[_name(flag)]
+    for name, (metavar, text) in EPSILON_OPTIONS.items():
+        value = default[name]
         text = f"{text} (default {value})"
-        parser.add_argument(flag, metavar=metavar, type=type(value), default=value, help=text)
+        parser.add_argument(
+            _flag(name), metavar=metavar, type=type(value), default=value, help=text
+        )
     parser.add_argument(
         "--full-size",
         action="store_true",
@@ -267,23 +219,12 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
     )
     args = parser.read(words)
     options = Options(**{name: getattr(args, name) for name in default})
-    for flag, (_, low, _) in EPSILON_OPTIONS.items():
-        if low is not None:
-            check_at_least(flag, getattr(args, _name(flag)), low)
-    if not 0.5 <= options.confidence < 1.0:
-        raise ConfigError("--confidence", f"must be in [0.5, 1), got {options.confidence}")
-    for flag, value, allowed in (
-        ("--attack", options.attack, (*ATTACKS, "all")),
-        ("--others", options.others, ("known", "unknown")),
-    ):
-        if value not in allowed:
-            near = suggest(value, allowed)
-            raise ConfigError(flag, f"must be one of {', '.join(allowed)}, got {value!r}{near}")
+    check_options(options, _flag)
     return args, options
 
 
-def _name(flag: str) -> str:
-    return flag.strip("-").replace("-", "_")
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _say(text: str) -> None:

@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from privrl_bench.api.explaining import explain
 from privrl_bench.cli.parsing import Parser, given
-from privrl_bench.config.overrides import explicit_keys
-from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.epsilon_words import meaning
-from privrl_bench.metrics import shown_epsilon
 
 ABOUT = """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
 
 RUN is a run folder. Reads its summary.json, or plan.json while the run is not finished."""
-
-STATUSES = {
-    "formal": "a theorem covers everything that the run releases, given the assumptions below",
-    "unreviewed": "an algorithm from outside the package that has not passed the leak test in this version; "
-    "epsilon holds if its code keeps to the interface",
-    "heuristic": "epsilon is the accountant's number, and the caveats below name data that go around it",
-    "none": "there is no bound: the run is not private",
-}
-NOTIONS = {
-    "central": "the server sees the users' data; what it releases is private",
-    "joint": "what all other users receive is private towards a user, their own answers are not",
-    "local": "the users' devices add the noise; the server sees noised data only",
-}
-ADJACENCIES = {
-    "zero-out": "neighbouring datasets differ in one unit, whose contribution is replaced by zero",
-    "replace-one": "neighbouring datasets differ in one unit, which has other data",
-    "add-or-remove": "neighbouring datasets differ in one unit, which is in one of them only",
-    "any-trajectory-pair": "any two trajectories of a user are neighbours",
-}
-RELEASED = (
-    "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
-    "and what W&B gets"
-)
-TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same people"
-SEARCHED = "other tuning: choices by looking at results on the same people, beyond this search"
-OUTSIDE = (
-    "private files: what must stay in the run folder, private metrics (train/...), times, checkpoint.pt",
-    TUNING,
-    "timing: how long the machine takes, and what can be seen of its memory",
-    "other runs on the same users: each has its own epsilon, and they add up",
-    "several pieces of one person: who is in the data as several units counts as several users, and "
-    "epsilon is for one of them",
-)
-SEED = (
-    "the seed: whoever knows it (privacy.noise=seeded) can compute the noise and subtract it; use "
-    "privacy.noise=secure for real data"
-)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "privrl explain") -> int:
@@ -68,148 +25,5 @@ def _explain(words: Sequence[str], prog: str) -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     folder = parser.read(words).run
     width = min(max(shutil.get_terminal_size((100, 24)).columns, 60), 110)
-    print("\n".join(text_of(folder, width)))
+    print("\n".join(explain(folder).lines(width)))
     return 0
-
-
-def text_of(folder: Path, width: int = 100) -> list[str]:
-    """Return the lines of the explanation.
-
-    Args:
-        folder: a run folder.
-        width: of the lines.
-
-    Raises:
-        ConfigError: the folder has no readable plan or summary.
-    """
-    plan = _read(folder, "plan.json")
-    summary = _read(folder, "summary.json")
-    known = summary or plan
-    guarantee = known.get("guarantee")
-    if not isinstance(guarantee, dict):
-        raise ConfigError(
-            "RUN", f"{folder} has neither summary.json nor plan.json; give a run folder"
-        )
-    state = _read(folder, "status.json").get("status", "?")
-    z = known.get("z")
-    noise = "" if z is None else f", z={z:g}"
-    lines = [f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}", ""]
-    more = [*_delta(folder, plan, guarantee), *_since(folder, summary)]
-    for title, paragraphs in _sections(plan, summary, guarantee, more):
-        lines.append(title)
-        for paragraph in paragraphs:
-            lines += textwrap.wrap(
-                paragraph,
-                width,
-                initial_indent="  ",
-                subsequent_indent="    ",
-                break_on_hyphens=False,
-            )
-        lines.append("")
-    return lines[:-1]
-
-
-def _sections(
-    plan: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    guarantee: Mapping[str, Any],
-    more: Sequence[str] = (),
-) -> list[tuple[str, list[str]]]:
-    """Return titles and paragraphs."""
-    status, notion, adjacency = (str(guarantee[key]) for key in ("status", "notion", "adjacency"))
-    number = float(guarantee["epsilon"])
-    epsilon = f"epsilon {shown_epsilon(number)} at delta {guarantee['delta']:g}, {adjacency}"
-    when = "of the releases that were made" if summary else "planned for all rounds"
-    head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *more]
-    paper = float((summary or plan).get("epsilon_paper") or "inf")
-    if paper < float("inf"):
-        head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
-    head += [*_other_adjacencies(plan, guarantee), meaning(number, float(guarantee["delta"]))]
-    what = [
-        f"unit: {guarantee['unit']}",
-        f"notion {notion}: {NOTIONS.get(notion, '')}",
-        f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}",
-    ]
-    caveats = [str(line) for line in guarantee.get("caveats", [])]
-    return [
-        ("Guarantee", [line for line in head if line]),
-        ("What it protects", what + _participation(plan)),
-        ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),
-        ("Not covered by epsilon", [*(f"caveat {line}" for line in caveats), *_outside(guarantee)]),
-        ("Assumptions and notes", [str(line) for line in guarantee.get("notes", [])] or ["none"]),
-    ]
-
-
-def _other_adjacencies(plan: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
-    """Return epsilon under the other adjacencies; none where more was released than was planned."""
-    known = {name.replace("_", "-"): float(x) for name, x in plan.get("epsilons", {}).items()}
-    known.pop(str(guarantee["adjacency"]), None)
-    if not float(guarantee["epsilon"]) <= float(plan.get("epsilon", "nan")):
-        return []
-    return [
-        f"epsilon {shown_epsilon(value)} for adjacency {name}: {ADJACENCIES.get(name, '')}"
-        for name, value in known.items()
-    ]
-
-
-def _outside(guarantee: Mapping[str, Any]) -> list[str]:
-    """Return what no epsilon covers; of a run that is not private: everything."""
-    if guarantee["status"] == "none":
-        return ["everything: the run is not private"]
-    notes = {str(line).partition(":")[0] for line in guarantee.get("notes", [])}
-    outside = [SEARCHED if line == TUNING and "search" in notes else line for line in OUTSIDE]
-    return [*outside, *([SEED] if "seeded noise" in notes else [])]
-
-
-def _delta(folder: Path, plan: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
-    """Return where delta comes from, beside 1 / users; nothing of a run without a bound."""
-    path = folder / "overrides.txt"
-    if not float(guarantee["epsilon"]) < float("inf") or not path.is_file():
-        return []
-    given = "privacy.delta" in explicit_keys(path.read_text(encoding="utf-8").splitlines())
-    users = _read(folder, "identity.json").get("privacy.population") or plan.get("users")
-    beside = f"; 1 / users is {1 / users:.2g}" if users else ""
-    how = "given" if given else "default of the YAML files, the same for every number of users"
-    return [f"delta={guarantee['delta']:g} ({how}){beside}"]
-
-
-def _since(folder: Path, summary: dict[str, Any]) -> list[str]:
-    """Return what has changed about the status since the run ended."""
-    if (summary.get("guarantee") or {}).get("status") != "unreviewed":
-        return []
-    from privrl_bench.experiment.plugin_review import recorded_since
-
-    if not recorded_since(folder, summary):
-        return []
-    return [
-        "the audit of this source and configuration has passed since the run ended: the same command with "
-        "resume=restart trains it again, and makes it formal"
-    ]
-
-
-def _participation(plan: Mapping[str, Any]) -> list[str]:
-    """Return how often a unit takes part, where the plan is known."""
-    if "rounds" not in plan:
-        return []
-    each = plan.get("releases_per_user", plan["rounds"])
-    users = "" if plan.get("users") is None else f"; {_count(plan['users'], 'user')} in all"
-    return [
-        f"participation: {_count(plan['rounds'], 'release')} of {_count(plan['users_per_round'], 'user')}, "
-        f"at most {each} of them with one unit{users}"
-    ]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _read(folder: Path, name: str) -> dict[str, Any]:
-    """Return a JSON object; {} if the file does not exist. Raises `ConfigError`."""
-    path = folder / name
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError("RUN", f"{path} cannot be read: {error}") from None
-    return found if isinstance(found, dict) else {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.experiment.epsilon_words import meaning
 from privrl_bench.privacy.guarantee import Guarantee
@@ -109,6 +110,15 @@ def test_epsilon_is_read_and_the_other_adjacency_has_its_own(tmp_path, capsys) -
 def test_the_factor_of_the_odds_is_rounded_up(epsilon) -> None:
     shown = float(meaning(epsilon, 1e-5).rpartition("= ")[2])
     assert math.exp(epsilon) <= shown <= 1.02 * math.exp(epsilon)
+
+
+def test_the_function_gives_what_the_command_prints(tmp_path, capsys) -> None:
+    folder = folder_of(tmp_path / "run")
+    found = pb.explain(folder)
+    assert explained(folder, capsys) == " ".join(" ".join(found.lines()).split())
+    assert found.sections["Guarantee"][1].startswith("status heuristic")
+    with pytest.raises(pb.ConfigError, match="has neither summary"):
+        pb.explain(tmp_path / "nowhere")
 
 
 def test_it_says_where_delta_comes_from(tmp_path, capsys) -> None:
