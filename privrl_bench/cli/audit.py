@@ -18,6 +18,7 @@ from privrl_bench.cli.parsing import (
     dispatch,
     given,
 )
+from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.crash import guarded
@@ -107,6 +108,7 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     """Run the leak test and return the exit code. Raises `ConfigError`."""
     args = _leak_arguments(words, prog)
+    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
     from privrl_bench.api.auditing import audit_leaks
 
     try:
