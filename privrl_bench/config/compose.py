@@ -1,4 +1,4 @@
-"""From words on the command line to a checked `RunConfig`. Beside cli/, only this module uses Hydra.
+"""From words on the command line to a checked `RunConfig`, by Hydra; `hydra_files` keeps what it has loaded.
 
 Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only. When
 composing fails, `explain` tries the overrides one at a time, which does not depend on Hydra's messages.
@@ -17,9 +17,7 @@ from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -28,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.plugin_folders import PluginFolders
-from privrl_bench.config import plugins
+from privrl_bench.config import hydra_files, plugins
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
 from privrl_bench.config.diagnostics import (
     SET_BY_FILES,
@@ -179,9 +177,11 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
     with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
         try:
             parsed = parse(words)
-            options = functools.partial(_options, _searchpath(parsed), added_folders())
-            check_choices(parsed, _groups() - {"collect"}, options)
-            return hydra_compose(CONFIG_NAME, words)
+            options = functools.partial(
+                hydra_files.options, hydra_files.searchpath(parsed), added_folders()
+            )
+            check_choices(parsed, hydra_files.groups() - {"collect"}, options)
+            return hydra_files.composed(parsed)
         except ConfigError:
             raise
         except COMPOSE_ERRORS as error:
@@ -249,7 +249,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
     parsed: list[Override] = []
     try:
         parsed = parse(overrides)
-        groups, searchpath = _groups(), _searchpath(parsed)
+        groups, searchpath = hydra_files.groups(), hydra_files.searchpath(parsed)
         chosen: dict[str, str] = {}
         for override in parsed:
             group = override.key_or_group
@@ -257,7 +257,7 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
             if known and not isinstance(override.value(), dict):
-                check_choice(override, _options(searchpath, added_folders(), group))
+                check_choice(override, hydra_files.options(searchpath, added_folders(), group))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
         for override in parsed:
@@ -268,27 +268,6 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
     except COMPOSE_ERRORS as broken:
         error = broken
     return not_one_word(error, [override.key_or_group for override in parsed])
-
-
-def _loader() -> ConfigLoader:
-    hydra = GlobalHydra.instance().hydra
-    assert hydra is not None
-    return hydra.config_loader
-
-
-def _groups() -> set[str]:
-    return set(_loader().list_groups("")) - {"schema", "hydra"}
-
-
-def _searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
-    return tuple(o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath")
-
-
-@functools.cache  # Hydra takes 50 ms for each
-def _options(searchpath: tuple[str, ...], added: tuple[Path, ...], group: str) -> list[str]:
-    """The choices of a group, in the folders of the search path and of plugins as well."""
-    given = list(searchpath)
-    return sorted(_loader().get_group_options(group, config_name=CONFIG_NAME, overrides=given))
 
 
 def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> None:
@@ -344,5 +323,10 @@ def _field_types(section: DictConfig) -> dict[str, Any]:
     schema = OmegaConf.get_type(section)
     if schema is None or not dataclasses.is_dataclass(schema):
         return {}
+    return _types_of(schema)
+
+
+@functools.cache
+def _types_of(schema: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(schema)
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}

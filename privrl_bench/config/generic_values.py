@@ -32,8 +32,10 @@ def with_generic_values(cfg: Any, explicit: Collection[str], folder: Path) -> An
         `cfg` itself where it has values of its own, or where the environment cannot be made, which the
         checks of a run report.
     """
+    if not applies(cfg, explicit, folder.parent):
+        return cfg
     usual = _usual(cfg, folder.parent)
-    if not applies(cfg, explicit, folder.parent) or _tuned(cfg, explicit, usual):
+    if _tuned(cfg, explicit, usual):
         return cfg
     if not any(folder.glob(f"{cfg.algo.name}_*_short.yaml")):
         return cfg  # the environment need not be made
