@@ -15,7 +15,7 @@ from hydra import compose as hydra_compose
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
@@ -62,20 +62,26 @@ def composed(parsed: Sequence[Override]) -> DictConfig:
     chosen = tuple(override.input_line or "" for override in of_groups)
     names = [str(o.value()) for o in of_groups if o.key_or_group == "algo"]
     schemas = tuple(algo_schema(name) for name in names if name in ALGORITHMS)
-    cfg = copy.deepcopy(_of_files(chosen, schemas))
+    with_hydra = any(override.key_or_group.startswith("hydra.") for override in of_keys)
+    cfg = copy.deepcopy(_of_files(chosen, schemas, with_hydra))
     try:
         for override in of_keys:  # what Hydra does after merging the files
             key, force = override.key_or_group, override.is_force_add()
             OmegaConf.update(cfg, key, override.value(), merge=True, force_add=force)
     except OmegaConfBaseException:
         return hydra_compose(CONFIG_NAME, words)  # with Hydra's own message
+    if with_hydra:
+        with open_dict(cfg):
+            del cfg["hydra"]
     return cfg
 
 
 @functools.lru_cache(256)
-def _of_files(chosen: tuple[str, ...], schemas: tuple[type[Any], ...]) -> DictConfig:
+def _of_files(
+    chosen: tuple[str, ...], schemas: tuple[type[Any], ...], with_hydra: bool
+) -> DictConfig:
     """The config of these choices; `schemas` are those that Hydra finds registered."""
-    return hydra_compose(CONFIG_NAME, list(chosen))
+    return hydra_compose(CONFIG_NAME, list(chosen), return_hydra_config=with_hydra)
 
 
 def _is_choice(override: Override) -> bool:
@@ -84,7 +90,9 @@ def _is_choice(override: Override) -> bool:
 
 
 def _is_plain(override: Override) -> bool:
-    """Whether the word sets a key of the run: none of Hydra's own, no group within another one."""
+    """Whether the word sets a key of the run or the folder of runs: no group within another one."""
     key, special = override.key_or_group, override.is_add() or override.is_delete()
-    other = override.package is not None or "/" in key or key.partition(".")[0] == "hydra"
+    other = override.package is not None or "/" in key
+    if key.partition(".")[0] == "hydra":
+        other |= not key.startswith(("hydra.run.", "hydra.sweep."))
     return not (special or other or override.is_sweep_override())

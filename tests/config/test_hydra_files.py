@@ -23,6 +23,8 @@ WORDS = [
     ["env=sentiment_small", "env.user_steps=${.text.new_tokens}"],
     ["plugins=[]", "data={public: 0.2, users: 5}", "hydra/launcher=basic"],
     ["collect=null", "log=none"],
+    ["seed=1", "hydra.run.dir=run/0", "hydra.sweep.subdir=${hydra:job.num}", "rounds=2"],
+    ["hydra.job.name=mine", "seed=1"],
 ]
 WRONG = [
     ["privacy.zz=1"],
@@ -32,6 +34,7 @@ WRONG = [
     ["algo=nothing", "seed=x"],
     ["+privacy.z=1"],
     ["schema=x"],
+    ["hydra.run.folder=x"],
     ["privacy@algo=fixed"],
     ["hydra.searchpath=[file:///nowhere_at_all]", "seed=x"],
 ]
