@@ -20,10 +20,10 @@ def mean_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
     mean = float(data.mean())
     if data.size == 1:
         return mean, float("nan")
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a third of a second to import
 
     error = float(data.std(ddof=1)) / float(np.sqrt(data.size))
-    return mean, float(t.ppf(0.5 + confidence / 2, data.size - 1)) * error
+    return mean, float(stdtrit(data.size - 1, 0.5 + confidence / 2)) * error
 
 
 _RESAMPLES = 4000
@@ -56,9 +56,9 @@ def bootstrap_ci(values: ArrayLike, confidence: float = 0.95) -> tuple[float, fl
     least, most = float(data.min()), float(data.max())
     if n >= _MANY or not np.isfinite(data).all():
         return max(mean - half, least), min(mean + half, most)
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
-    tail = float(norm.cdf(-np.sqrt(n / (n - 1)) * t.ppf(0.5 + confidence / 2, n - 1)))
+    tail = float(ndtr(-np.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.5 + confidence / 2)))
     picks = np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
     means = np.sort(data)[picks].mean(axis=1)
     low, high = np.quantile(means, [tail, 1 - tail])
