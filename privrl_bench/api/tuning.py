@@ -8,7 +8,7 @@ from privrl_bench.api.training import RunFailed, RunInterrupted, Words, words_of
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.reporting.runs import Run
 from privrl_bench.sweep.jobs import Outcome
-from privrl_bench.tuning.search import tune as run_search
+from privrl_bench.tuning.tune_runs import tune as run_search
 
 
 def tune(

@@ -46,7 +46,7 @@ def _few_collections() -> Iterator[None]:
 
 def _plan_search(words: Sequence[str], config_dir: str | None, as_json: bool) -> int:
     """Show what a search costs."""
-    from privrl_bench.tuning.plan import plan_search
+    from privrl_bench.tuning.search_plan import plan_search
 
     plan = plan_search(read_search(words), config_dir)
     text = json.dumps(plan.to_dict(), indent=2, allow_nan=False) if as_json else plan.lines()

@@ -42,7 +42,7 @@ def _tune(words: Sequence[str], prog: str) -> int:
     args = parser.read(words)
 
     from privrl_bench.evaluation.objective import objective_of
-    from privrl_bench.tuning.search import tune
+    from privrl_bench.tuning.tune_runs import tune
 
     result = tune(args.overrides, args.config_dir)
     if result.summary is None:

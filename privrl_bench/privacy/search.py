@@ -1,24 +1,26 @@
 """A search: several private runs, of which the best is released. What it draws, and what it costs.
 
 The number of runs, the settings of each and the ties are drawn before the first run, from the source of the
-noise: they are as secret as it. `accounting/selection.py` has the theorems. A fixed number of runs is composed:
-its epsilon covers the release of every run, so that later settings may depend on earlier results.
+noise: they are as secret as it. `accounting/best_of_runs.py` has the theorems. A fixed number of runs is
+composed: its epsilon covers the release of every run, so that later settings may depend on earlier results.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon, renyi_epsilon
 from privrl_bench.privacy.accounting.calibrate import least_noise
-from privrl_bench.privacy.accounting.selection import RunCount, profile_epsilon, renyi_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee, Unit
 from privrl_bench.privacy.ledger import Ledger
@@ -64,6 +66,23 @@ def draw_search(
         source.uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
         [int(x) for x in np.ceil(source.uniform(count, _SEEDS) * 2**32) - 1],
     )
+
+
+def announce_runs(path: Path, account: Account, runs: Mapping[int, Mapping[str, Any]]) -> None:
+    """Write a line of the search's ledger for every run, on the disk before any of them starts.
+
+    Args:
+        path: of the ledger.
+        account: of a run.
+        runs: number of each -> public facts of its line.
+
+    Raises:
+        ValueError: the ledger is damaged.
+    """
+    ledger = Ledger(path)
+    for number, facts in runs.items():
+        ledger.intend(number, account.event(0), dict(facts), repeatable=True)
+    ledger.sync()
 
 
 def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:

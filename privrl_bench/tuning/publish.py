@@ -14,7 +14,7 @@ from privrl_bench.experiment.policy_file import FILE
 from privrl_bench.experiment.run_dir import write_atomic, write_json
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.search import describe
-from privrl_bench.tuning.plan import SearchPlan
+from privrl_bench.tuning.search_plan import SearchPlan
 from privrl_bench.tuning.trials import Trial
 
 FILES = ("config.yaml", "provenance.json")

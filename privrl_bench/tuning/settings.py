@@ -15,7 +15,7 @@ import yaml
 
 from privrl_bench.config.ranges import Section, choice, integer, ranged, text
 from privrl_bench.errors import ConfigError, PrivacyError, suggest
-from privrl_bench.privacy.accounting.selection import RunCount
+from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.tuning.space import Distribution, grid, is_distribution, split_words
 
 RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"

@@ -22,12 +22,11 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import read_lines, write_json
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.search import draw_search
+from privrl_bench.privacy.search import announce_runs, draw_search
 from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.sweep.quiet import quieted
 from privrl_bench.sweep.workers import run_jobs
-from privrl_bench.tuning.plan import SearchPlan, cost_of, score_config
+from privrl_bench.tuning.search_plan import SearchPlan, cost_of, score_config
 from privrl_bench.tuning.settings import Search
 from privrl_bench.tuning.space import grid
 
@@ -165,7 +164,11 @@ def run_trials(
     Returns:
         How each run ended, or how the run that scores it ended.
     """
-    _intend(plan, trials, folder)
+    runs = {
+        trial.number: {"settings": trial.settings, "seed": trial.seed, "run": trial.folder.name}
+        for trial in trials
+    }
+    announce_runs(folder / LEDGER, plan.runs[0].gate, runs)
     outcomes = run_quietly(jobs)
     if any(one.status == "interrupted" for one in outcomes):
         return outcomes
@@ -180,16 +183,6 @@ def run_quietly(jobs: Sequence[Job]) -> list[Outcome]:
     """Train runs. Plans and results of single runs are secret and not shown, progress and errors are."""
     with quieted(True):
         return run_jobs(jobs)
-
-
-def _intend(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> None:
-    """A line for every run, on the disk before any of them starts."""
-    ledger = Ledger(folder / LEDGER)
-    event = plan.runs[0].gate.event(0)
-    for trial in trials:
-        details = {"run": trial.folder.name, "settings": trial.settings, "seed": trial.seed}
-        ledger.intend(trial.number, event, details, repeatable=True)
-    ledger.sync()
 
 
 def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -109,37 +109,16 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     """
     if search.tune.public is not None:
         return _on_public(search, config_dir)
-    first = _compose(search, search.words, config_dir)
-    population, share = first.privacy.population, search.tune.users
-    mine, rest = population, None
-    if share is not None:
-        if population is None:
-            raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
-        mine = math.floor(share * population)
-        rest = population - mine
+    first = compose([*search.words, *_first(search)], config_dir)
+    mine, rest = _shares(search, first)
     scorers = _scorers(search, first, mine)
     words = list(search.words)
-    if population is not None and mine is not None:
+    if mine is not None:
         words = later_wins(words, [f"privacy.population={mine - scorers}"])
-    target = first.privacy.epsilon
-    calibrate = target is not None and first.privacy.z is None
-    if target is not None:
-        if any(one.key == "privacy.z" for one in search.space):
-            raise ConfigError(
-                "privacy.epsilon", "and a distribution of privacy.z exclude each other"
-            )
-        words = later_wins(words, ["privacy.epsilon=null"])
-    start = later_wins(words, ["privacy.z=1"]) if calibrate else words
-    parts = _runs_of_costs(search, start, config_dir)
-    delta = parts[0].config.privacy.delta
+    target, delta = first.privacy.epsilon, first.privacy.delta
     try:
-        if calibrate:
-            assert target is not None
-            z = max(calibrated_search(one.gate, search.runs, target, delta) for one in parts)
-            words = later_wins(words, [f"privacy.z={z:.12g}"])
-            parts = _runs_of_costs(search, words, config_dir)
-        epsilon = max(search_epsilon(one.gate, search.runs, delta) for one in parts)
-        score = None
+        words, parts = _with_noise(search, first, words, config_dir)
+        epsilon, score = max(search_epsilon(one.gate, search.runs, delta) for one in parts), None
         if search.tune.score == "private":
             score = _score(search, parts[0], scorers, epsilon)
             epsilon = max(epsilon, search_epsilon(score, search.runs, delta))
@@ -161,6 +140,38 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
         alone = final.gate.planned_epsilon(0)
         guarantee = _disjoint(guarantee, final.gate.guarantee(0))
     return SearchPlan(search, words, final_words, parts, score, guarantee, alone)
+
+
+def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
+    """Users of the search (None: not known), and of the run with the kept settings (None: there is none)."""
+    population, share = config.privacy.population, search.tune.users
+    if share is None:
+        return population, None
+    if population is None:
+        raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
+    mine = math.floor(share * population)
+    return mine, population - mine
+
+
+def _with_noise(
+    search: Search, first: RunConfig, words: list[str], config_dir: str | None
+) -> tuple[list[str], list[RunComponents]]:
+    """The words with a z for which the search costs `privacy.epsilon`, and a run for each cost.
+
+    Raises PrivacyError: no z does.
+    """
+    target = first.privacy.epsilon
+    if target is None:
+        return words, _runs_of_costs(search, words, config_dir)
+    if any(one.key == "privacy.z" for one in search.space):
+        raise ConfigError("privacy.epsilon", "and a distribution of privacy.z exclude each other")
+    words = later_wins(words, ["privacy.epsilon=null"])
+    if first.privacy.z is None:
+        parts = _runs_of_costs(search, later_wins(words, ["privacy.z=1"]), config_dir)
+        delta = first.privacy.delta
+        z = max(calibrated_search(one.gate, search.runs, target, delta) for one in parts)
+        words = later_wins(words, [f"privacy.z={z:.12g}"])
+    return words, _runs_of_costs(search, words, config_dir)
 
 
 def _on_public(search: Search, config_dir: str | None) -> SearchPlan:
@@ -187,10 +198,6 @@ def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
 def _first(search: Search) -> list[str]:
     """Words of one setting."""
     return [f"{one.key}={one.ends[0]}" for one in search.space]
-
-
-def _compose(search: Search, words: Sequence[str], config_dir: str | None) -> RunConfig:
-    return compose([*words, *_first(search)], config_dir)
 
 
 def _parts_of(words: Sequence[str], config_dir: str | None) -> RunComponents:

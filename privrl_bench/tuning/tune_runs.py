@@ -18,8 +18,8 @@ from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.search import best_of, search_epsilon
 from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.tuning.optuna_sampler import suggest_next
-from privrl_bench.tuning.plan import SearchPlan, plan_search
 from privrl_bench.tuning.publish import publish
+from privrl_bench.tuning.search_plan import SearchPlan, plan_search
 from privrl_bench.tuning.settings import read_search
 from privrl_bench.tuning.trials import (
     SearchState,

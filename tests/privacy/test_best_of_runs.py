@@ -11,7 +11,7 @@ from scipy import integrate, optimize, stats
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.accounting.selection import (
+from privrl_bench.privacy.accounting.best_of_runs import (
     Profile,
     RunCount,
     profile_epsilon,
