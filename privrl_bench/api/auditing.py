@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.api.training import Words, words_of
-from privrl_bench.audit import lower_bound
+from privrl_bench.audit import lower_bound, search_audit
 from privrl_bench.audit.finding import Finding
 from privrl_bench.audit.leak_report import LeakReport
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
@@ -23,7 +23,10 @@ from privrl_bench.experiment.plugin_review import audits, effect, write
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
+from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.tuning.search_plan import plan_search
+from privrl_bench.tuning.settings import is_search, read_search
 
 __all__ = [
     "AuditOptions",
@@ -163,21 +166,23 @@ def audit_epsilon(
     """
     chosen, told, given = options or AuditOptions(), listener or Listener(), words_of(words, groups)
     check_options(chosen)
-    config = compose(given, config_dir)
-    check_hardware(config)
-    (config,) = resolved([config])
+    config, guarantee, runs = _claim(given, config_dir)
     lower_bound.check_auditable(config)
     target = Path(folder) if folder is not None else lower_bound.default_folder(config)
     check_folder("--folder", target)
     one_thread()
     sized = lower_bound.attacked_runs(config, chosen, explicit_keys(given))
-    guarantee = build([config], [None]).gate.guarantee(0)
     told.begun(config, guarantee)
     findings: list[Finding] = []
     for attack, (small, changes) in sized.items():
         if changes:
             told.said(f"{attack}: sizes reduced for the audit: {', '.join(changes)}")
-        for finding in lower_bound.run_attack(attack, small, chosen, told.said):
+        if runs is None:
+            found = lower_bound.run_attack(attack, small, chosen, told.said)
+        else:
+            sizes = (chosen.scores, chosen.per_round, chosen.confidence)
+            found = [search_audit.attack(small, runs, guarantee.epsilon, *sizes, told.said)]
+        for finding in found:
             told.found(finding)
             findings.append(finding)
     wrong = lower_bound.verdicts(findings, guarantee)
@@ -188,6 +193,20 @@ def audit_epsilon(
         weak = lower_bound.weakness(chosen)
         review = _review(config, "epsilon", guarantee.status, VERDICT, _bounds(findings), weak)
     return EpsilonAudit(guarantee, findings, wrong, target, review)
+
+
+def _claim(
+    given: list[str], config_dir: str | None
+) -> tuple[RunConfig, Guarantee, RunCount | int | None]:
+    """The configuration of the attacked runs, the guarantee, and the number of runs if they are a search's."""
+    if is_search(given):
+        plan = plan_search(read_search(given), config_dir)
+        runs = None if plan.search.tune.public is not None else plan.search.runs
+        return plan.runs[0].config, plan.guarantee, runs
+    config = compose(given, config_dir)
+    check_hardware(config)
+    (config,) = resolved([config])
+    return config, build([config], [None]).gate.guarantee(0), None
 
 
 def check_options(options: AuditOptions, key_of: Callable[[str], str] = str) -> None:
