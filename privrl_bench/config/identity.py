@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.schema import RunConfig
@@ -60,6 +61,8 @@ RENAMED: dict[str, dict[str, str]] = {
     "privacy.sampling": {"uniform_single_user": "one_of_n", "full_batch": "everybody"},
     "privacy.adjacency": {"any_trajectory_pair": "any_two"},
 }
+# Keys that name a file or a run folder with it: the identity has the digest of its content.
+FILES = {"algo.policy": "policy.pt"}
 # Released parameters do not depend on how they are evaluated.
 EVALUATION = ("eval.",)
 
@@ -78,11 +81,20 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
         {"version": VERSION}
         | constant
         | {
-            key: RENAMED[key].get(value, value) if key in RENAMED else value
+            key: _renamed(key, value)
             for key, value in sorted(_flat(config, RunConfig, "").items())
             if not _within(key, left_out) and not (key in ADDED and value == ADDED[key])
         }
     )
+
+
+def _renamed(key: str, value: Any) -> Any:
+    """The value that an identity has for a value of a configuration."""
+    if key in FILES and value is not None:
+        path = Path(value)
+        path = path / FILES[key] if path.is_dir() else path
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else value
+    return RENAMED[key].get(value, value) if key in RENAMED else value
 
 
 def canonical(config: RunConfig, without: Iterable[str] = ()) -> str:

@@ -66,7 +66,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     caveats: dict[str, str] = {}
     if config.search is not None:
         caveats[PART_OF_SEARCH] = (
-            f"one of several runs of which the best is kept; the guarantee of all is in {config.search}"
+            f"one of several runs, of which the best is kept; their guarantee is in {config.search}"
         )
     if mechanism.on_devices:
         return caveats

@@ -31,6 +31,8 @@ from privrl_bench.tuning.settings import Search
 from privrl_bench.tuning.space import grid
 
 VERSION = 1
+# Where the search is, from the folders of a run and of its score: the same wherever the search is.
+FROM_TRIAL, FROM_SCORE = "../..", "../../.."
 STATE, LEDGER, TRIALS = "search.json", "search.jsonl", "trials"
 
 
@@ -146,7 +148,7 @@ def jobs_of(
         more = [f"seed={trial.seed}", "log.wandb=none"]
         config = compose(later_wins(plan.words, trial.settings, more), config_dir)
         check_hardware(config)
-        config = replace(config, search=str(folder))
+        config = replace(config, search=FROM_TRIAL)
         if plan.search.tune.public is None and cost_of(build([config], [None])) not in known:
             raise ConfigError(
                 trial.settings[0].partition("=")[0],
@@ -192,12 +194,15 @@ def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -
     scoring = [
         Job(
             job.number,
-            score_config(
-                plan.search,
-                job.config,
-                privacy.users_per_round,
-                privacy.noise_multiplier,
-                str(job.folder),
+            replace(
+                score_config(
+                    plan.search,
+                    job.config,
+                    privacy.users_per_round,
+                    privacy.noise_multiplier,
+                    str(job.folder),
+                ),
+                search=FROM_SCORE,
             ),
             job.folder / "score",
             [],

@@ -9,14 +9,14 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.best_of_runs import (
     Profile,
     RunCount,
     profile_epsilon,
     renyi_epsilon,
 )
+from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 POISSON = math.inf
 SHAPES = (POISSON, 0.0, 0.5, 1.0, 3.0)

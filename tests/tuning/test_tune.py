@@ -1,0 +1,354 @@
+"""Searches on CartPole: what is drawn, trained, kept, released and claimed."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import privrl_bench as pb
+from privrl_bench.cli.main import main
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon
+from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
+from privrl_bench.privacy.search import best_of, draw_search
+from privrl_bench.sweep.jobs import Outcome
+from privrl_bench.tuning import trials
+from privrl_bench.tuning.search_plan import plan_search
+from privrl_bench.tuning.settings import read_search
+
+SMALL = [
+    *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4", "log=none"),
+    *("env.user_steps=16", "env.max_episode_steps=30", "total_steps=256"),
+    *("eval.episodes=2", "eval.every=0"),
+]
+LR = "algo.lr=loguniform(1e-3,1e-2)"
+SCORE = ["tune.score_range=[0,30]", "tune.score_users=20"]
+PUBLIC = "tune.score=public"
+
+
+def planned(*words):
+    return plan_search(read_search(later_wins(SMALL, words)))
+
+
+def searched(folder, *words, **more):
+    return pb.tune([*later_wins(SMALL, words), f"hydra.run.dir={folder}"], quiet=True, **more)
+
+
+# --- what is claimed
+
+
+@pytest.mark.parametrize("z", [1.0, 3.0])
+def test_epsilon_is_that_of_the_theorem(z):
+    plan = planned(LR, *SCORE, f"privacy.z={z}")
+    answer = profile_epsilon(lambda d: epsilon_at(z, d), RunCount(8.0, math.inf), 1e-5)
+    assert plan.guarantee.epsilon == pytest.approx(answer, rel=1e-6)
+    assert plan.alone == pytest.approx(epsilon_at(z, 1e-5))
+    assert plan.guarantee.status == "formal"
+    # Users who score lose at most as much.
+    assert plan.score.config.z == pytest.approx(z, rel=1e-3)
+    assert plan.score.config.z >= z
+
+
+def test_a_target_covers_the_search():
+    plan = planned(LR, *SCORE, "privacy.epsilon=4", "tune.runs=logarithmic(8)")
+    assert 0.999 * 4 <= plan.guarantee.epsilon <= 4
+    assert plan.alone < 2.6
+
+
+def test_fixed_runs_are_composed():
+    plan = planned(LR, PUBLIC, "privacy.z=2", "tune.runs=fixed(8)")
+    assert plan.guarantee.epsilon == pytest.approx(epsilon_at(2 / math.sqrt(8), 1e-5))
+    both = planned("algo.lr=choice(1e-3,1e-2)", PUBLIC, "privacy.z=2", "tune.runs=grid")
+    assert both.guarantee.epsilon == pytest.approx(epsilon_at(2 / math.sqrt(2), 1e-5))
+
+
+def test_the_largest_cost_counts():
+    plan = planned(LR, PUBLIC, "privacy.z=choice(1,2)")
+    worst = planned(LR, PUBLIC, "privacy.z=1")
+    assert plan.guarantee.epsilon == worst.guarantee.epsilon
+
+
+def test_noise_of_a_score_is_what_was_asked_for():
+    plan = planned(LR, *SCORE, "privacy.z=2", "tune.score_z=0.5")
+    worse = profile_epsilon(lambda d: epsilon_at(0.5, d), RunCount(8.0, math.inf), 1e-5)
+    assert plan.guarantee.epsilon == pytest.approx(worse, rel=1e-6)
+
+
+def test_without_noise_there_is_no_guarantee():
+    plan = planned(LR, *SCORE, "privacy.z=0")
+    assert plan.guarantee.status == "none"
+
+
+def test_plan_command(capsys):
+    words = [*SMALL, LR, *SCORE, "privacy.z=2", "privacy.population=1000"]
+    assert main(["plan", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "8 runs in the mean (poisson(8)) on private users; scored by 20 users" in shown
+    assert "epsilon 3.623 with tuning, 1.994 without" in shown
+    assert main(["plan", "--json", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["epsilon"] > found["epsilon_without_tuning"]
+
+
+# --- what is drawn
+
+
+def test_draws_depend_on_everything_that_was_asked_for():
+    runs = RunCount(8.0, math.inf)
+    first, again, other = (draw_search("seeded", 0, identity, runs, 2) for identity in (1, 1, 2))
+    assert first.count == again.count
+    assert first.seeds == again.seeds != other.seeds
+    assert len({*first.seeds}) == first.count
+    assert first.settings.shape == (first.count, 2)
+    secure = [draw_search("secure", 0, 1, 5, 1).ties for _ in range(2)]
+    assert secure[0] != secure[1]
+
+
+def test_the_best_is_kept_and_ties_are_drawn():
+    assert best_of([1.0, 5.0, 2.0], [0, 0, 0]) == 1
+    assert best_of([5.0, 5.0], [0.1, 0.9]) == 1
+    assert best_of([math.nan, -1.0], [0.9, 0.1]) == 1
+    assert best_of([], []) is None
+
+
+# --- what is trained, kept and released
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    """A finished search with private scores."""
+    folder = tmp_path_factory.mktemp("search") / "s"
+    searched(folder, LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2")
+    return folder
+
+
+def test_the_run_with_the_best_noised_score_is_kept(done):
+    summary = json.loads((done / "summary.json").read_text())
+    state = json.loads((done / "search.json").read_text())
+    scores = []
+    for i in range(state["count"]):
+        rows = (done / "trials" / f"{i:03d}" / "score" / "metrics.jsonl").read_text().splitlines()
+        scores.append(json.loads(rows[-1])["release/mean_return"])
+    best = max(range(len(scores)), key=lambda i: (scores[i], state["ties"][i]))
+    assert summary["search"]["score"] == scores[best]
+    assert summary["search"]["kept"] == state["settings"][best]
+    own = torch.load(done / "trials" / f"{best:03d}" / "policy.pt", weights_only=True)
+    kept = torch.load(done / "policy.pt", weights_only=True)
+    assert torch.equal(own["actor"], kept["actor"])
+
+
+def test_what_is_released_has_the_guarantee_of_the_search(done):
+    summary = json.loads((done / "summary.json").read_text())
+    plan = planned(LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2")
+    assert summary["epsilon"] == plan.guarantee.epsilon
+    assert summary["guarantee"]["status"] == "formal"
+    assert summary["search"]["epsilon_without_tuning"] < summary["epsilon"]
+    policy = pb.load_policy(done)
+    assert policy.epsilon == summary["epsilon"]
+    assert policy.guarantee["status"] == "formal"
+    assert not (done / "metrics.jsonl").exists()
+    shown = "\n".join(pb.explain(done).lines(100))
+    assert "beyond this search" in shown
+    assert "the best of a random number of runs" in shown.replace("\n    ", " ")
+
+
+def test_a_single_run_is_not_to_be_quoted(done):
+    for folder in (done / "trials" / "000", done / "trials" / "000" / "score"):
+        summary = json.loads((folder / "summary.json").read_text())
+        assert summary["guarantee"]["status"] == "heuristic"
+        (caveat,) = summary["guarantee"]["caveats"]
+        place = caveat.split()[-1]
+        assert (folder / place).resolve() == done.resolve()
+
+
+def test_every_run_has_a_line_before_it_starts(done):
+    lines = [json.loads(line) for line in (done / "search.jsonl").read_text().splitlines()]
+    state = json.loads((done / "search.json").read_text())
+    assert [line["settings"] for line in lines] == state["settings"]
+    assert all("previous" in line for line in lines)
+
+
+def test_a_finished_search_is_loaded_and_an_edited_one_refused(done):
+    words = [LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2"]
+    before = (done / "policy.pt").stat().st_mtime_ns
+    assert searched(done, *words).epsilon == pb.load_run(done).epsilon
+    assert (done / "policy.pt").stat().st_mtime_ns == before
+    for edited in (
+        ["algo.lr=loguniform(1e-3,2e-2)", *words[1:]],
+        [*words[:-1], "privacy.z=1"],
+        [*words, "tune.score_z=3"],
+        [*words, "seed=4"],
+    ):
+        with pytest.raises(ConfigError, match="has another search"):
+            searched(done, *edited)
+
+
+def test_a_killed_search_resumes_to_the_same_result(done, tmp_path, monkeypatch):
+    words = [LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2"]
+    whole = trials.run_jobs
+
+    def cut(jobs):
+        found = whole(jobs[:1])
+        return found + [
+            Outcome("interrupted", exit_code=130, number=job.number) for job in jobs[1:]
+        ]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "run_jobs", cut)
+        with pytest.raises(pb.RunInterrupted):
+            searched(tmp_path / "s", *words)
+    lines = (tmp_path / "s" / "search.jsonl").read_text()
+    result = searched(tmp_path / "s", *words)
+    assert (tmp_path / "s" / "search.jsonl").read_text() == lines
+    kept, other = (torch.load(f / "policy.pt", weights_only=True) for f in (tmp_path / "s", done))
+    assert torch.equal(kept["actor"], other["actor"])
+    assert result.epsilon == pb.load_run(done).epsilon
+
+
+def test_a_repeated_round_costs_more(tmp_path):
+    """A run whose ledger has one release twice: the search says what both cost."""
+    from privrl_bench.experiment.builder import build
+    from privrl_bench.privacy.ledger import Ledger
+    from privrl_bench.privacy.search import search_epsilon
+
+    plan = planned(LR, PUBLIC, "privacy=fixed", "privacy.z=2")
+    config, path = plan.runs[0].config, tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    gate = build([config], [None]).gate
+    for _ in range(2):
+        details = {"noise": "secure", **gate.mechanism.details(0, 0, ledger)}
+        ledger.intend(0, gate.event(0), details, repeatable=False)
+    ledger.sync()
+    again = build([config], [path]).gate
+    answer = profile_epsilon(
+        lambda d: epsilon_at(2 / math.sqrt(2), d), RunCount(8.0, math.inf), 1e-5
+    )
+    assert search_epsilon(again, plan.search.runs, 1e-5) == pytest.approx(answer, rel=1e-6)
+
+
+def test_no_run_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunCount, "draw", lambda self, uniform: 0)
+    with pytest.raises(pb.RunFailed, match=r"poisson\(8\) drew no run, so nothing is released"):
+        searched(tmp_path / "s", LR, PUBLIC, "privacy.z=2")
+    assert not (tmp_path / "s" / "policy.pt").exists()
+
+
+def test_a_failed_run_has_the_worst_score(tmp_path, monkeypatch):
+    whole = trials.run_jobs
+
+    def broken(jobs):
+        found = whole(jobs[1:])
+        return [Outcome("failed", "broken", number=jobs[0].number), *found]
+
+    monkeypatch.setattr(trials, "run_jobs", broken)
+    result = searched(tmp_path / "s", LR, PUBLIC, "privacy.z=2", "tune.runs=fixed(2)")
+    state = json.loads((tmp_path / "s" / "search.json").read_text())
+    assert result.summary["search"]["kept"] == state["settings"][1]
+
+
+# --- the two ways around
+
+
+def test_a_disjoint_share_of_the_users(tmp_path):
+    words = [LR, *SCORE, "privacy.epsilon=4", "privacy.population=200", "tune.users=0.3"]
+    plan = planned(*words, "tune.runs=geometric(2)")
+    assert plan.runs[0].config.privacy.population == 60 - 20
+    assert "privacy.population=140" in plan.final_words
+    assert plan.alone == pytest.approx(4, rel=1e-3)
+    assert plan.guarantee.epsilon == pytest.approx(4, rel=1e-3)
+    result = searched(tmp_path / "s", *words, "tune.runs=geometric(2)")
+    assert result.epsilon == plan.guarantee.epsilon
+    final = pb.load_run(tmp_path / "s" / "final")
+    assert final.guarantee_status == "formal"
+    own, kept = (
+        torch.load(tmp_path / "s" / f / "policy.pt", weights_only=True)["actor"]
+        for f in ("final", ".")
+    )
+    assert torch.equal(own, kept)
+
+
+def test_a_public_simulator_costs_nothing(tmp_path):
+    words = ["env=pendulum", "env.max_episode_steps=20", "env.user_steps=20", "privacy.epsilon=2"]
+    public = [PUBLIC, "tune.public=env.kwargs={g:9}", "tune.runs=fixed(2)", "tune.sampler=tpe"]
+    result = searched(tmp_path / "s", LR, *words, *public)
+    assert result.epsilon == pytest.approx(2, rel=1e-3)
+    assert result.guarantee_status == "formal"
+    state = json.loads((tmp_path / "s" / "search.json").read_text())
+    assert len(state["settings"]) == 2
+    searched_in = json.loads((tmp_path / "s" / "trials" / "001" / "summary.json").read_text())
+    assert searched_in["epsilon"] == pytest.approx(2, rel=1e-3)
+    assert "g: 9" in (tmp_path / "s" / "trials" / "001" / "config.yaml").read_text()
+    assert "g: 9" not in (tmp_path / "s" / "final" / "config.yaml").read_text()
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([PUBLIC], "nothing to search"),
+        ([LR], "tune.score_range: tune.score=private needs the range"),
+        ([LR, "tune.scor=public"], r"tune.scor: no such key \(did you mean score\?\)"),
+        ([LR, PUBLIC, "tune.runs=poison(8)"], r"tune.runs: must be one of .*did you mean poisson"),
+        ([LR, PUBLIC, "tune.runs=poisson(0.5)"], "tune.runs: poisson takes a mean above 1"),
+        ([LR, PUBLIC, "tune.runs=fixed(2.5)"], "tune.runs: fixed takes one integer"),
+        ([LR, PUBLIC, "tune.runs=geometric(2,3)"], "tune.runs: geometric takes a mean"),
+        ([LR, PUBLIC, "tune.runs=grid"], "algo.lr: loguniform is no grid"),
+        ([LR, PUBLIC, "privacy.clip=0.1,0.2"], "privacy.clip: 0.1,0.2 is a grid"),
+        ([LR, PUBLIC, "tune.sampler=tpe"], "tune.sampler: tpe learns from earlier runs"),
+        ([LR, PUBLIC, "tune.public=env.kwargs={g:9}"], "tune.runs: a search on a public simulator"),
+        ([LR, *SCORE, "tune.public=x=1", "tune.runs=fixed(2)"], "tune.score: a search on a public"),
+        ([LR, PUBLIC, "tune.users=0.2"], "tune.users: needs the number of users"),
+        ([LR, PUBLIC, "tune.users=2"], "tune.users: must be null or between 0 and 1"),
+        ([LR, *SCORE, "tune.score_users=many"], "tune.score_users: must be an integer"),
+        ([LR, "tune.score_range=[3,1]"], "tune.score_range: must be null or"),
+        ([LR, PUBLIC, "seed=choice(1,2)"], "seed: is the same in all runs"),
+        ([LR, PUBLIC, "privacy.delta=choice(1e-5,1e-6)"], "privacy.delta: is the same"),
+        ([PUBLIC, "algo.lrr=uniform(1,2)"], r"algo.lrr: .*did you mean algo.lr"),
+        (
+            [PUBLIC, "privacy.z=choice(1,2)", "privacy.epsilon=2"],
+            "privacy.epsilon: and a distribution",
+        ),
+        ([LR, PUBLIC, "privacy.z=1", "privacy.epsilon=2"], "the search costs 7.673, more than 2"),
+        ([LR, *SCORE, "privacy.population=15"], "tune.score_users: must be less than the 15 users"),
+        ([LR, *SCORE, "env.obs_scaling=running"], "tune.score: private needs env.obs_scaling"),
+        ([LR, *SCORE, "privacy=local"], "tune.score: private is central"),
+    ],
+)
+def test_bad_input_is_one_line(words, message):
+    with pytest.raises(ConfigError, match=message):
+        planned(*words)
+
+
+def test_bad_input_leaves_no_folder(tmp_path, capsys):
+    words = later_wins(SMALL, [LR, *SCORE, "privacy.users_per_round=oops"])
+    assert main(["tune", *words, f"hydra.run.dir={tmp_path}/s"]) == 2
+    assert not (tmp_path / "s").exists()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_drawn_key_that_changes_the_cost_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"privacy.z: .*draw such a key from choice"):
+        searched(tmp_path / "s", "privacy.z=uniform(1,2)", PUBLIC, "tune.runs=fixed(2)")
+
+
+def test_a_dataset_is_not_scored_by_users(sets):
+    words = ["algo=mopo", "env=pendulum", f"data.id={sets}", "algo.lr=uniform(1e-4,1e-3)"]
+    with pytest.raises(ConfigError, match=r"tune\.score: private needs users who play"):
+        plan_search(read_search([*words, "tune.score_range=[0,1]"]))
+
+
+def test_audit_of_a_search_is_below_the_claim(tmp_path):
+    audit = pb.audit_epsilon(
+        [*SMALL, LR, PUBLIC, "privacy=fixed", "privacy.z=0.7", "tune.runs=logarithmic(4)"],
+        options=pb.AuditOptions(scores=6000, per_round=16),
+        folder=tmp_path / "audit",
+    )
+    (finding,) = audit.findings
+    assert audit.ok
+    assert finding.claim == audit.guarantee.epsilon
+    assert 0.2 * finding.claim < finding.best.epsilon < finding.claim
