@@ -110,10 +110,13 @@ class ReplicasLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Called by Hydra with the overrides of all jobs. Each returns its `Outcome`."""
+        from privrl_bench.api.launch import ended
         from privrl_bench.sweep.workers import run_jobs
 
         returns = compose_jobs(self._context, self._config, job_overrides, initial_job_idx)
-        return finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)
+        finished = finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)
+        ended.extend(one.return_value for one in finished)
+        return finished
 
 
 def compose_jobs(

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import ValueType
+from hydra.core.override_parser.types import Override, ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
 from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.sweep import jobs
 from privrl_bench.sweep.jobs import Job, Outcome
 
+_GRIDS = ("GridSweeper", "BasicSweeper")  # sweepers whose jobs do not depend on results
+ended: list[Outcome] = []  # jobs of this sweep, for sweepers that return nothing
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is refused
 
 
@@ -83,11 +88,25 @@ def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
             found[key] = [override.input_line or ""]
         elif override.value_type is ValueType.GLOB_CHOICE_SWEEP:
             raise ConfigError(key, f"glob is not supported; write the names, {key}=a,b")
+        elif override.value_type is ValueType.INTERVAL_SWEEP:
+            found[key] = _ends(override, overrides)
         else:
             found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
             if not found[key]:
                 raise ConfigError(key, f"{override.get_value_string()} is empty")
     return found
+
+
+def _ends(override: Override, overrides: Sequence[str]) -> list[str]:
+    """Both ends of an interval, for a sweeper that draws from it. Raises `ConfigError`: the grid does not."""
+    key, value = override.get_key_element(), cast(Any, override.value())
+    own = [word for word in overrides if word.startswith("hydra/sweeper=")]
+    if not own or own[-1] == "hydra/sweeper=grid":
+        rule = "is for a sweeper that draws from it (hydra/sweeper=optuna) or for privrl tune"
+        raise ConfigError(
+            key, f"{override.get_value_string()} {rule}; a grid takes values, {key}=a,b"
+        )
+    return [f"{key}={value.start}", f"{key}={value.end}"]
 
 
 def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
@@ -121,7 +140,10 @@ def _run(overrides: list[str], config_dir: str | None, sweep: bool) -> list[Outc
         try:
             if not sweep:
                 return [app.run(CONFIG_NAME, TrainJob(), words).return_value]
+            ended.clear()
             batches = app.multirun(CONFIG_NAME, TrainJob(), words)
+            if batches is None:  # of a sweeper that returns nothing
+                return list(ended)
             return [one.return_value for batch in batches for one in batch]
         except config.HYDRA_ERRORS as error:
             raise ConfigError("", first_line(error)) from error
@@ -150,6 +172,7 @@ class TrainJob:
             return jobs.not_started(job, self._code)
         (outcome,) = jobs.train([job])
         self._code = jobs.interruption([outcome])
+        ended.append(outcome)
         return outcome
 
 
@@ -159,8 +182,19 @@ def prepare(cfg: DictConfig) -> Job | Outcome:
     folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
     return jobs.prepare(
-        lambda: config.to_run_config(cfg, explicit_keys(words)), number, folder, words
+        lambda: _labelled(config.to_run_config(cfg, explicit_keys(words)), info),
+        number,
+        folder,
+        words,
     )
+
+
+def _labelled(run: RunConfig, info: Any) -> RunConfig:
+    """With the caveat of a search, if a sweeper other than the package's own may choose runs by results."""
+    sweeper, alone = str(info.sweeper._target_), OmegaConf.is_missing(info.job, "num")
+    if alone or sweeper.rpartition(".")[2] in _GRIDS:
+        return run
+    return replace(run, search=f"no epsilon covers all of them ({sweeper})")
 
 
 def prepare_in_sweep(cfg: DictConfig) -> Job | Outcome:

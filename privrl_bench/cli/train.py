@@ -60,7 +60,8 @@ def _main(words: list[str]) -> int:
     outcomes = launch(args.overrides, args.config_dir, args.multirun)
     if not sweep:
         return outcomes[0].exit_code
-    show(outcomes, columns(config.settle(args.overrides)))
+    grid = not any(word.startswith("hydra/sweeper=") for word in args.overrides)
+    show(outcomes, columns(config.settle(args.overrides)) if grid else {})
     return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 

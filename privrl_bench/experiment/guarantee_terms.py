@@ -65,9 +65,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     mechanism = config.privacy.rules.mechanism
     caveats: dict[str, str] = {}
     if config.search is not None:
-        caveats[PART_OF_SEARCH] = (
-            f"one of several runs, of which the best is kept; their guarantee is in {config.search}"
-        )
+        caveats[PART_OF_SEARCH] = f"one of several runs, chosen by their results; {config.search}"
     if mechanism.on_devices:
         return caveats
     caveats |= algo.caveats()

@@ -7,6 +7,7 @@ failing simulator raises here, both become an `Outcome`. Heavy packages are impo
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ class Outcome:
     summary: dict[str, Any] = field(default_factory=dict)
     bad_input: bool = False
     number: int = 0
+
+    def __float__(self) -> float:
+        """The result, for sweepers that optimise one; NaN: there is none."""
+        measured = self.summary.get(self.summary.get("measure", ""), {}).get("mean")
+        return math.nan if measured is None else float(measured)
 
 
 def prepare(

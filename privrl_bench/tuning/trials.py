@@ -32,7 +32,7 @@ from privrl_bench.tuning.space import grid
 
 VERSION = 1
 # Where the search is, from the folders of a run and of its score: the same wherever the search is.
-FROM_TRIAL, FROM_SCORE = "../..", "../../.."
+FROM_TRIAL, FROM_SCORE = (f"their guarantee is in {place}" for place in ("../..", "../../.."))
 STATE, LEDGER, TRIALS = "search.json", "search.jsonl", "trials"
 
 

@@ -331,6 +331,34 @@ def test_bad_input_leaves_no_folder(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
+    """As hydra-optuna-sweeper; it needs an old Optuna, so its jobs are imitated."""
+    from omegaconf import OmegaConf
+
+    from privrl_bench.api.launch import _labelled
+    from privrl_bench.config.compose import compose
+    from privrl_bench.experiment.builder import build
+
+    run = compose(SMALL)
+    for sweeper, labelled in (("x.GridSweeper", False), ("y.OptunaSweeper", True)):
+        info = OmegaConf.create({"sweeper": {"_target_": sweeper}, "job": {"num": 2}})
+        guarantee = build([_labelled(run, info)], [None]).gate.guarantee(0)
+        assert guarantee.status == ("heuristic" if labelled else "formal")
+        assert ("OptunaSweeper" in str(guarantee.caveats)) == labelled
+    done = Outcome("done", summary={"measure": "return", "return": {"mean": 3.0}})
+    assert float(done) == 3.0
+    assert math.isnan(float(Outcome("failed")))
+
+
+def test_an_interval_needs_a_sweeper_that_draws(capsys):
+    from privrl_bench.cli.train import main as train
+
+    with pytest.raises(SystemExit) as end:
+        train(["-m", *SMALL, "algo.lr=interval(1e-3,1e-2)"])
+    assert end.value.code == 2
+    assert "privrl tune" in capsys.readouterr().err
+
+
 def test_a_drawn_key_that_changes_the_cost_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"privacy.z: .*draw such a key from choice"):
         searched(tmp_path / "s", "privacy.z=uniform(1,2)", PUBLIC, "tune.runs=fixed(2)")

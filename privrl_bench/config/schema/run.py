@@ -124,7 +124,7 @@ class RunConfig(Section):
     # auto: continue from the run folder | restart: move it aside first
     resume: str = choice("auto", ("auto", "restart"))
 
-    # set by privrl tune: the folder of the search that this run is a part of, whose guarantee is to be quoted
+    # set for a run that a search or a sweeper made: what covers the search; the run's status is heuristic
     search: str | None = text(None, 4096)
 
     def __post_init__(self) -> None:
