@@ -26,6 +26,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 import sys
 import tempfile
 import traceback
@@ -164,10 +165,11 @@ def _apart(folder: Path, made: Path) -> Iterator[None]:
 
 
 def make(folder: Path) -> Path:
-    """Write the dataset and the language models of the cases; returns the folder."""
+    """Write the dataset, the language models and the policy of the cases; returns the folder."""
     with contextlib.redirect_stderr(io.StringIO()):  # progress bars
         _make_dataset(folder / "sets")
         _make_texts(folder)
+    shutil.copy(HERE / "golden" / "policy.pt", folder)
     return folder
 
 

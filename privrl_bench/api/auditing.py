@@ -167,7 +167,6 @@ def audit_epsilon(
     chosen, told, given = options or AuditOptions(), listener or Listener(), words_of(words, groups)
     check_options(chosen)
     config, guarantee, runs = _claim(given, config_dir)
-    lower_bound.check_auditable(config)
     target = Path(folder) if folder is not None else lower_bound.default_folder(config)
     check_folder("--folder", target)
     one_thread()
@@ -202,10 +201,12 @@ def _claim(
     if is_search(given):
         plan = plan_search(read_search(given), config_dir)
         runs = None if plan.search.tune.public is not None else plan.search.runs
+        lower_bound.check_auditable(plan.runs[0].config)
         return plan.runs[0].config, plan.guarantee, runs
     config = compose(given, config_dir)
     check_hardware(config)
     (config,) = resolved([config])
+    lower_bound.check_auditable(config)
     return config, build([config], [None]).gate.guarantee(0), None
 
 

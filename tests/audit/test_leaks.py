@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +160,7 @@ def test_local_noise_makes_pooled_training_private(words):
     assert not report.open
 
 
+POLICY = Path(__file__).parents[1] / "golden" / "policy.pt"
 TABULAR = ("dppg_l2", "dppg_kl", "ucbvi")  # for RiverSwim, whole episodes, without networks
 
 
@@ -220,7 +222,10 @@ def test_counts_that_stay_behind_are_found(monkeypatch):
 
 @pytest.mark.parametrize("algo", choices("algo"))
 def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
-    if algo in TABULAR:
+    if algo == "mean_return":
+        few = ("env=cartpole", "env.max_episode_steps=30", "privacy.users_per_round=3")
+        config = compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
+    elif algo in TABULAR:
         config = swim(f"algo={algo}")
     elif algo_schema(algo).evaluator == "mspbe":
         config = chained(f"algo={algo}")

@@ -104,6 +104,7 @@ def test_every_number_declares_its_range() -> None:
     any_number = {
         *("obs_mean", "obs_low", "obs_high", "reward_low", "reward_high"),
         *("solved", "baseline_value", "target_entropy", "return_low", "return_high"),
+        "center",
     }
     sections = (DataConfig, EnvConfig, EvalConfig, HardwareConfig, LogConfig, RunConfig, TextConfig)
     for section in (*sections, *(algo_schema(name) for name in OURS)):
