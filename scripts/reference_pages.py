@@ -37,6 +37,7 @@ from privrl_bench.config.schema.run import (
     RunConfig,
 )
 from privrl_bench.metrics import METRICS
+from privrl_bench.tuning.settings import TuneConfig
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 SECTIONS = (EnvConfig, PrivacyConfig, EvalConfig, DataConfig, HardwareConfig, LogConfig)
@@ -69,6 +70,8 @@ def configuration() -> str:
     for section in SECTIONS:
         name = section.prefix.removesuffix(".")
         page += ["", f"## {name}", "", _first_line(section), "", *_table(section, _own(section))]
+    note = "Of `privrl tune` ([guide](../guides/tuning.md)); they are no part of a run's configuration."
+    page += ["", "## tune", "", note, "", *_table(TuneConfig, _own(TuneConfig))]
     page += ["", "## algo", "", "Every algorithm has the keys below; its own follow."]
     page += ["", *_table(AlgoConfig, _own(AlgoConfig))]
     for algorithm in sorted(OURS):

@@ -69,7 +69,7 @@ def run_all(root: Path) -> None:
 
 
 def row_of(root: Path, env: str, way: str, seed: int) -> dict[str, Any]:
-    """One row of runs.csv."""
+    """One row of searches.csv."""
     summary = pb.load_run(root / env / way / str(seed)).summary
     searched = summary.get("search", {})
     printed = searched.get("epsilon_without_tuning") if way == "ignored" else summary["epsilon"]
@@ -87,7 +87,7 @@ def row_of(root: Path, env: str, way: str, seed: int) -> dict[str, Any]:
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """The table in Markdown, from the rows of runs.csv."""
+    """The table in Markdown, from the rows of searches.csv."""
     lines = [
         "| task | users | chosen by | searches | return (95 % t) | worst | printed epsilon | true epsilon |",
         "|---|---|---|---|---|---|---|---|",
@@ -111,7 +111,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 def write(root: Path) -> None:
-    """Write runs.csv and table.md."""
+    """Write searches.csv and table.md."""
     rows = [
         row_of(root, env, way, seed)
         for env in TASKS
@@ -120,7 +120,7 @@ def write(root: Path) -> None:
         if (root / env / way / str(seed) / "summary.json").exists()
     ]
     ITEM.mkdir(parents=True, exist_ok=True)
-    with (ITEM / "runs.csv").open("w", newline="") as file:
+    with (ITEM / "searches.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

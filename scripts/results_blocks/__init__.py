@@ -9,6 +9,7 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     primorl,
     readme,
     scaling,
+    searches,
     small_epsilon,
 )
 from results_blocks.store import BLOCKS as BLOCKS
