@@ -34,6 +34,7 @@ NOT_RUN = {
     "privrl-bench -m plugins=[my_plugin]": "the same",
     "privrl-bench algo=dppg env=gym env.id=minigrid": "needs the package minigrid",
     "privrl-bench algo=ppo env=gym env.id=minigrid": "needs the package minigrid",
+    "privrl-bench algo=mean_return": "needs a policy; tests/algorithms/test_mean_return.py",
     "privrl-bench env=sentiment ": "needs models of a hub",
     "privrl-bench algo=dppg env=sentiment_small": "minutes once; tests/algorithms/test_dppg_text.py",
     "privrl-bench algo=dppg env=hopper hardware=ray": "needs Ray",

@@ -239,11 +239,6 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
     """Number of users who score; 0: none."""
     tune = search.tune
     if tune.score == "public":
-        if config.data.id is not None and config.algo.evaluator != "returns":
-            raise ConfigError(
-                "tune.score",
-                f"algo={config.algo.name} on a dataset is not scored in simulated episodes",
-            )
         return 0
     if config.collector != "simulated" or config.algo.evaluator != "returns":
         raise ConfigError(
