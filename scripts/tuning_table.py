@@ -7,6 +7,7 @@ Ways, each with the same users, at a printed epsilon of 4:
 
 - default: one run of the shipped values;
 - private: 8 runs in the mean, logarithmic distribution, scored by private users; epsilon covers the search;
+- poisson: the same with a Poisson number of runs;
 - disjoint: the same search on 20 % of the users, whose best settings the others train;
 - ignored: 8 runs on the same users, each at epsilon 4, the best of them by its public score. The printed
   epsilon is that of one run, the true one that of all.
@@ -43,7 +44,14 @@ SPACES = {
         "privacy.users_per_round=choice(32,64,128,256)",
     ],
 }
-WAYS = ("default", "private", "disjoint", "ignored")
+WAYS = ("default", "private", "poisson", "disjoint", "ignored")
+NAMES = {
+    "default": "default values, no search",
+    "private": "private search, `logarithmic(8)`",
+    "poisson": "private search, `poisson(8)`",
+    "disjoint": "search on 20 % of the users, `logarithmic(8)`",
+    "ignored": "eight runs on the same users, ignored",
+}
 COLUMNS = ["env", "way", "seed", "users", "return", "printed", "epsilon", "status", "kept"]
 
 
@@ -60,6 +68,7 @@ def run_all(root: Path) -> None:
             pb.run([*common.split(), "privacy.epsilon=4", *place, where["default"]], quiet=True)
             law = "tune.runs=logarithmic(8)"
             pb.tune([*search, law, span, *place, where["private"]], quiet=True)
+            pb.tune([*search, "tune.runs=poisson(8)", span, *place, where["poisson"]], quiet=True)
             pb.tune([*search, law, span, "tune.users=0.2", *place, where["disjoint"]], quiet=True)
             z = pb.load_run(root / env / "default" / str(seed)).summary["z"]
             habit = [word for word in search if "epsilon" not in word] + [f"privacy.z={z}"]
@@ -104,7 +113,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
                 for name in ("printed", "epsilon")
             )
             lines.append(
-                f"| {env} | {int(some[0]['users']):,} | {way} | {len(some)} | {mean:.1f} ± {half:.1f} | "
+                f"| {env} | {int(some[0]['users']):,} | {NAMES[way]} | {len(some)} | {mean:.1f} ± {half:.1f} | "
                 f"{returns.min():.1f} | {printed} | {true} |"
             )
     return "\n".join(lines) + "\n"
