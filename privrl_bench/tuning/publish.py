@@ -26,7 +26,8 @@ def publish(
 ) -> dict[str, Any]:
     """Write what is released into the folder of the search: as in a run folder, with the guarantee of all.
 
-    The metrics, curve and ledger of the kept run stay in `source`.
+    The metrics, curve and ledger of the kept run stay in `source`. Its number is not written: it bounds the
+    number of runs, which is secret.
 
     Args:
         folder: of the search.
@@ -62,7 +63,6 @@ def publish(
             "score": kept.score,
             "scored": tune.score,
             "epsilon_without_tuning": plan.alone,
-            "run": str(source),
         },
     }
     for name in ("ledger", "epsilon_paper"):  # of one run

@@ -66,6 +66,7 @@ class SearchState:
         count: number of runs; secret where it is random.
         ties, seeds: of each.
         settings: words of each; those of a sampler that learns are added as they come.
+        kept: number of the kept run, once it is known; secret, too.
     """
 
     asked: dict[str, Any]
@@ -73,6 +74,7 @@ class SearchState:
     ties: list[float]
     seeds: list[int]
     settings: list[list[str]] = field(default_factory=list)
+    kept: int | None = None
 
     def write(self, folder: Path) -> None:
         """Write `search.json`."""

@@ -120,6 +120,8 @@ def _search(
             folder, "failed", f"all runs failed: {outcomes[best].reason}", exit_code=1
         )
     guarantee, kept = _after(plan, jobs), trials[best]
+    state.kept = best
+    state.write(folder)
     if plan.final_words is not None:
         final = folder / "final"
         config = compose(later_wins(plan.final_words, kept.settings), config_dir)

@@ -135,6 +135,7 @@ def test_the_run_with_the_best_noised_score_is_kept(done):
     best = max(range(len(scores)), key=lambda i: (scores[i], state["ties"][i]))
     assert summary["search"]["score"] == scores[best]
     assert summary["search"]["kept"] == state["settings"][best]
+    assert state["kept"] == best
     own = torch.load(done / "trials" / f"{best:03d}" / "policy.pt", weights_only=True)
     kept = torch.load(done / "policy.pt", weights_only=True)
     assert torch.equal(own["actor"], kept["actor"])
@@ -150,6 +151,9 @@ def test_what_is_released_has_the_guarantee_of_the_search(done):
     assert policy.epsilon == summary["epsilon"]
     assert policy.guarantee["status"] == "formal"
     assert not (done / "metrics.jsonl").exists()
+    for name in ("summary.json", "config.yaml", "policy.pt", "provenance.json"):
+        # Which run it was bounds their number, which is secret.
+        assert b"trials" not in (done / name).read_bytes()
     shown = "\n".join(pb.explain(done).lines(100))
     assert "beyond this search" in shown
     assert "the best of a random number of runs" in shown.replace("\n    ", " ")
