@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import privrl_bench as pb
-from privrl_bench.reporting.plots import figure, legend_below
+from privrl_bench.reporting import style
 from privrl_insulin.baseline import Controller, basal_bolus, basal_only, evaluate
 
 SCALES: dict[str, dict[str, Any]] = {
@@ -43,6 +43,15 @@ SCALES: dict[str, dict[str, Any]] = {
 MAIN_USERS = {"smoke": 1000, "paper": 10_000}  # of the sweep over epsilon
 MAIN_EPSILON = {"smoke": 8.0, "paper": 4.0}  # of the sweep over users
 SCORES = ("returns", "in_range", "low", "very_low")
+MARKS = {
+    "private": style.Mark("dppg"),
+    "poisson": style.Mark("dppg"),
+    "no noise": style.Mark("dppg", status="none"),
+    "ppo": style.Mark("ppo", status="none"),
+    "basal-bolus": style.Mark("reinforce", status="none"),
+    "basal only": style.Mark("dqn", status="none"),
+}
+LINES = ("private", "poisson")  # that depend on epsilon and on the number of users
 COLUMNS = ("controller", "epsilon", "delta", "status", "users", "seed", *SCORES)
 
 
@@ -161,40 +170,54 @@ def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path
         epsilon: That was asked for in the right panel.
         path: Of the PNG file.
     """
-    with figure(path, 2, legend_below=6, vector=True) as (left, right):
-        for axes, key in ((left, "epsilon"), (right, "users")):
-            axes.set_xscale("log")
-            axes.set_ylabel("return of a day")
-            for at, kind in enumerate(("private", "poisson")):
-                chosen = [row for row in table if row["controller"] == kind]
-                if key == "epsilon":
-                    chosen = [row for row in chosen if row["users"] == users]
-                else:
-                    chosen = [
-                        row for row in chosen if math.isclose(row["epsilon"], epsilon, rel_tol=0.05)
-                    ]
-                _points(axes, chosen, key, kind, f"C{at}")
-            for at, kind in enumerate(("no noise", "ppo", "basal-bolus", "basal only"), start=2):
-                values = [row["returns"] for row in table if row["controller"] == kind]
-                axes.axhline(np.mean(values), color=f"C{at}", ls="--", label=kind)
-            shown = sorted(
-                {round(float(row[key]), 2) for row in table if row["controller"] == "private"}
+    looks = dict(zip(MARKS, style.looks(list(MARKS.values())), strict=True))
+    with style.figure(path, 2, vector=True) as panels:
+        for axes, key in zip(panels, ("epsilon", "users"), strict=True):
+            kept = [
+                row
+                for row in table
+                if row["controller"] in LINES
+                and (
+                    row["users"] == users
+                    if key == "epsilon"
+                    else math.isclose(row["epsilon"], epsilon, rel_tol=0.05)
+                )
+            ]
+            label = (
+                f"epsilon, {users:,} users" if key == "epsilon" else f"users, epsilon {epsilon:g}"
             )
-            axes.minorticks_off()
-            axes.set_xticks(shown, [f"{x:g}" for x in shown])
-            legend_below(axes)
-        left.set_xlabel(f"epsilon, of {users:,} users")
-        right.set_xlabel(f"number of users, at epsilon {epsilon:g}")
+            style.epsilon_axis(axes, [row[key] for row in kept], label)
+            axes.set_ylabel("return of a day")
+            for at, name in enumerate(LINES):
+                own = [row for row in kept if row["controller"] == name]
+                _dots(axes, looks[name], name, own, key, (at, len(LINES)))
+            for name in [name for name in MARKS if name not in LINES]:
+                values = [row["returns"] for row in table if row["controller"] == name]
+                if values:
+                    style.level(axes, looks[name], name, float(np.mean(values)))
+        style.legend(panels)
 
 
-def _points(axes: Any, chosen: Sequence[dict[str, Any]], key: str, label: str, color: str) -> None:
-    """A point for each run and a line through the means."""
-    xs = sorted({row[key] if key == "users" else round(row[key], 2) for row in chosen})
-    groups = [
-        [row["returns"] for row in chosen if math.isclose(row[key], x, rel_tol=0.01)] for x in xs
-    ]
-    axes.plot([row[key] for row in chosen], [row["returns"] for row in chosen], ".", color=color)
-    axes.plot(xs, [np.mean(values) for values in groups], "-", color=color, label=label)
+def _dots(
+    axes: Any,
+    look: style.Look,
+    label: str,
+    chosen: Sequence[dict[str, Any]],
+    key: str,
+    turn: tuple[int, int],
+) -> None:
+    """Mean over seeds, smallest and largest return at every place."""
+    if not chosen:
+        return
+    # Cohorts are integers: the epsilon of a run differs from the one asked for in the third digit.
+    places = {row[key] if key == "users" else float(f"{row[key]:.2g}") for row in chosen}
+    groups = {
+        x: [row["returns"] for row in chosen if math.isclose(row[key], x, rel_tol=0.05)]
+        for x in sorted(places)
+    }
+    means = [float(np.mean(values)) for values in groups.values()]
+    ends = ([min(v) for v in groups.values()], [max(v) for v in groups.values()])
+    style.dots(axes, look, label, list(groups), np.array(means), ends, turn)
 
 
 def main() -> None:

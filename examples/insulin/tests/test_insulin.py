@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import compare
 import privrl_bench as pb
 from privrl_insulin import patients
 from privrl_insulin.baseline import basal_bolus, basal_only, evaluate
@@ -169,3 +170,23 @@ def test_it_trains_with_each_user_used_once(tmp_path):
     assert "one user (of 40 declared by the environment)" in run.guarantee["unit"]
     action = pb.load_policy(run.folder).act(Insulin().reset(seed=0)[0], greedy=True)
     assert action.shape == (1,)
+
+
+def test_the_comparison_writes_its_table_and_figure(tmp_path, monkeypatch):
+    tiny = {"seeds": [0], "users": [32, 64], "epsilons": [2.0, 8.0], "ppo_steps": 3000, "days": 3}
+    monkeypatch.setitem(compare.SCALES, "smoke", tiny)
+    monkeypatch.setitem(compare.MAIN_USERS, "smoke", 64)
+    words = ["compare.py", "--out", str(tmp_path), "eval.episodes=2", "log.plot=false"]
+    monkeypatch.setattr(sys, "argv", words)
+    compare.main()
+    folder = tmp_path / "smoke"
+    first = (folder / "results.csv").read_text()
+    names = [line.split(",")[0] for line in first.splitlines()[1:]]
+    assert names == [
+        *("basal-bolus", "basal only", "private", "private", "private"),
+        *("no noise", "poisson", "ppo"),
+    ]
+    assert (folder / "results.png").stat().st_size > 10_000
+    assert "<svg" in (folder / "results.svg").read_text()
+    compare.main()  # loads what is there
+    assert (folder / "results.csv").read_text() == first
