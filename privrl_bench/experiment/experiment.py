@@ -224,7 +224,7 @@ class Experiment:
             valid = [value for value in values if math.isfinite(value)]
             mean = float(np.mean(valid)) if valid else math.nan
             self._note_invalid_evaluation(progress)
-            spent = {parts.gate.spent_epsilon(r) for r in self.alive}
+            spent = {parts.gate.spent_epsilon(r, trainer.releases(r)) for r in self.alive}
             epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
         if arrived:

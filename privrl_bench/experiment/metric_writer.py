@@ -42,7 +42,9 @@ class MetricWriter:
 
     def add(self, rows: dict[int, dict[str, float]]) -> None:
         """One row for each replica that is training, by replica, with the clock's `TIMING`."""
-        marks = [ledger.mark for ledger in self._trainer.parts.gate.ledgers]
+        gate = self._trainer.parts.gate
+        gate.sync()
+        marks = [ledger.mark for ledger in gate.ledgers]
         self._waiting.append((rows, marks))
 
     def write(self, wait: bool = True) -> None:

@@ -111,6 +111,8 @@ class Trainer:
         for r, wanted in enumerate(needs_release):
             if private and not wanted:
                 parts.gate.end(r)
+        if not parts.config.from_data:  # users act with what was released
+            parts.gate.sync()
         parts.gate.announce(index)
         self.collector.scaler.use(parts.algo.scaling(self.state))
         values = self._exact_values(actor)
@@ -180,6 +182,7 @@ class Trainer:
 
     def begin_evaluation(self) -> None:
         """Begin an evaluation of the current parameters, beside training where that saves time."""
+        self.parts.gate.sync()
         self.collector.scaler.use(self.parts.algo.scaling(self.state))
         actor, scaling = self.parts.algo.deployed(self.state), self.collector.scaler.frozen()
         self.evaluator.begin(actor, self.state.round, scaling, sorted(self._frozen))
@@ -194,6 +197,7 @@ class Trainer:
         It holds no noise; with local noise it holds what devices showed last, beside the raw
         observation, if slots are carried over (`env.user=segment`).
         """
+        self.parts.gate.sync()
         return {
             "state": self.state.clone().tensors,
             "round": self.state.round,

@@ -10,7 +10,8 @@ What the gate (`gate.py`) proves, given what is assumed below:
    pays for one release (adaptive parallel composition). A Poisson user may be in every round.
 3. Every release has a line in the ledger before its noise is drawn, and epsilon is computed from the
    lines (`guarantee` refuses a ledger with gaps or with lines of other settings). A round that was attempted
-   again counts as often as it was attempted.
+   again counts as often as it was attempted. Lines of up to 64 rounds, at most one round of 256, are written
+   at once; a crash counts all of them.
 
 What is assumed, and what enforces it:
 

@@ -39,6 +39,9 @@ from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
 
 _WRITERS = 8  # threads that wait for the disk
+# Rounds whose lines are written at once: at most so many, and one of so many. A crash counts them as released.
+_MOST_AHEAD = 64
+_SHARE_AHEAD = 256
 
 
 class Gate(Account):
@@ -75,7 +78,10 @@ class Gate(Account):
         self._ended: set[int] = set()
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
-        self._announced: tuple[int, Future[dict[int, int]]] | None = None
+        self._announced: tuple[int, dict[int, Future[int]]] | None = None
+        self._ahead = max(1, min(_MOST_AHEAD, rounds // _SHARE_AHEAD))
+        # Of every replica: round -> its attempt that is on the disk, of which nothing was released yet.
+        self._intended: list[dict[int, int]] = [{} for _ in configs]
         self._on_devices = -1  # the last round whose devices had noise
 
     # -- sampling ---------------------------------------------------------------------------
@@ -127,7 +133,15 @@ class Gate(Account):
         A round that is cut off after this counts as released. Optional: `release` writes them itself.
         """
         if round_index < self.rounds:
-            self._announced = (round_index, self._threads().submit(self._intend, round_index))
+            alive = [r for r in range(len(self.ledgers)) if r not in self._ended]
+            self._announced = (round_index, {r: self._write(r, round_index) for r in alive})
+
+    def sync(self) -> None:
+        """Wait until the lines about all releases are on the disk. Raises OSError.
+
+        Whoever lets anything that depends on a release leave the process calls this first.
+        """
+        list(self._threads().map(Ledger.sync, self.ledgers))
 
     def begin_local(self, round_index: int) -> None:
         """Noise for the users' devices in this round, once its lines are on the disk; none without devices.
@@ -140,10 +154,7 @@ class Gate(Account):
         if self.local is None or self._on_devices == round_index:
             return
         self._check_round(round_index)
-        if self._announced is None or self._announced[0] != round_index:
-            self.announce(round_index)
-        assert self._announced is not None
-        attempts = self._announced[1].result()
+        attempts = self._attempts(round_index)
         sizes = self.local.sizes
         self.local.begin(
             [
@@ -207,15 +218,12 @@ class Gate(Account):
         ]
         complete = bool((rows.valid == rows.users).all()) and not bool(rows.invalid.any())
         self.mechanism.prepare(rows.smooth, complete)
-        announced, self._announced = self._announced, None
-        attempts = {} if announced is None else announced[1].result()
-        if announced is None or announced[0] != round_index:
-            attempts = self._intend(round_index)
+        attempts = self._attempts(round_index)
+        self._announced = None
         replicas = [
             self._release_replica(r, round_index, attempts, rows.sums)
             for r in range(len(self.configs))
         ]
-        list(self._threads().map(Ledger.sync, self.ledgers))  # digests, before anything leaves
         for r in self._ended:
             for leaked in rows.bypass.values():
                 for x in leaked.values():
@@ -251,18 +259,36 @@ class Gate(Account):
                     "has no analysis (another machine or version? start a new folder)"
                 )
             attempt = replace(attempt, number=attempt.ledger.again(round_index))
+            self._intended[r].clear()  # the lines of later rounds do not know of this attempt
 
-    def _intend(self, round_index: int) -> dict[int, int]:
-        """Lines of this round on the disk, for every replica that continues: replica -> attempt."""
+    def _attempts(self, round_index: int) -> dict[int, int]:
+        """Wait for the lines of this round, of every replica that continues: replica -> attempt."""
+        if self._announced is None or self._announced[0] != round_index:
+            self.announce(round_index)
+        assert self._announced is not None
+        return {r: line.result() for r, line in self._announced[1].items()}
+
+    def _write(self, r: int, round_index: int) -> Future[int]:
+        """The attempt of replica r at this round, once its line is on the disk."""
+        if round_index not in self._intended[r]:
+            return self._threads().submit(self._intend, r, round_index)
+        done: Future[int] = Future()
+        done.set_result(self._intended[r].pop(round_index))
+        return done
+
+    def _intend(self, r: int, round_index: int) -> int:
+        """Write the lines of this round and of some after it."""
+        ledger, name = self.ledgers[r], self._noises[r].name
         attempts = {}
-        for r, ledger in enumerate(self.ledgers):
-            if r not in self._ended:
-                name = self._noises[r].name
-                details = {"noise": name, **self.mechanism.details(r, round_index, ledger)}
-                attempts[r] = ledger.intend(
-                    round_index, self.event(r), details, repeatable=name == "seeded"
-                )
-        return attempts
+        for index in range(round_index, min(round_index + self._ahead, self.rounds)):
+            details = {"noise": name, **self.mechanism.details(r, index, ledger)}
+            attempts[index] = ledger.intend(
+                index, self.event(r), details, repeatable=name == "seeded"
+            )
+        ledger.sync()
+        first = attempts.pop(round_index)
+        self._intended[r] = attempts
+        return first
 
     def _check_round(self, round_index: int) -> None:
         """Raise PrivacyError for a round beyond those planned."""

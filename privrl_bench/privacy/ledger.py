@@ -1,13 +1,14 @@
 """The ledger: one line for every release, on the disk before its noise is drawn.
 
 A line says what was about to be released, not what the data were. A crash between the line and the
-noise counts a release that did not happen; the opposite cannot happen. (The line is written while users act,
-so that training does not wait for the disk.) A second line follows with a digest of what came out (a released
-value, so post-processing), on the disk before anything can leave the process. That is how a resumed run with
-seeded noise knows that it repeats the same release, which costs nothing, and not a second one under the same
-noise, which would reveal the data. Secure noise does not need it: each of its attempts has noise of its own and
-is counted. (A second attempt at a seeded round shows that its rows could not be computed again alike; the
-guarantee then says so.)
+noise counts a release that did not happen; the opposite cannot happen. (Lines are written while users act, and
+for some rounds at once, so that training does not wait for the disk: a crash counts these rounds.)
+
+A second line follows with a digest of what came out (a released value, so post-processing), on the disk before
+anything can leave the process. That is how a resumed run with seeded noise knows that it repeats the same
+release, which costs nothing, and not a second one under the same noise, which would reveal the data. Secure
+noise does not need it: each of its attempts has noise of its own and is counted. (A second attempt at a seeded
+round shows that its rows could not be computed again alike; the guarantee then says so.)
 
 The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered
 line is found. A lost tail is not; whatever depends on the lines (checkpoints, rows of metrics) therefore
@@ -130,11 +131,12 @@ class Ledger:
         self.mark = Mark()  # how far it has come; lines of digests count
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
+        self._released: set[int] = set()  # rounds with a digest
         self._events: dict[int, tuple[ReleaseEvent, ...]] = {}  # what the lines of a round say
         # How many rounds have lines that say the same.
         self._alike: Counter[tuple[ReleaseEvent, ...]] = Counter()
         self._end = 0  # the first round that has no line, nor any after it
-        self._broken = False
+        self._broken = self._unsynced = False
         if path is not None and path.exists():
             found = _read(path)
             if found.torn:  # what it announced, or the digest's release, has not left
@@ -148,6 +150,7 @@ class Ledger:
         """Sort a line into intents and digests."""
         if "digest" in line:
             self._digests[int(line["round"]), int(line["attempt"])] = line["digest"]
+            self._released.add(int(line["round"]))
         else:
             index, event = int(line["round"]), event_of(line)
             before = len(self._by_round.get(index, ()))
@@ -164,8 +167,8 @@ class Ledger:
             if known:
                 self._alike[known] -= 1
 
-    def _append(self, line: dict[str, Any], *, sync: bool) -> None:
-        """Write, then remember: what is remembered is on the disk. Raises OSError, and then for ever."""
+    def _append(self, line: dict[str, Any]) -> None:
+        """Write, then remember; `sync` must follow. Raises OSError, and then for ever."""
         if self._broken:
             raise OSError("the ledger could not be written before; nothing more may be released")
         chained = {**line, _PREVIOUS: self.mark.head}
@@ -175,12 +178,9 @@ class Ledger:
             new = not self._path.exists()
             with self._path.open("ab") as file:
                 file.write(raw + b"\n")
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
             if new:
                 _sync_folder(self._path.parent)
-            self._broken = False
+            self._broken, self._unsynced = False, True
         self._remember(line)
         self.mark = Mark(self.mark.lines + 1, _hash(raw))
 
@@ -188,6 +188,8 @@ class Ledger:
         self, round_index: int, release: ReleaseEvent, details: dict[str, Any], *, repeatable: bool
     ) -> int:
         """Record a release that is about to happen; returns which attempt at this round it is.
+
+        `sync` must follow before its noise is drawn.
 
         Args:
             round_index: the round, from 0.
@@ -207,7 +209,7 @@ class Ledger:
     def _another(self, line: dict[str, Any]) -> int:
         """Append `line` as one more attempt at its round."""
         attempt = len(self._by_round.setdefault(int(line["round"]), []))
-        self._append({**line, "attempt": attempt}, sync=True)
+        self._append({**line, "attempt": attempt})
         return attempt
 
     def came_out(self, round_index: int, attempt: int, fingerprint: str) -> bool:
@@ -219,21 +221,30 @@ class Ledger:
         known = self._digests.get((round_index, attempt))
         if known is None:
             line = {"round": round_index, "attempt": attempt, "digest": fingerprint}
-            self._append(line, sync=False)
+            self._append(line)
         return known in (None, fingerprint)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk. Raises OSError."""
-        if self._path is not None and self._path.exists():
+        """Wait until all lines are on the disk. Raises OSError, and then for ever."""
+        if self._broken:
+            raise OSError("the ledger could not be written before; nothing more may be released")
+        if self._path is not None and self._unsynced:
+            self._broken = True
             with self._path.open("ab") as file:
                 os.fsync(file.fileno())
+            self._broken = self._unsynced = False
 
     def again(self, round_index: int) -> int:
-        """Open one more attempt at a round, alike to the last. Raises ValueError if there is none."""
+        """Open one more attempt at a round, alike to the last, and wait for the disk.
+
+        Raises ValueError if there is none.
+        """
         if not self._by_round.get(round_index):
             raise ValueError(f"round {round_index} has no attempt yet")
         last = self._by_round[round_index][-1]
-        return self._another({k: v for k, v in last.items() if k != "attempt"})
+        attempt = self._another({k: v for k, v in last.items() if k != "attempt"})
+        self.sync()
+        return attempt
 
     def attempts(self, round_index: int) -> int:
         """How many lines a round has."""
@@ -300,11 +311,13 @@ class Ledger:
 
         A run asks after every round: only one that repeats known rounds searches.
         """
-        if before is None or before >= self._end:
-            return self._alike.copy()  # the gate may be writing
-        return Counter(events for index, events in self._events.items() if index < before)
+        alike = self._alike.copy()  # the gate may be writing
+        for index in range(self._end if before is None else before, self._end):
+            if index in self._events:
+                alike[self._events[index]] -= 1
+        return +alike
 
     def summary(self) -> dict[str, int]:
-        """How many lines, rounds and repeated rounds the ledger holds."""
+        """How many lines, released rounds and repeated rounds the ledger holds."""
         repeated = sum(n for events, n in self._rounds_alike(None).items() if len(events) > 1)
-        return {"lines": len(self.lines), "rounds": len(self._events), "repeated": repeated}
+        return {"lines": len(self.lines), "rounds": len(self._released), "repeated": repeated}

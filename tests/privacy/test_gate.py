@@ -1,6 +1,8 @@
 """The gate: what a user can change, how much noise there is, and what it refuses."""
 
+import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -364,3 +366,108 @@ def test_sums_over_rounds_are_for_units_that_are_in_one_round():
     for unit in (Unit("several rounds", 8), Unit("all rounds", None)):
         with pytest.raises(PrivacyError, match="one round only"):
             Gate([config], (Block("a", 1, 1.0),), unit, 64, [SeededNoise(0, 1)], [Ledger(None)])
+
+
+# -- lines ahead of their rounds
+
+
+def on_disk(path, rounds=2560, secure=False, seeds=(0,), **config):
+    """A gate whose ledgers are files; so many rounds that lines of ten are written at once."""
+    noise = SecureNoise if secure else SeededNoise
+    return Gate(
+        configs=[PrivacyConfig(z=1.0, users_per_round=USERS, **config) for _ in seeds],
+        blocks=ONE,
+        unit=Unit("one user", 1),
+        rounds=rounds,
+        noises=[noise() if secure else SeededNoise(seed, 0) for seed in seeds],
+        ledgers=[Ledger(path / f"{seed}.jsonl") for seed in seeds],
+    )
+
+
+def lines_of(path, seed=0):
+    found = [json.loads(line) for line in (path / f"{seed}.jsonl").read_text().splitlines()]
+    return [one["round"] for one in found if "digest" not in one]
+
+
+def test_lines_of_some_rounds_reach_the_disk_at_once_and_before_any_of_their_noise(
+    tmp_path, monkeypatch
+):
+    gate = on_disk(tmp_path, seeds=(0, 1))
+    synced, drawn = [], []
+    sync, noise = os.fsync, SeededNoise.integers
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(handle), sync(handle)))
+
+    def integers(self, *args):
+        drawn.append([lines_of(tmp_path, seed) for seed in (0, 1)])
+        return noise(self, *args)
+
+    monkeypatch.setattr(SeededNoise, "integers", integers)
+    for index in range(10):
+        send(gate, rows_for(ONE, replicas=2), index)
+    assert drawn == [[list(range(10))] * 2] * 20
+    assert len(synced) == 4  # of each ledger: the new folder entry, ten lines
+    gate.sync()
+    assert len(synced) == 6
+    send(gate, rows_for(ONE, replicas=2), 10)
+    assert lines_of(tmp_path) == list(range(20))
+
+
+@pytest.mark.parametrize(("rounds", "ahead"), [(1, 1), (122, 1), (1000, 3), (30_000, 64)])
+def test_few_rounds_have_lines_ahead(tmp_path, rounds, ahead):
+    gate = on_disk(tmp_path, rounds=rounds)
+    send(gate, rows_for(ONE), 0)
+    assert lines_of(tmp_path) == list(range(ahead))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_crash_counts_at_most_the_lines_ahead(tmp_path, secure):
+    unit = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 50}
+    rows = rows_for(ONE, users=on_disk(tmp_path / "none", **unit).slots)
+    first = on_disk(tmp_path, secure=secure, **unit)
+    for index in range(3):
+        send(first, rows, index)
+    known = first.ledgers[0].summary()
+    assert known == {"lines": 10, "rounds": 3, "repeated": 0}
+    again = on_disk(tmp_path, secure=secure, **unit)  # from a checkpoint after two rounds
+    for index in range(2, 12):
+        send(again, rows, index)
+    ledger = again.ledgers[0]
+    assert ledger.summary()["rounds"] == 12
+    assert ledger.missing(12) == []
+    repeats = {False: 0, True: 8}[
+        secure
+    ]  # rounds 2 to 9; nothing is lost, and nothing counted less
+    assert ledger.repeats() == repeats
+    assert [ledger.attempts(index) for index in range(12)] == [
+        1 + (secure and 2 <= index < 10) for index in range(12)
+    ]
+    used = {(line["round"], line["attempt"]) for line in ledger.lines}
+    assert len(used) == len(ledger.lines)  # no attempt gets noise twice
+
+
+def test_lines_ahead_are_not_in_the_curve_of_epsilon_nor_in_the_number_of_rounds(tmp_path):
+    unit = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 50}
+    gate = on_disk(tmp_path, **unit)
+    for index in range(4):
+        send(gate, rows_for(ONE, users=gate.slots), index)
+    one = gate.mechanism.epsilon_of(0, {gate.event(0): 4})
+    assert gate.spent_epsilon(0, 4) == one < gate.spent_epsilon(0)
+    assert gate.ledgers[0].summary()["rounds"] == 4
+
+
+def test_a_round_that_comes_out_otherwise_drops_the_lines_ahead(tmp_path):
+    """Lines of correlated noise say how many rounds before them were repeated."""
+    first = on_disk(tmp_path, mechanism="correlated")
+    for index in range(2):
+        send(first, rows_for(ONE), index)
+    gate = on_disk(tmp_path, mechanism="correlated")
+    send(gate, rows_for(ONE), 0)
+    send(gate, rows_for(ONE, scale=0.01), 1)  # other data: a second attempt
+    send(gate, rows_for(ONE), 2)
+    ledger = gate.ledgers[0]
+    assert [ledger.attempts(index) for index in range(4)] == [1, 2, 2, 2]
+    assert ledger.last_lines(3)[-1]["repeats_before"] == 1
+    third = on_disk(tmp_path, mechanism="correlated")
+    for index, scale in enumerate((1.0, 0.01, 1.0, 1.0)):
+        send(third, rows_for(ONE, scale=scale), index)  # the noise of all rounds is known again
+    assert [third.ledgers[0].attempts(index) for index in range(4)] == [1, 2, 2, 2]

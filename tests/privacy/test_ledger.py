@@ -1,6 +1,7 @@
 """The ledger over-counts at worst; it never loses a release."""
 
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -18,9 +19,16 @@ def intend(ledger, index, repeatable=True, event=EVENT):
     return ledger.intend(index, event, {"users": 8}, repeatable=repeatable)
 
 
-def test_the_line_is_on_disk_when_intend_returns(tmp_path):
+def test_the_line_is_on_disk_when_sync_returns(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_size))
     ledger = Ledger(tmp_path / "ledger.jsonl")
     intend(ledger, 0)
+    ledger.sync()
+    assert synced[-1] == (tmp_path / "ledger.jsonl").stat().st_size
+    count = len(synced)
+    ledger.sync()  # nothing new
+    assert len(synced) == count
     line = json.loads((tmp_path / "ledger.jsonl").read_text())
     assert line["round"] == 0
     assert line["z"] == 1.0
@@ -129,7 +137,10 @@ def test_what_was_released_is_what_the_lines_say(attempts, participation, before
         assert got == Counter(e for events in told for e in events)
     assert ledger.releases_merged(before) == Counter(e for events in told for e in merged(events))
     several = sum(len(events) > 1 for events in rounds.values())
-    assert ledger.summary() == {"lines": len(attempts), "rounds": len(rounds), "repeated": several}
+    assert ledger.summary() == {"lines": len(attempts), "rounds": 0, "repeated": several}
+    for index in rounds:
+        ledger.came_out(index, 0, "ab")
+    assert ledger.summary()["rounds"] == len(rounds)
 
 
 def test_digest_sees_every_bit():
@@ -140,26 +151,24 @@ def test_digest_sees_every_bit():
     assert digest(one) != digest(other)
 
 
-def test_a_line_that_could_not_be_written_is_not_remembered_and_ends_the_ledger(
-    tmp_path, monkeypatch
-):
+def test_a_line_that_did_not_reach_the_disk_ends_the_ledger(tmp_path, monkeypatch):
     """Or a second try with seeded noise would find the line in memory and release without one."""
-    import os
-
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    event = ReleaseEvent("gaussian", 1.0, "zero_out")
-    ledger.intend(0, event, {}, repeatable=True)
+    intend(ledger, 0)
+    ledger.sync()
 
     def full(_descriptor):
         raise OSError("no space left on device")
 
+    intend(ledger, 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="no space"):
-            ledger.intend(1, event, {}, repeatable=True)
-    assert [line["round"] for line in ledger.lines] == [0]
-    with pytest.raises(OSError, match="nothing more may be released"):
-        ledger.intend(1, event, {}, repeatable=True)
+            ledger.sync()
+    assert intend(ledger, 1) == 0  # in memory, but no noise is drawn before `sync`
+    for again in (ledger.sync, lambda: intend(ledger, 2)):
+        with pytest.raises(OSError, match="nothing more may be released"):
+            again()
 
 
 def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():

@@ -410,7 +410,7 @@ def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
         found.append(collected(session).obs)
     assert not torch.equal(*found)
     plan = session.parts.gate
-    assert plan.ledgers[0].summary() == {"lines": 2, "rounds": 1, "repeated": 1}
+    assert plan.ledgers[0].summary() == {"lines": 2, "rounds": 0, "repeated": 1}
     assert (
         plan.spent_epsilon(0)
         == ledger_epsilon([plan.event(0)] * 2, DELTA)

@@ -164,7 +164,7 @@ def test_a_release_is_the_row_and_noise_of_z_clips():
     assert float(seen.std()) == pytest.approx(6.0, rel=0.1)
     line = plan.ledgers[0].lines[0]
     assert (line["q"], line["population"], line["z"]) == (1 / 40, 40, 2.0)
-    assert plan.spent_epsilon(0) == ledger_epsilon(Counter({event(2.0, 40): 400}), 1e-5)
+    assert plan.spent_epsilon(0, 400) == ledger_epsilon(Counter({event(2.0, 40): 400}), 1e-5)
     assert plan.planned_epsilon(0) == ledger_epsilon(Counter({event(2.0, 40): 2000}), 1e-5)
 
 
