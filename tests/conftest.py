@@ -1,6 +1,7 @@
 """Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,27 @@ def runs_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from privrl_bench.kernels import machine
 
     monkeypatch.setattr(machine, "cores", lambda: 1)
+
+
+@pytest.fixture
+def plugins_restored() -> Iterator[None]:
+    """No plugin that a test loads stays registered."""
+    from privrl_bench.config import algorithm_registry, overrides, plugins
+    from privrl_bench.privacy import mechanisms
+
+    stores: tuple[dict[str, Any], ...] = (
+        *(plugins._loaded, plugins._versions, mechanisms.OUTSIDE),
+        algorithm_registry.ALGORITHMS,
+    )
+    before = [dict(store) for store in stores]
+    folders = list(overrides._folders)
+    yield
+    for store, old in zip(stores, before, strict=True):
+        store.clear()
+        store.update(old)
+    overrides._folders[:] = folders
+    overrides.has_texts.cache_clear()
+    plugins.load_installed.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
-"""Every command of README.md and docs/ is run: training is planned, the rest executed on a small run."""
+"""Every command of README.md, docs/ and the examples is run: training is planned, the rest on a small run."""
 
 import re
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,16 @@ from privrl_bench.api.launch import check_sweep
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
 from privrl_bench.config import compose as config
+from privrl_bench.config import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / "README.md",
+    # Before docs/: a command that is shown there too belongs to docs/ and needs no plugin.
+    *sorted((ROOT / "examples").glob("*/README.md")),
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.stem not in ("decisions",)),
 ]
-PROGRAMS = ("privrl-bench", "privrl", "python", "make", "pip", "hf")
+PROGRAMS = ("privrl-bench", "privrl", "python", "make", "pip", "hf", "pytest")
 # Shown, but not run here: the words that begin a command, and why.
 NOT_RUN = {
     "make": "CI calls it, and `make run` is part of every closing check",
@@ -42,13 +47,17 @@ NOT_RUN = {
     "privrl-bench algo=primorl": "needs a dataset; tests/datasets/test_minari.py",
     "privrl-bench algo=gpope env=cartpole data.id=": "needs a dataset",
     "privrl play RUN": "opens a window; the next line of the page writes a video",
+    "pytest": "tests/test_plugin_template.py and tests/test_example_*.py run it in the examples",
+    "privrl audit leaks algo=critic_reinforce": "tests/test_plugin_template.py",
+    "privrl audit leaks algo=dppg env=recommender": "a minute; walkthrough.py runs it",
+    "privrl audit epsilon algo=dppg env=recommender": "minutes; walkthrough.py runs it, with fewer scores",
 }
 
 
 def commands(text):
     """The commands in the code blocks of a page."""
     joined = re.sub(r"\s*\\\n\s*", " ", text)
-    for line in re.findall(r"^(?: {4}|)(?:\$ )?([a-z-]+ .*)$", joined, re.MULTILINE):
+    for line in re.findall(r"^(?: {4}|)(?:\$ )?([a-z-]+(?: .*)?)$", joined, re.MULTILINE):
         if line.split()[0] in PROGRAMS and (f"    {line}" in joined or f"$ {line}" in joined):
             yield " ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
 
@@ -82,10 +91,24 @@ def small_run(tmp_path_factory):
     return pb.run([*words.split(), f"hydra.run.dir={folder}/run"], quiet=True).folder
 
 
+@pytest.fixture
+def plugin(command, plugins_restored, monkeypatch):
+    """The plugin of the example whose README shows the command, as if it were installed."""
+    folder = (ROOT / RUN[command]).parent
+    if folder.parent.name == "examples":
+        monkeypatch.syspath_prepend(str(folder))
+        plugins.load(conf.parent.name for conf in folder.glob("*/conf"))
+
+
 def test_the_pages_show_commands():
     assert len(SHOWN) > 60
     assert len(RUN) > 40
-    assert {page.split("/")[0] for page in SHOWN.values()} == {"README.md", "docs"}
+    assert {page.split("/")[0] for page in SHOWN.values()} == {"README.md", "docs", "examples"}
+    assert {command.split()[0] for command in RUN} == {
+        "privrl-bench",
+        "privrl",
+        "python",
+    }  # the tests below
 
 
 def test_every_exception_is_shown():
@@ -97,7 +120,7 @@ def test_every_exception_is_shown():
 @pytest.mark.parametrize(
     "command", [c for c in RUN if c.startswith("privrl-bench ")], ids=lambda c: shown(c)[-60:]
 )
-def test_a_training_command_plans(command, tmp_path, monkeypatch, capsys):
+def test_a_training_command_plans(command, plugin, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command)[1:]
     if words == ["--help"]:
@@ -116,7 +139,7 @@ def test_a_training_command_plans(command, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "command", [c for c in RUN if c.startswith("privrl ")], ids=lambda c: shown(c)[-60:]
 )
-def test_a_command_runs(command, small_run, tmp_path, monkeypatch, capsys):
+def test_a_command_runs(command, plugin, small_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command)[1:]
     words = [str(small_run) if re.match(r"RUN$|outputs/dppg/", word) else word for word in words]
@@ -126,3 +149,14 @@ def test_a_command_runs(command, small_run, tmp_path, monkeypatch, capsys):
         words += ["--steps", "5"]
     assert privrl.main(words) == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [c for c in RUN if c.startswith("python ")], ids=shown)
+def test_a_script_of_an_example_takes_its_options(command, plugin, monkeypatch, capsys):
+    """It is imported and reads its options, which `--help` after them ends; it takes minutes to run."""
+    _, script, *options = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [script, *options, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str((ROOT / RUN[command]).with_name(script)), run_name="__main__")
+    assert not ended.value.code
+    assert f"usage: {script}" in capsys.readouterr().out

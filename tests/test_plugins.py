@@ -108,7 +108,7 @@ def forget():
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
+def package(tmp_path, plugins_restored, monkeypatch):
     """The folder of a package with a plugin, in the working directory; nothing of it stays registered."""
     folder = tmp_path / "plug_pkg"
     for name, text in FILES.items():
@@ -116,19 +116,7 @@ def package(tmp_path, monkeypatch):
         (folder / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    stores = (
-        *(plugins._loaded, plugins._versions, mechanisms.OUTSIDE),
-        algorithm_registry.ALGORITHMS,
-    )
-    before = [dict(store) for store in stores]
-    folders = list(overrides._folders)
     yield folder
-    for store, old in zip(stores, before, strict=True):
-        store.clear()
-        store.update(old)
-    overrides._folders[:] = folders
-    overrides.has_texts.cache_clear()
-    plugins.load_installed.cache_clear()
     forget()
 
 
