@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from reporting.fake_runs import write_run
 
+from privrl_bench.privacy import mechanisms, sampling
+
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
@@ -100,3 +102,9 @@ def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
 def test_bench_episodes_prints_a_ratio(monkeypatch, capsys):
     call(monkeypatch, "bench_episodes", "--replicas", 1, "--rounds", 1, "--repeats", 1)
     assert "ratio" in capsys.readouterr().out
+
+
+def test_the_reference_shows_the_names_of_a_registry():
+    page = load("reference_pages").configuration()
+    for key, names in (("mechanism", mechanisms.names()), ("sampling", sampling.names())):
+        assert f"| `privacy.{key}` | {', '.join(f'`{name}`' for name in names)} |" in page

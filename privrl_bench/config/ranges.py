@@ -22,6 +22,8 @@ from typing import Any, ClassVar
 from privrl_bench.errors import require, require_choice
 
 LARGEST = 10**12  # of an integer whose field declares no other
+# A function where a registry has the names: plugins add some later, and it may be in a higher layer.
+Names = tuple[str, ...] | Callable[[], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,14 @@ class Range:
 
     rule: str  # follows "must be"
     holds: Callable[[Any], bool]  # of a value that is not None
-    options: tuple[str, ...] = ()  # of a choice, in place of `holds`
+    names: Names = ()  # of a choice, in place of `holds`
     most: int = LARGEST  # for `check_sizes`
     null: str = "null"  # what the command line calls None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What a choice may be; empty: it is no choice."""
+        return self.names() if callable(self.names) else self.names
 
 
 @dataclass
@@ -144,9 +151,9 @@ def random_seed(default: int = 0) -> Any:
     return ranged(default, "between 0 and 2^32 - 1", lambda x: 0 <= x < 2**32)
 
 
-def choice(default: str, options: tuple[str, ...]) -> Any:
+def choice(default: str, names: Names) -> Any:
     """One of some names."""
-    return _field(default, Range("", lambda _: True, options))
+    return _field(default, Range("", lambda _: True, names))
 
 
 def widths(default: list[int], empty: bool = False) -> Any:

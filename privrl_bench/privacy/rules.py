@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from privrl_bench.errors import require_choice
 from privrl_bench.privacy import mechanisms, sampling
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ class Rules(NamedTuple):
 
 
 def rules(privacy: PrivacyConfig) -> Rules:
-    """The classes of a configuration. Raises ConfigError: a name is unknown."""
-    require_choice("privacy.mechanism", privacy.mechanism, mechanisms.names())
-    require_choice("privacy.sampling", privacy.sampling, sampling.names())
+    """The classes of a configuration, which has checked the names."""
     return Rules(
         mechanisms.mechanism_class(privacy.mechanism), sampling.sampler_class(privacy.sampling)
     )

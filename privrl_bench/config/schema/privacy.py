@@ -21,7 +21,7 @@ class PrivacyConfig(Section):
     # gaussian | correlated: noise that cancels over rounds | tree: sums over rounds | local: on devices
     # | fresh_noise_per_round, per_transition: leak | smooth: one release, noise by smooth sensitivity
     # | none. A module of privacy/mechanisms each.
-    mechanism: str = "gaussian"
+    mechanism: str = choice("gaussian", lambda: privacy_rules().mechanisms.names())
     # noise multiplier = noise std / clip, no unit; 0 adds no noise. None, on the command line `auto`: the least
     # for which all planned rounds cost at most `epsilon`
     z: float | None = ranged(
@@ -37,7 +37,7 @@ class PrivacyConfig(Section):
     noise_cohort: int | None = integer(None, most=10**10)
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
     # exactly `population`; full_batch: all of exactly `population`, in one release. Chosen with `privacy=...`
-    sampling: str = "fixed"
+    sampling: str = choice("fixed", lambda: privacy_rules().sampling.names())
     # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
     population: int | None = integer(None, most=10**10)
     # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
