@@ -129,11 +129,12 @@ def _sampling(run: RunConfig) -> None:
         raise ConfigError(
             "privacy.sampling", f"algo={run.algo.name} draws its users: use privacy=poisson"
         )
+    starts = " or ".join(unit for unit in run.algo.units if unit != "segment")
     refuse(
         sampler.independent and run.env.user == "segment",
         "env.user",
         "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
-        "fresh or episode, got 'segment'",
+        f"{starts}, got 'segment'",
     )
 
 

@@ -24,10 +24,11 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
     config, declared = configs[0], spec.users
     privacy, label = config.privacy, config.env.label
     if declared is not None and config.env.user == "segment":
+        once = " or ".join(unit for unit in config.algo.units if unit != "segment")
         raise ConfigError(
             "env.user",
             f"{label} declares {declared} users, and with segment a user would be in several rounds; "
-            "use fresh or episode",
+            f"use {once}",
         )
     if declared is not None and config.algo.evaluator == "mspbe":
         raise ConfigError(

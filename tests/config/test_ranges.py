@@ -136,6 +136,11 @@ def test_every_number_declares_its_range() -> None:
         ("algo=dppg env.obs_scaling=split", "env.obs_scaling: split is the public part of a"),
         ("algo=ppo env.obs_scaling=private", "env.obs_scaling: private is a block of a private"),
         ("privacy=poisson privacy.population=900 env.user=segment", "env.user: with privacy.samp"),
+        (
+            "algo=ppo privacy.sampling=poisson privacy.population=900",
+            "env.user: with privacy.sampling=poisson users come and go, so a user must start from a reset: "
+            "use fresh, got 'segment'",
+        ),
         ("privacy.population=900 env.user=segment", "privacy.population: bounds the users of fi"),
     ],
 )

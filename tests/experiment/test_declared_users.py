@@ -324,7 +324,9 @@ REFUSED = [
     (("rounds=null", "total_steps=1000"), r"^total_steps: 41 rounds of 4 users need 164 users, each"),
     (("privacy.population=9",), r"^privacy.population: must be at least the 12 users that .* declares, got 9$"),
     (("privacy.users_per_round=13",), r"^privacy.users_per_round: 3 rounds of 13 users need 39 .*one round$"),
-    (("env.user=segment",), r"^env.user: my_pkg:Clinic-v0 declares 12 users, and with segment"),
+    (("env.user=segment",), r"^env.user: my_pkg:Clinic-v0 declares 12 users, and with segment a user would be "
+     r"in several rounds; use fresh or episode$"),
+    (("algo=ppo", "privacy.z=0"), r"^env.user: .* in several rounds; use fresh$"),
     (("env.user=segment", "privacy.population=99"), r"^privacy.population: bounds the users of fixed"),
     ((*POISSON, "privacy.population=11"), r"^privacy.population: must be at least the 12 users that my_pkg"),
     ((*POISSON, "privacy.users_per_round=13"), r"^privacy.population: must be at least "
