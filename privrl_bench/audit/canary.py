@@ -130,11 +130,13 @@ def run_canaries(
         ConfigError: epsilon is infinite.
     """
     refuse_unauditable(config)
+    if config.algo.one_cohort:
+        config, per_round = _one_cohort(config, scores), scores
     probe = long_run(config)
     repeat = rounds_of_one_unit(probe)
     room = min(probe.gate.slots, *(block.size for block in probe.gate.blocks))
     per_round = max(1, min(per_round, room))
-    groups = max(1, math.ceil(scores / per_round))
+    groups = 1 if config.algo.one_cohort else max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
     parts = _run_of(config, rounds, probe.round_steps)
     further = min(parts.gate.mechanism.strategy.bands - 1, _MOST_FURTHER)
@@ -172,10 +174,17 @@ def run_canaries(
     )
 
 
+def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
+    """The same with room for so many canaries in its one round, which has all there are."""
+    users = max(scores, config.privacy.population or 0)
+    return replace(config, privacy=replace(config.privacy, users_per_round=1, population=users))
+
+
 def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
     """Components of a run of so many rounds."""
     planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
-    if in_order(config) and config.data.id is None:  # as many users as the attack needs
+    listed = in_order(config) and not config.algo.one_cohort
+    if listed and config.data.id is None:  # as many users as the attack needs
         users = rounds * config.privacy.users_per_round
         config = replace(config, privacy=replace(config.privacy, population=users))
     return build([replace(config, total_steps=rounds * round_steps, rounds=planned)], [None])

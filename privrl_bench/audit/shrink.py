@@ -86,7 +86,7 @@ def shrink(
         cuts.cut("privacy", population=max(_TRAJECTORIES, need))
         cuts.cut("algo", reference=_TRAJECTORIES)
     takes = config.collector in ("dataset", "returning_users", "behavior")
-    if takes and not config.algo.full_batch and "rounds" not in given:
+    if takes and not config.algo.one_round and "rounds" not in given:
         cuts.config = replace(cuts.config, rounds=rounds)
         cuts.lines.append(f"rounds -> {rounds}")
     if config.collector != "dataset":

@@ -30,6 +30,7 @@ FAMILIES = {
         "gpope": "GpopeConfig",
         "dp_lsw": "DpLswConfig",
         "dp_lsl": "DpLslConfig",
+        "dp_lstd": "DpLstdConfig",
         "lstd": "LstdConfig",
         "wis_lstd": "WisLstdConfig",
     },

@@ -189,9 +189,15 @@ def _evaluated_policy(run: RunConfig) -> None:
         "to evaluate a policy use none or public",
     )
     refuse(
-        algo.full_batch and run.rounds not in (None, 1),
+        algo.one_round and run.rounds not in (None, 1),
         "rounds",
         f"algo={algo.name} has one release, got {run.rounds}",
+    )
+    refuse(
+        algo.one_cohort and run.privacy.users_per_round not in (1, run.privacy.population),
+        "privacy.users_per_round",
+        f"algo={algo.name} takes all users in one round (privacy.population): leave it out, got "
+        f"{run.privacy.users_per_round}",
     )
 
 

@@ -27,6 +27,7 @@ from privrl_bench.experiment.declared_users import (
     check_enough,
     in_order,
     most_rounds,
+    with_one_round,
     with_population,
 )
 from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
@@ -127,8 +128,6 @@ def _assemble(
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
     composed = configs
     unreviewed = note(composed[0])
-    if configs[0].algo.full_batch:
-        configs = [replace(c, rounds=1) for c in configs]
     task = _task_of(configs[0]) if configs[0].env.kind == "text" else None
     data = None
     if configs[0].data.id is None:
@@ -136,6 +135,7 @@ def _assemble(
         configs = with_population(configs, spec)
     else:
         spec, data, configs = with_data(configs)
+    configs = with_one_round(configs)
     config = configs[0]
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)

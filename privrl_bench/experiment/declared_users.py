@@ -67,6 +67,17 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
     return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
 
 
+def with_one_round(configs: list[RunConfig]) -> list[RunConfig]:
+    """The same runs, whose number of users is known; the algorithm may take all of them in one round."""
+    algo, population = configs[0].algo, configs[0].privacy.population
+    if algo.one_cohort and population is not None:
+        return [
+            replace(c, rounds=1, privacy=replace(c.privacy, users_per_round=population))
+            for c in configs
+        ]
+    return [replace(c, rounds=1) for c in configs] if algo.one_round else configs
+
+
 def in_order(config: RunConfig) -> bool:
     """Whether users of a list (a dataset, or simulated once) take part in its order, each in one round.
 

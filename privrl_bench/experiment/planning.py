@@ -187,7 +187,7 @@ def _asked(parts: RunComponents, r: int) -> int:
     """Rounds that the configuration asks for, before a budget or a population limits them."""
     config = parts.configs[r]
     by_steps = config.total_steps // parts.round_steps
-    if config.algo.full_batch:
+    if config.algo.one_round:
         return parts.rounds
     if limited_by_population(config, parts.rounds) and parts.rounds < by_steps:
         return by_steps

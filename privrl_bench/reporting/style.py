@@ -53,7 +53,7 @@ _METHODS = {
             "dppg dppg_kl gpope",
             "ppo dppg_l2 dp_lsw",
             "a2c ucbvi dp_lsl",
-            "reinforce primorl",
+            "reinforce primorl dp_lstd",
             "dqn dqn_replay mopo",
             "lstd wis_lstd",
         )

@@ -227,6 +227,9 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"^privacy.population: is exact and public: the 36"):
         parts_of("algo=gpope", *SWIM[:2], *more[:2], "privacy.population=50")
     assert theta_of("algo=lstd", *SWIM[:2], *more).shape == (1, 6)
+    at_once = parts_of("algo=dp_lstd", *SWIM[:2], *more)
+    assert at_once.config.privacy.users_per_round == 36
+    assert theta_of("algo=dp_lstd", *SWIM[:2], *more).shape == (1, 6)
     ordered = parts_of("algo=gpope", *SWIM[:2], *more, *ORDERED, "rounds=9")
     assert ordered.gate.unit.participation == 1
     guarantee = ordered.gate.guarantee(0)

@@ -82,14 +82,15 @@ def check_pair(algo: str, env: str) -> None:
     assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
 
 
-@pytest.mark.parametrize("algo", ["gpope", "dp_lsw", "dp_lsl", "lstd", "wis_lstd"])
+@pytest.mark.parametrize("algo", ["gpope", "dp_lstd", "dp_lsw", "dp_lsl", "lstd", "wis_lstd"])
 @pytest.mark.parametrize("env", ["chain", "riverswim", "mountain_car"])
 def test_every_evaluation_composes(algo: str, env: str) -> None:
     words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
     run = config.compose([*words, "env.obs_scaling=none"])
     assert run.algo.evaluator == "mspbe"
     assert run.env.user == "episode"
-    assert run.privacy.sampling == ("uniform_single_user" if algo == "gpope" else "full_batch")
+    samplings = {"gpope": "uniform_single_user", "dp_lstd": "fixed"}
+    assert run.privacy.sampling == samplings.get(algo, "full_batch")
     takes, mechanism = run.algo.mechanisms[0], run.privacy.rules.mechanism
     assert takes in (mechanism.name, mechanism.like)
     assert run.rounds == (3000 if algo == "gpope" else 1)

@@ -98,6 +98,19 @@ class DpLslConfig(OutputConfig):
 
 
 @dataclass
+class DpLstdConfig(EvaluationConfig):
+    """Settings of DP-LSTD."""
+
+    samplings: ClassVar[tuple[str, ...]] = ("fixed",)
+    one_cohort: ClassVar[bool] = True
+
+    name: str = "dp_lstd"
+    # weight of a step: trajectory: 1 / the length of the user's trajectory | step: 1 / T
+    weighting: str = choice("trajectory", WEIGHTINGS)
+    ridge: float = nonnegative(1.0)  # k, in units of half the expected norm of the noise in A
+
+
+@dataclass
 class LstdConfig(EvaluationConfig):
     """Settings of LSTD."""
 

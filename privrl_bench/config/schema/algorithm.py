@@ -27,6 +27,7 @@ class AlgoConfig(Section):
         public_data: what it takes from the public part of a dataset, in words, the scaling apart; empty:
             nothing.
         pools_users: the data of a round's users make one row, so that nothing bounds a single user.
+        one_cohort: all users are the cohort of its one round, each with a row.
         learns_scaling: it supports env.obs_scaling=private and env.reward_scaling=private.
         takes_noised_observations: it can learn under privacy=local, where the gate neither clips nor noises.
         only_with: setting -> the switch without which it has no effect, both of `algo`.
@@ -40,6 +41,7 @@ class AlgoConfig(Section):
     evaluator: ClassVar[str] = "returns"
     public_data: ClassVar[str] = ""
     pools_users: ClassVar[bool] = False
+    one_cohort: ClassVar[bool] = False
     learns_scaling: ClassVar[bool] = False
     takes_noised_observations: ClassVar[bool] = True
     only_with: ClassVar[Mapping[str, str]] = {}
@@ -49,8 +51,13 @@ class AlgoConfig(Section):
 
     @property
     def full_batch(self) -> bool:
-        """Whether it takes all users at once, in one round."""
+        """Whether it takes all users at once, in one round and as one row."""
         return self.samplings == ("full_batch",)
+
+    @property
+    def one_round(self) -> bool:
+        """Whether its only round has all users."""
+        return self.full_batch or self.one_cohort
 
     def round_steps(self, users: int, steps: int) -> int:
         """Environment steps that one round counts, a public number.
