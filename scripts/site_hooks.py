@@ -2,7 +2,8 @@
 
 - `reference/configuration.md`, `commands.md`, `metrics.md`: from the code (`reference_pages.py`).
 - `results/figures.md`: every committed figure of outputs/paper.
-- `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, examples' READMEs.
+- `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, examples' READMEs and
+  the results beside them.
 - Links from docs/ to an SVG file of outputs/paper or to the README of an example, which work in the repository,
   become links to the copies in the site.
 """
@@ -43,6 +44,9 @@ def on_files(files: Files, config: Any) -> Files:
         pages[f"{name.lower()}.md"] = (ROOT / f"{name}.md").read_text()
     for readme in sorted((ROOT / "examples").glob("*/README.md")):
         pages[f"examples/{readme.parent.name}.md"] = readme.read_text()
+    for result in sorted((ROOT / "examples").glob("*/results/*")):
+        at = f"examples/results/{result.name}"  # where the READMEs' links lead
+        files.append(File.generated(config, at, abs_src_path=str(result)))
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     for figure in _figures():

@@ -1,7 +1,7 @@
 """Compare private training with a treatment rule, a non-private policy and no control, on newly drawn patients.
 
     python compare.py --scale smoke     # minutes, one seed, few users: shows that everything runs
-    python compare.py --scale paper     # hours: five seeds, up to 30,000 users
+    python compare.py --scale paper     # half an hour on a core: five seeds, up to 30,000 users
 
 Training runs are run folders under `--out`; rerun to resume. All controllers are evaluated on the same patients
 and days, without random actions. Written: `results.csv` (a line for each run), and `results.png` and `.svg`:
