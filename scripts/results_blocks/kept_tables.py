@@ -125,6 +125,19 @@ def people() -> str:
     return compact(["z", "epsilon", "final return, five seeds", "min", "max"], lines)
 
 
+def averaging() -> str:
+    """Return with and without an average of the released policies."""
+    lines = [
+        [line["algo"], line["z"], line["epsilon"], line["variant"].split("=")[1].removesuffix(".0"),
+         line["seeds"], line["return (mean ± 95 % CI)"], line["min"], line["max"]]
+        for line in reversed(committed("dp-rl/averaging"))
+    ]  # fmt: skip
+    return compact(
+        ["", "z", "epsilon", "`algo.averaging`", "seeds", "return ± 95 % interval", "min", "max"],
+        lines,
+    )
+
+
 def texts() -> str:
     """Mean score of language models, and the gain over the start model as a share of PPO's."""
     found, shown = committed("dppg/fig7"), ("line", "z", "epsilon", "seeds", "return")
@@ -205,6 +218,7 @@ def speeds() -> str:
 
 BLOCKS |= {
     "dp-rl/dqn-people": people,
+    "dp-rl/averaging": averaging,
     "dppg/fig7": texts,
     "dppg/rlhf-epsilon": texts_by_users,
     "audit/canary": audit,
