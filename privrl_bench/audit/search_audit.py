@@ -3,7 +3,8 @@
 The canary is in the data of every run of the search. Each run is a canary unit of a real training run
 (`canary.py`), with its log likelihood ratio. The score that decides which run is kept may be any function of
 what the run releases (`tune.score=public`); the adversary's is the likelihood ratio itself, which favours the
-canary most. The number of runs and the choice are the search's own code. The adversary sees the kept run only.
+canary most. The number of runs and the choice are the search's own code. The adversary sees the kept run only;
+the claim of a fixed number of runs covers all of them, so the bound is weak there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from privrl_bench.audit import bounds
 from privrl_bench.audit.canary import contradictions, run_canaries
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.search import best_of, draw_search
 
@@ -44,13 +46,17 @@ def attack(
         say: receives lines of progress.
 
     Raises:
-        ConfigError: as `run_canaries`.
+        ConfigError: as `run_canaries`, or `scores` are too few.
     """
     run = run_canaries(config, scores, per_round, True, say, "search")
     with_canary, without = run.split()
     inside = _kept(with_canary, runs, config.seed, 1)
     outside = _kept(without, runs, config.seed, 0)
     half = min(len(inside), len(outside)) // 2
+    if not half:
+        raise ConfigError(
+            "--scores", f"{scores} runs are too few for searches with and without the canary"
+        )
     delta = config.privacy.delta
     threshold = _best_threshold(inside[:half], outside[:half], delta, confidence)
     found = bounds.direct_bound(inside[half:], outside[half:], threshold, delta, confidence)

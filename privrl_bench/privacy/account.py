@@ -161,13 +161,16 @@ class Account:
         together = replace(one, z=one.z / math.sqrt(times))
         planned = {together: count} if gaussian else {one: count * times}
         repeated = times == 1 and bool(self.ledgers[r].summary()["repeated"])
+        slack = (times - 1) * self.mechanism.slack(
+            r
+        )  # beyond that of one run, which `epsilon_of` has
 
         def cost(delta: float) -> float:
-            if self.is_preview or not self.mechanism.private:
+            if self.is_preview or not self.mechanism.private or self._too_many_attempts(r, None):
                 return math.inf
-            configs = [replace(config, delta=delta) for config in self.configs]
+            configs = [replace(config, delta=delta * (1.0 - slack)) for config in self.configs]
             at = type(self.mechanism)(replace(self.mechanism.terms, configs=configs))
-            found = at.epsilon_of(r, planned)
+            found = at.epsilon_of(r, planned) + slack
             if repeated:
                 spent = at.spent_epsilon(r, self.ledgers[r], self.participation, None)
                 found = max(found, spent)
@@ -181,11 +184,15 @@ class Account:
         `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
         knows, never for a guarantee.
         """
-        if self.is_preview:
+        if self.is_preview or self._too_many_attempts(r, below_round):
             return math.inf
-        if self.mechanism.clipped and self.ledgers[r].repeats(below_round) > self.rounds + REPEATS:
-            return math.inf  # rounding and discrete noise are analysed for no more attempts
         return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)
+
+    def _too_many_attempts(self, r: int, below_round: int | None) -> bool:
+        """Whether rounds were repeated more often than rounding and discrete noise are analysed for."""
+        return self.mechanism.clipped and (
+            self.ledgers[r].repeats(below_round) > self.rounds + REPEATS
+        )
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.

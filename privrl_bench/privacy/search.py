@@ -21,9 +21,11 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon, renyi_epsilon
 from privrl_bench.privacy.accounting.calibrate import least_noise
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee, Unit
 from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.noise import noise_source
 
 _COUNT, _TIES, _SETTINGS, _SEEDS = range(4)
@@ -68,20 +70,20 @@ def draw_search(
     )
 
 
-def announce_runs(path: Path, account: Account, runs: Mapping[int, Mapping[str, Any]]) -> None:
+def announce_runs(path: Path, runs: Mapping[int, tuple[ReleaseEvent, Mapping[str, Any]]]) -> None:
     """Write a line of the search's ledger for every run, on the disk before any of them starts.
 
     Args:
         path: of the ledger.
-        account: of a run.
-        runs: number of each -> public facts of its line.
+        runs: number of each -> what one of its releases is, and public facts of its line.
 
     Raises:
-        ValueError: the ledger is damaged.
+        ValueError: the ledger is damaged, or has another run of one of these numbers.
     """
     ledger = Ledger(path)
-    for number, facts in runs.items():
-        ledger.intend(number, account.event(0), dict(facts), repeatable=True)
+    for number, (event, facts) in runs.items():
+        if ledger.intend(number, event, dict(facts), repeatable=True):
+            raise ValueError(f"{path.name} has another run {number}, which was drawn otherwise")
     ledger.sync()
 
 
@@ -113,35 +115,63 @@ def score_account(privacy: PrivacyConfig, steps: int) -> Account:
 
 
 def search_epsilon(
-    account: Account, runs: RunCount | int, delta: float, scale: float = 1.0
+    accounts: Sequence[Account], runs: RunCount | int, delta: float, scale: float = 1.0
 ) -> float:
-    """Epsilon of a search over runs that all cost what `account` says.
+    """Epsilon of a search over runs that each cost what one of `accounts` says.
+
+    The settings of a run are drawn: a run is a mixture over `accounts`, whose delta at any epsilon is at most
+    the largest of theirs. Where none of them is the worst at every delta, Renyi bounds are not used and a
+    fixed number of runs is composed at delta / runs each.
 
     Args:
-        account: of one run; rounds that its ledger repeats are counted.
+        accounts: one for each cost that a run can have; rounds that their ledgers repeat are counted.
         runs: the distribution of the number of runs, of which the best is released; or a fixed number, and
             all may be.
         delta: of the search.
         scale: factor of the noise multiplier, for calibration.
     """
-    cost = account.costs(0, scale=scale)
+    costs = [one.costs(0, scale=scale) for one in accounts]
+
+    def cost(at: float) -> float:
+        return max(one(at) for one in costs)
+
+    if not cost(delta) < math.inf:
+        return math.inf
+    repeated = any(one.ledgers[0].summary()["repeated"] for one in accounts)
+    worst = None if repeated else _dominating(accounts)
     if isinstance(runs, int):
-        if account.ledgers[0].summary()["repeated"]:
-            return runs * cost(delta / runs)
-        return account.costs(0, runs, scale)(delta)
+        return runs * cost(delta / runs) if worst is None else worst.costs(0, runs, scale)(delta)
     found = profile_epsilon(cost, runs, delta)
-    if account.mechanism.slack(0) or account.ledgers[0].summary()["repeated"]:
-        return found  # which the Renyi curve of the events does not have
-    event, count = account.mechanism.planned_releases(0, account.participation)
+    if worst is None or worst.mechanism.slack(0):
+        return found  # the Renyi curve of the events has no slack
+    event, count = worst.mechanism.planned_releases(0, worst.participation)
     releases = Counter({replace(event, z=event.z * scale): count})
-    return min(found, renyi_epsilon(releases, runs, delta, account.config.accountant))
+    return min(found, renyi_epsilon(releases, runs, delta, worst.config.accountant))
 
 
-def calibrated_search(account: Account, runs: RunCount | int, target: float, delta: float) -> float:
+def _dominating(accounts: Sequence[Account]) -> Account | None:
+    """The account that costs most at every delta; None: none is known to.
+
+    Of Gaussian releases the one with the least joint multiplier, and of releases that are alike but for z the
+    one with the least z: the others are that with more noise.
+    """
+    planned = [one.mechanism.planned_releases(0, one.participation) for one in accounts]
+    noise = [event.z for event, _ in planned]
+    if len({(replace(event, z=1.0), count) for event, count in planned}) > 1:
+        parts = [ledger_class(e.mechanism).gaussians(((e, n),)) for e, n in planned]
+        if None in parts or len({event.adjacency for event, _ in planned}) > 1:
+            return None
+        noise = [joint_z([z for z, count in part or () for _ in range(count)]) for part in parts]
+    return accounts[noise.index(min(noise))]
+
+
+def calibrated_search(
+    accounts: Sequence[Account], runs: RunCount | int, target: float, delta: float
+) -> float:
     """Smallest z, to 6 digits, with which a search costs at most `target`.
 
     Args:
-        account: of one run, with a z > 0.
+        accounts: see `search_epsilon`; all with the same z > 0.
         runs: see `search_epsilon`.
         target: epsilon of the search.
         delta: of the search.
@@ -149,10 +179,10 @@ def calibrated_search(account: Account, runs: RunCount | int, target: float, del
     Raises:
         PrivacyError: no z does.
     """
-    own = account.config.noise_multiplier
+    own = accounts[0].config.noise_multiplier
     if not own:
         raise PrivacyError("z = 0 has no noise to calibrate")
-    return least_noise(lambda z: search_epsilon(account, runs, delta, z / own), target)
+    return least_noise(lambda z: search_epsilon(accounts, runs, delta, z / own), target)
 
 
 def search_guarantee(
@@ -164,7 +194,7 @@ def search_guarantee(
         epsilon: of `search_epsilon`, the largest over `parts`.
         delta: of the search.
         runs: see `search_epsilon`.
-        parts: of one run about its users; and of its score, about other users.
+        parts: of the runs about their users, who are the same unit in all; and of the score, about others.
     """
     first = parts[0]
     caveats = {k: v for part in parts for k, v in part.caveats.items() if k != PART_OF_SEARCH}

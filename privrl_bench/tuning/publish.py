@@ -13,11 +13,11 @@ import torch
 from privrl_bench.experiment.policy_file import FILE
 from privrl_bench.experiment.run_dir import write_atomic, write_json
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.privacy.search import describe
 from privrl_bench.tuning.search_plan import SearchPlan
 from privrl_bench.tuning.trials import Trial
 
-FILES = ("config.yaml", "provenance.json")
+# Of one run, or of the machine while several ran: how many did is secret.
+LEFT_OUT = ("ledger", "epsilon_paper", "wall_seconds", "steps_per_second")
 FOLDERS = ("adapter", "model")  # of language models
 
 
@@ -39,8 +39,10 @@ def publish(
     Returns:
         The content of summary.json.
     """
-    for name in FILES:
-        shutil.copyfile(source / name, folder / name)
+    shutil.copyfile(source / "config.yaml", folder / "config.yaml")
+    provenance = json.loads((source / "provenance.json").read_text())
+    provenance.pop("workers")  # depends on how many runs there were
+    write_json(folder / "provenance.json", provenance)
     for name in FOLDERS:
         if (source / name).is_dir():
             shutil.copytree(source / name, folder / name, dirs_exist_ok=True)
@@ -57,7 +59,7 @@ def publish(
         "epsilon_planned": plan.guarantee.epsilon,
         "guarantee": guarantee.to_dict(),
         "search": {
-            "runs": describe(plan.search.runs),
+            "runs": plan.guarantee.notes["search"],
             "space": [one.text for one in plan.search.space],
             "kept": kept.settings,
             "score": kept.score,
@@ -65,7 +67,7 @@ def publish(
             "epsilon_without_tuning": plan.alone,
         },
     }
-    for name in ("ledger", "epsilon_paper"):  # of one run
+    for name in LEFT_OUT:
         summary.pop(name, None)
     write_json(folder / "summary.json", summary)
     return dict(summary)

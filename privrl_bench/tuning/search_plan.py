@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +11,7 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import RunComponents, build
-from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import Guarantee
@@ -24,10 +21,17 @@ from privrl_bench.privacy.search import (
     search_epsilon,
     search_guarantee,
 )
+from privrl_bench.tuning.run_costs import (
+    accounts_of,
+    first_setting,
+    largest,
+    parts_of,
+    runs_of_costs,
+)
 from privrl_bench.tuning.settings import Search, public_words
 
-MOST_COMBINATIONS = 64  # of choices that may change what a run costs
 _SCORE_USERS = 100  # without a population
+_SCORE_SEED = 0x5C0E5C0E  # who scores a run is simulated apart from who trained it
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class SearchPlan:
         search: what was asked for.
         words: of every run of the search, its settings apart.
         final_words: of the run that is trained with the kept settings; None: the best run itself is kept.
-        runs: one run for each cost that a run of the search can have.
+        runs: one run for each cost, and each set of caveats, that a run of the search can have.
+        finals: the same of the run that is trained with the kept settings; empty: there is none.
         score: of one private score; None: scores cost nothing.
         guarantee: of everything that is released.
         alone: epsilon of the kept run, if nothing had been searched.
@@ -48,6 +53,7 @@ class SearchPlan:
     words: list[str]
     final_words: list[str] | None
     runs: list[RunComponents]
+    finals: list[RunComponents]
     score: Account | None
     guarantee: Guarantee
     alone: float
@@ -109,7 +115,7 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     """
     if search.tune.public is not None:
         return _on_public(search, config_dir)
-    first = compose([*search.words, *_first(search)], config_dir)
+    first = compose([*search.words, *first_setting(search)], config_dir)
     mine, rest = _shares(search, first)
     scorers = _scorers(search, first, mine)
     words = list(search.words)
@@ -118,10 +124,11 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     target, delta = first.privacy.epsilon, first.privacy.delta
     try:
         words, parts = _with_noise(search, first, words, config_dir)
-        epsilon, score = max(search_epsilon(one.gate, search.runs, delta) for one in parts), None
+        _check_apart(search, parts[0])
+        epsilon, score = search_epsilon(accounts_of(parts), search.runs, delta), None
         if search.tune.score == "private":
             score = _score(search, parts[0], scorers, epsilon)
-            epsilon = max(epsilon, search_epsilon(score, search.runs, delta))
+            epsilon = max(epsilon, search_epsilon([score], search.runs, delta))
     except PrivacyError as error:
         raise ConfigError("tune.runs", f"no guarantee of this search: {error}") from error
     if target is not None and epsilon > target * (1 + 1e-6):
@@ -130,16 +137,30 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
             f"the search costs {shown_epsilon(epsilon)}, more than {shown_epsilon(target)}; leave privacy.z "
             "out to find the noise",
         )
-    alone = max(one.gate.planned_epsilon(0) for one in parts)
-    guarantees = [parts[0].gate.guarantee(0)] + ([] if score is None else [score.guarantee(0)])
+    guarantees = [one.guarantee(0) for one in [*accounts_of(parts), *([score] if score else [])]]
     guarantee = search_guarantee(epsilon, delta, search.runs, guarantees)
-    final_words = None
+    final_words, finals = None, []
     if rest is not None:
         final_words = later_wins(search.words, [f"privacy.population={rest}"])
-        final = _parts_of([*final_words, *_first(search)], config_dir)
-        alone = final.gate.planned_epsilon(0)
-        guarantee = _disjoint(guarantee, final.gate.guarantee(0))
-    return SearchPlan(search, words, final_words, parts, score, guarantee, alone)
+        finals = runs_of_costs(search, final_words, config_dir)
+        guarantee = _disjoint(guarantee, largest(finals))
+    alone = max(one.gate.planned_epsilon(0) for one in finals or parts)
+    return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
+
+
+def _check_apart(search: Search, parts: RunComponents) -> None:
+    """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
+    listed = parts.spec.users is not None or parts.config.collector in ("dataset", "behavior")
+    for key, apart in (
+        ("tune.users", search.tune.users is not None),
+        ("tune.score", search.tune.score == "private"),
+    ):
+        if apart and listed:
+            raise ConfigError(
+                key,
+                "the users are numbered, and nothing here keeps those of one part out of another; use "
+                "tune.score=public without tune.users, or tune.public",
+            )
 
 
 def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
@@ -162,27 +183,27 @@ def _with_noise(
     """
     target = first.privacy.epsilon
     if target is None:
-        return words, _runs_of_costs(search, words, config_dir)
+        return words, runs_of_costs(search, words, config_dir)
     if any(one.key == "privacy.z" for one in search.space):
         raise ConfigError("privacy.epsilon", "and a distribution of privacy.z exclude each other")
     words = later_wins(words, ["privacy.epsilon=null"])
     if first.privacy.z is None:
-        parts = _runs_of_costs(search, later_wins(words, ["privacy.z=1"]), config_dir)
+        parts = runs_of_costs(search, later_wins(words, ["privacy.z=1"]), config_dir)
         delta = first.privacy.delta
-        z = max(calibrated_search(one.gate, search.runs, target, delta) for one in parts)
+        z = calibrated_search(accounts_of(parts), search.runs, target, delta)
         words = later_wins(words, [f"privacy.z={z:.12g}"])
-    return words, _runs_of_costs(search, words, config_dir)
+    return words, runs_of_costs(search, words, config_dir)
 
 
 def _on_public(search: Search, config_dir: str | None) -> SearchPlan:
     """A search on a public simulator: the guarantee is that of the run with the kept settings."""
     words = later_wins(search.words, public_words(search.tune))
-    parts = _parts_of([*words, *_first(search)], config_dir)
-    final = _parts_of([*search.words, *_first(search)], config_dir)
-    found = final.gate.guarantee(0)
+    parts = parts_of([*words, *first_setting(search)], config_dir)
+    finals = runs_of_costs(search, search.words, config_dir)
+    found = largest(finals)
     why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
     guarantee = replace(found, notes=found.notes | {"search": why})
-    return SearchPlan(search, words, search.words, [parts], None, guarantee, found.epsilon)
+    return SearchPlan(search, words, search.words, [parts], finals, None, guarantee, found.epsilon)
 
 
 def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
@@ -193,46 +214,6 @@ def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
     notes["disjoint users"] = "who is in the search and who in the final run depends on no data"
     caveats = final.caveats | searched.caveats
     return replace(final, epsilon=epsilon, unit=unit, notes=notes, caveats=caveats)
-
-
-def _first(search: Search) -> list[str]:
-    """Words of one setting."""
-    return [f"{one.key}={one.ends[0]}" for one in search.space]
-
-
-def _parts_of(words: Sequence[str], config_dir: str | None) -> RunComponents:
-    config = compose(words, config_dir)
-    check_hardware(config)
-    return build([config], [None])
-
-
-def _runs_of_costs(
-    search: Search, words: Sequence[str], config_dir: str | None
-) -> list[RunComponents]:
-    """A run for each cost that settings can lead to: all combinations of choices outside `algo`."""
-    choices = [one for one in search.space if one.kind == "choice" and not _of_algo(one.key)]
-    count = math.prod(len(one.values) for one in choices)
-    if count > MOST_COMBINATIONS:
-        keys = ", ".join(one.key for one in choices)
-        raise ConfigError(
-            choices[0].key,
-            f"{count} combinations of {keys}; at most {MOST_COMBINATIONS} are analysed",
-        )
-    found: dict[Any, RunComponents] = {}
-    for values in itertools.product(*(one.values for one in choices)):
-        own = [f"{one.key}={value}" for one, value in zip(choices, values, strict=True)]
-        parts = _parts_of([*words, *later_wins(_first(search), own)], config_dir)
-        found.setdefault(cost_of(parts), parts)
-    return list(found.values())
-
-
-def _of_algo(key: str) -> bool:
-    return key.startswith("algo.")
-
-
-def cost_of(parts: RunComponents) -> Any:
-    """What a run costs, for comparison: its event and how often one user is in it."""
-    return parts.gate.mechanism.planned_releases(0, parts.gate.participation)
 
 
 def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
@@ -274,6 +255,7 @@ def score_config(
     env = replace(run.env, user="episode", user_steps=None, reward_scaling="none")
     return replace(
         run,
+        seed=run.seed ^ _SCORE_SEED,
         algo=MeanReturnConfig(policy=policy, center=(low + high) / 2.0),
         env=env,
         privacy=privacy,
@@ -292,5 +274,5 @@ def _score(search: Search, parts: RunComponents, users: int, epsilon: float) -> 
         return plain
     found = 0.0
     if epsilon < math.inf:
-        found = calibrated_search(plain, search.runs, epsilon, delta)
+        found = calibrated_search([plain], search.runs, epsilon, delta)
     return score_account(score_config(search, parts.config, users, found, None).privacy, steps)

@@ -209,11 +209,11 @@ def _runs(given: str) -> RunCount | int:
             mean, shape = numbers
         else:
             (mean,), shape = numbers, _SHAPES[name]
-        if not mean <= 1000:
+        if not mean <= 500:
             raise ValueError
         return RunCount(mean, shape)
     except (ValueError, PrivacyError):
-        rule = "one integer from 1 to 10000" if name == "fixed" else "a mean above 1, at most 1000"
+        rule = "one integer from 1 to 10000" if name == "fixed" else "a mean above 1, at most 500"
         rule += " and a shape >= 0" if name == "negative_binomial" else ""
         raise ConfigError("tune.runs", f"{name} takes {rule}, got {given}") from None
 

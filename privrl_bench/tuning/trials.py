@@ -1,8 +1,8 @@
 """The runs of a search on the disk: what was drawn, an intent for each before it starts, their scores.
 
 `search.json` has what was asked for and drawn, `search.jsonl` the ledger: a line for every run before any of
-them starts, so that a search which was killed never counts less than it released. All of it is secret; only
-what `publish.py` writes is released.
+them starts, with a fingerprint of the draw: a search that was killed does not go on with another one. All of it
+is secret, for the owner of the files alone; only what `publish.py` writes is released.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import read_lines, write_json
 from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.search import announce_runs, draw_search
 from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.sweep.quiet import quieted
 from privrl_bench.sweep.workers import run_jobs
-from privrl_bench.tuning.search_plan import SearchPlan, cost_of, score_config
+from privrl_bench.tuning.run_costs import covers
+from privrl_bench.tuning.search_plan import SearchPlan, score_config
 from privrl_bench.tuning.settings import Search
 from privrl_bench.tuning.space import grid
 
@@ -46,6 +48,7 @@ class Trial:
         seed: of the run.
         tie: orders runs of equal scores.
         folder: the run folder.
+        event: what one of its releases is; of `jobs_of`.
         score: larger is better; NaN: it failed. Secret, but for the best run's.
     """
 
@@ -54,6 +57,7 @@ class Trial:
     seed: int
     tie: float
     folder: Path
+    event: ReleaseEvent | None = None
     score: float = math.nan
 
 
@@ -77,8 +81,15 @@ class SearchState:
     kept: int | None = None
 
     def write(self, folder: Path) -> None:
-        """Write `search.json`."""
+        """Write `search.json`, for its owner alone."""
         write_json(folder / STATE, {"version": VERSION, **self.__dict__})
+        (folder / STATE).chmod(0o600)
+
+    @property
+    def drawn(self) -> str:
+        """A fingerprint of what was drawn before the first run."""
+        text = json.dumps([self.asked, self.count, self.ties, self.seeds])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def open_search(plan: SearchPlan, folder: Path) -> SearchState:
@@ -99,7 +110,7 @@ def open_search(plan: SearchPlan, folder: Path) -> SearchState:
         return found
     if any(folder.glob("*")):
         raise ConfigError("hydra.run.dir", f"{folder} has other files; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TRIALS).mkdir(parents=True, mode=0o700)
     text = json.dumps({"version": VERSION, **asked}, sort_keys=True)
     identity = int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
     space = search.space
@@ -144,35 +155,47 @@ def jobs_of(
     plan: SearchPlan, trials: Sequence[Trial], folder: Path, config_dir: str | None
 ) -> list[Job]:
     """The runs to train. Raises ConfigError: one cannot be made, or costs what is not in the plan."""
-    known = [cost_of(parts) for parts in plan.runs]
     found = []
     for trial in trials:
         more = [f"seed={trial.seed}", "log.wandb=none"]
         config = compose(later_wins(plan.words, trial.settings, more), config_dir)
         check_hardware(config)
         config = replace(config, search=FROM_TRIAL)
-        if plan.search.tune.public is None and cost_of(build([config], [None])) not in known:
+        parts = build([config], [None])
+        covered = plan.search.tune.public is not None or covers(plan.runs, parts)
+        if covered and plan.final_words is not None:
+            final = compose(later_wins(plan.final_words, trial.settings), config_dir)
+            covered = covers(plan.finals, build([final], [None]))
+        if not covered:
             raise ConfigError(
                 trial.settings[0].partition("=")[0],
-                f"{' '.join(trial.settings)} changes what a run costs; draw such a key from choice(...)",
+                f"{' '.join(trial.settings)} changes what a run costs or promises; draw such a key from "
+                "choice(...)",
             )
+        trial.event = parts.gate.event(0)
         found.append(Job(trial.number, config, trial.folder, trial.settings))
     return found
 
 
 def run_trials(
-    plan: SearchPlan, trials: Sequence[Trial], jobs: Sequence[Job], folder: Path
+    plan: SearchPlan, state: SearchState, trials: Sequence[Trial], jobs: Sequence[Job], folder: Path
 ) -> list[Outcome]:
     """Write the intents, train the runs, score them. `Trial.score` is set.
 
     Returns:
         How each run ended, or how the run that scores it ended.
     """
-    runs = {
-        trial.number: {"settings": trial.settings, "seed": trial.seed, "run": trial.folder.name}
-        for trial in trials
-    }
-    announce_runs(folder / LEDGER, plan.runs[0].gate, runs)
+    runs = {}
+    for trial in trials:
+        assert trial.event is not None
+        facts = {"settings": trial.settings, "seed": trial.seed, "run": trial.folder.name}
+        runs[trial.number] = trial.event, {**facts, "drawn": state.drawn}
+    try:
+        announce_runs(folder / LEDGER, runs)
+    except ValueError as error:
+        raise ConfigError("", f"{folder}: {error}; name another hydra.run.dir") from None
+    if runs:
+        (folder / LEDGER).chmod(0o600)
     outcomes = run_quietly(jobs)
     if any(one.status == "interrupted" for one in outcomes):
         return outcomes
@@ -189,29 +212,19 @@ def run_quietly(jobs: Sequence[Job]) -> list[Outcome]:
         return run_jobs(jobs)
 
 
-def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Score every run that is done, by users of its own kind."""
+def score_job(plan: SearchPlan, job: Job) -> Job:
+    """The run that scores a run, by users of its own kind."""
     assert plan.score is not None
     privacy = plan.score.config
-    scoring = [
-        Job(
-            job.number,
-            replace(
-                score_config(
-                    plan.search,
-                    job.config,
-                    privacy.users_per_round,
-                    privacy.noise_multiplier,
-                    str(job.folder),
-                ),
-                search=FROM_SCORE,
-            ),
-            job.folder / "score",
-            [],
-        )
-        for job, outcome in zip(jobs, outcomes, strict=True)
-        if outcome.status in ("done", "skipped")
-    ]
+    users, z = privacy.users_per_round, privacy.noise_multiplier
+    config = score_config(plan.search, job.config, users, z, str(job.folder))
+    return Job(job.number, replace(config, search=FROM_SCORE), job.folder / "score", [])
+
+
+def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Score every run that is done."""
+    pairs = zip(jobs, outcomes, strict=True)
+    scoring = [score_job(plan, job) for job, one in pairs if one.status in ("done", "skipped")]
     found = {one.number: one for one in run_quietly(scoring)}
     return [found.get(job.number, old) for job, old in zip(jobs, outcomes, strict=True)]
 

@@ -12,13 +12,16 @@ from typing import Any
 from privrl_bench.config.compose import compose
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir
-from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.privacy.search import best_of, search_epsilon
 from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.tuning.optuna_sampler import suggest_next
 from privrl_bench.tuning.publish import publish
+from privrl_bench.tuning.run_costs import accounts_of
 from privrl_bench.tuning.search_plan import SearchPlan, plan_search
 from privrl_bench.tuning.settings import read_search
 from privrl_bench.tuning.trials import (
@@ -28,10 +31,12 @@ from privrl_bench.tuning.trials import (
     open_search,
     run_quietly,
     run_trials,
+    score_job,
     trials_of,
 )
 
 FOLDER = "hydra.run.dir"
+LEDGER_OF_RUN = "ledger.jsonl"
 
 
 @dataclass
@@ -104,7 +109,7 @@ def _search(
         trials = trials_of(state, folder)
         jobs = jobs_of(plan, trials, folder, config_dir)
         RunDir(folder).set_status("running")
-        outcomes = run_trials(plan, trials, jobs, folder)
+        outcomes = run_trials(plan, state, trials, jobs, folder)
     stopped = next((one for one in outcomes if one.status == "interrupted"), None)
     if stopped is not None:
         return _interrupted(folder, stopped)
@@ -130,6 +135,7 @@ def _search(
             return _interrupted(folder, outcome)
         if outcome.status not in ("done", "skipped"):
             return SearchResult(folder, "failed", outcome.reason, exit_code=1)
+        guarantee = _with_own(guarantee, _gate_of(config, final))
         summary = publish(folder, final, kept, guarantee, plan)
     else:
         summary = publish(folder, kept.folder, kept, guarantee, plan)
@@ -157,7 +163,7 @@ def _learn(
             state.write(folder)
         trial = trials_of(state, folder)[i]
         (job,) = jobs_of(plan, [trial], folder, config_dir)
-        (outcome,) = run_trials(plan, [trial], [job], folder)
+        (outcome,) = run_trials(plan, state, [trial], [job], folder)
         known.append(trial)
         jobs.append(job)
         outcomes.append(outcome)
@@ -168,15 +174,32 @@ def _learn(
 
 def _after(plan: SearchPlan, jobs: Sequence[Job]) -> Guarantee:
     """The guarantee with what the ledgers have: a run whose rounds were repeated costs more than planned."""
-    found = plan.guarantee
-    if plan.search.tune.public is not None:
+    found, search = plan.guarantee, plan.search
+    if search.tune.public is not None:
         return found
-    for job in jobs:
-        ledger = job.folder / "ledger.jsonl"
-        if not ledger.exists():
-            continue
-        gate = build([job.config], [ledger]).gate
-        if gate.spent_epsilon(0) > gate.planned_epsilon(0):
-            more = search_epsilon(gate, plan.search.runs, found.delta)
-            found = replace(found, epsilon=max(found.epsilon, more))
+    parts = [(accounts_of(plan.runs), list(jobs))]
+    if plan.score is not None:
+        parts.append(([plan.score], [score_job(plan, job) for job in jobs]))
+    for planned, runs in parts:
+        there = [job for job in runs if (job.folder / LEDGER_OF_RUN).exists()]
+        gates = [_gate_of(job.config, job.folder) for job in there]
+        repeated = [gate for gate in gates if gate.ledgers[0].summary()["repeated"]]
+        if repeated:
+            more = search_epsilon([*planned, *repeated], search.runs, found.delta)
+            caveats = {k: v for gate in repeated for k, v in gate.guarantee(0).caveats.items()}
+            caveats.pop(PART_OF_SEARCH, None)
+            caveats = {**found.caveats, **caveats}
+            found = replace(found, epsilon=max(found.epsilon, more), caveats=caveats)
     return found
+
+
+def _gate_of(config: RunConfig, folder: Path) -> Gate:
+    """The gate of a run with the run's ledger."""
+    return build([config], [folder / LEDGER_OF_RUN]).gate
+
+
+def _with_own(guarantee: Guarantee, gate: Gate) -> Guarantee:
+    """The guarantee, or more if the run with the kept settings has more."""
+    own = gate.guarantee(0)
+    epsilon = max(guarantee.epsilon, own.epsilon)
+    return replace(guarantee, epsilon=epsilon, caveats={**guarantee.caveats, **own.caveats})

@@ -233,3 +233,23 @@ def test_simulated_search_agrees_with_the_density():
     assert law[-1] == pytest.approx(1.0, abs=1e-6)
     found = stats.kstest(best, lambda y: np.interp(y, grid, law))
     assert found.pvalue > 1e-4
+
+
+def test_epsilons_of_a_run_beyond_the_profile_are_not_covered():
+    """Found by a review: points above 700 had been moved to 700."""
+    for cost in (
+        lambda delta: 1462.0,
+        lambda delta: 1.0 if delta >= 1e-5 else math.inf,
+    ):
+        assert profile_epsilon(cost, RunCount(8.0, math.inf), 1e-5) == math.inf
+    profile = Profile(lambda delta: 5.0 if delta > 1e-6 else 1e4, 1e-9)
+    assert profile.delta(np.array([4.0, 6.0, 900.0, 1e5])).min() > 1e-6
+
+
+def test_the_number_of_runs_is_random_for_every_mean_that_is_taken():
+    with pytest.raises(PrivacyError, match="no distribution"):
+        RunCount(501.0, math.inf)
+    drawn = [RunCount(500.0, math.inf).draw(u) for u in (1e-9, 0.1, 0.5, 0.9, 1 - 1e-9)]
+    assert drawn == [int(stats.poisson(500).ppf(u)) for u in (1e-9, 0.1, 0.5, 0.9, 1 - 1e-9)]
+    with pytest.raises(PrivacyError, match="no parameter"):
+        RunCount(8.0, 1e10)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,16 @@ import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.builder import build
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
-from privrl_bench.privacy.search import best_of, draw_search
-from privrl_bench.sweep.jobs import Outcome
-from privrl_bench.tuning import trials
-from privrl_bench.tuning.search_plan import plan_search
+from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.search import best_of, draw_search, search_epsilon
+from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.tuning import trials, tune_runs
+from privrl_bench.tuning.search_plan import plan_search, score_config
 from privrl_bench.tuning.settings import read_search
+from privrl_bench.tuning.trials import score_job
 
 SMALL = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4", "log=none"),
@@ -214,10 +219,6 @@ def test_a_killed_search_resumes_to_the_same_result(done, tmp_path, monkeypatch)
 
 def test_a_repeated_round_costs_more(tmp_path):
     """A run whose ledger has one release twice: the search says what both cost."""
-    from privrl_bench.experiment.builder import build
-    from privrl_bench.privacy.ledger import Ledger
-    from privrl_bench.privacy.search import search_epsilon
-
     plan = planned(LR, PUBLIC, "privacy=fixed", "privacy.z=2")
     config, path = plan.runs[0].config, tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
@@ -230,7 +231,7 @@ def test_a_repeated_round_costs_more(tmp_path):
     answer = profile_epsilon(
         lambda d: epsilon_at(2 / math.sqrt(2), d), RunCount(8.0, math.inf), 1e-5
     )
-    assert search_epsilon(again, plan.search.runs, 1e-5) == pytest.approx(answer, rel=1e-6)
+    assert search_epsilon([again], plan.search.runs, 1e-5) == pytest.approx(answer, rel=1e-6)
 
 
 def test_no_run_is_drawn(tmp_path, monkeypatch):
@@ -251,6 +252,174 @@ def test_a_failed_run_has_the_worst_score(tmp_path, monkeypatch):
     result = searched(tmp_path / "s", LR, PUBLIC, "privacy.z=2", "tune.runs=fixed(2)")
     state = json.loads((tmp_path / "s" / "search.json").read_text())
     assert result.summary["search"]["kept"] == state["settings"][1]
+
+
+# --- what a review found: each of these gave a formal guarantee that did not hold
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=gym", "env.id=my_pkg:Clinic-v0", *SCORE],
+        ["env=gym", "env.id=my_pkg:Clinic-v0", PUBLIC, "tune.users=0.5", "privacy.population=100"],
+    ],
+)
+def test_numbered_users_cannot_be_in_two_parts(words):
+    """Fixed cohorts begin at user 0 in every part."""
+    small = ["algo=dppg", "privacy.users_per_round=4", "total_steps=192", "privacy.z=1"]
+    with pytest.raises(ConfigError, match=r"^tune\.(score|users): the users are numbered"):
+        planned(LR, *words, *small)
+
+
+def test_users_of_a_dataset_cannot_be_in_two_parts(sets):
+    words = ["algo=primorl", "env=pendulum", f"data.id={sets}", "env.max_episode_steps=200"]
+    words.append("total_steps=8000")
+    with pytest.raises(ConfigError, match=r"^tune\.users: the users are numbered"):
+        planned(
+            "algo.gamma=choice(0.9,0.99)",
+            PUBLIC,
+            "tune.users=0.5",
+            "privacy.population=200",
+            *words,
+        )
+
+
+def test_who_scores_is_simulated_apart_from_who_trained():
+    plan = planned(LR, *SCORE, "privacy.z=2")
+    config = plan.runs[0].config
+    assert score_config(plan.search, config, 10, 1.0, None).seed != config.seed
+
+
+def test_the_run_with_the_kept_settings_has_the_largest_cost_of_all_choices(tmp_path):
+    """The first value is the cheapest."""
+    words = ["privacy.z=choice(4,0.5)", PUBLIC, "tune.public=env.max_episode_steps=9"]
+    plan = planned(*words, "tune.runs=grid")
+    assert plan.guarantee.epsilon == plan.alone == pytest.approx(epsilon_at(0.5, 1e-5), rel=1e-6)
+    users = ["privacy.z=choice(4,0.5)", PUBLIC, "tune.users=0.9", "privacy.population=400"]
+    assert planned(*users).guarantee.epsilon >= epsilon_at(0.5, 1e-5)
+
+
+@pytest.mark.parametrize("order", ["none,running", "running,none"])
+def test_caveats_of_every_choice_count(order):
+    plan = planned(f"env.obs_scaling=choice({order})", PUBLIC, "privacy.z=2")
+    assert plan.guarantee.status == "heuristic"
+    assert plan.guarantee.caveats
+
+
+@pytest.mark.parametrize("words", ["env.user_steps=choice(30,8)", "env.user=choice(fresh,segment)"])
+def test_choices_that_change_what_a_user_is_are_refused(words):
+    with pytest.raises(ConfigError, match="changes what one user is"):
+        planned(words, PUBLIC, "privacy.z=2")
+
+
+def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
+    """A ledger has a release twice."""
+    folder = shutil.copytree(done, tmp_path / "s")
+    plan = planned(LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2")
+    state = trials.SearchState(
+        **{
+            k: v
+            for k, v in json.loads((folder / "search.json").read_text()).items()
+            if k != "version"
+        }
+    )
+    jobs = trials.jobs_of(plan, trials.trials_of(state, folder), folder, None)
+    assert tune_runs._after(plan, jobs) == plan.guarantee
+    score = score_job(plan, jobs[0])
+    ledger = Ledger(score.folder / "ledger.jsonl")
+    for _ in range(3):
+        ledger.again(0)
+    more = tune_runs._after(plan, jobs).epsilon
+    assert more > plan.guarantee.epsilon * 1.2
+    gate = tune_runs._gate_of(score.config, score.folder)
+    assert more == search_epsilon([plan.score, gate], plan.search.runs, 1e-5)
+    small = replace(plan.guarantee, epsilon=0.1)
+    assert tune_runs._with_own(small, gate).epsilon == gate.guarantee(0).epsilon > 0.1
+
+
+def test_too_many_repeats_and_caveats_of_repeats_are_those_of_a_run(tmp_path):
+    plan = planned(LR, PUBLIC, "privacy=fixed", "privacy.z=9")
+    job = Job(0, plan.runs[0].config, tmp_path / "000", [])
+    job.folder.mkdir()
+    repeat(job.config, job.folder / "ledger.jsonl", 200)
+    assert tune_runs._after(plan, [job]).epsilon == math.inf
+    plan = planned(LR, PUBLIC, "privacy=poisson", "privacy.population=50", "privacy.z=9")
+    job = Job(0, plan.runs[0].config, tmp_path / "001", [])
+    job.folder.mkdir()
+    repeat(job.config, job.folder / "ledger.jsonl", 2)
+    assert "repeated rounds" in tune_runs._after(plan, [job]).caveats
+
+
+def repeat(config, path, times):
+    """A ledger whose first round was attempted so often."""
+    ledger = Ledger(path)
+    gate = build([config], [None]).gate
+    for _ in range(times):
+        details = {"noise": "secure", **gate.mechanism.details(0, 0, ledger)}
+        ledger.intend(0, gate.event(0), details, repeatable=False)
+    ledger.sync()
+
+
+def test_a_preview_has_no_guarantee():
+    plan = planned(LR, PUBLIC, "privacy.noise_cohort=4000", "privacy.z=1")
+    assert plan.guarantee.epsilon == math.inf
+    assert plan.guarantee.status == "none"
+
+
+def test_costs_that_cross_are_bounded_together():
+    """Neither cohort size is the worse at every delta: more than the larger of the two alone."""
+    words = [
+        PUBLIC,
+        "privacy=poisson",
+        "privacy.population=64",
+        "privacy.z=0.5",
+        "total_steps=1920",
+    ]
+    sizes, law = "privacy.users_per_round=choice(2,60)", "tune.runs=geometric(8)"
+    each = [planned(LR, *words, law, f"privacy.users_per_round={u}") for u in (2, 60)]
+    both = planned(*words, law, sizes).guarantee.epsilon
+    assert both >= max(one.guarantee.epsilon for one in each)
+    fixed = planned(*words, "tune.runs=fixed(2)", sizes)
+    costs = [one.gate.costs(0) for one in fixed.runs]
+    assert len(costs) == 2
+    assert fixed.guarantee.epsilon == 2 * max(cost(fixed.guarantee.delta / 2) for cost in costs)
+
+
+def test_an_edited_draw_is_found(tmp_path, monkeypatch):
+    """search.json is read again after a kill; its ledger has a fingerprint of what was drawn."""
+    words = [LR, PUBLIC, "tune.runs=fixed(2)", "privacy.z=2"]
+
+    def cut(jobs):
+        return [Outcome("interrupted", exit_code=130, number=job.number) for job in jobs]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "run_jobs", cut)
+        with pytest.raises(pb.RunInterrupted):
+            searched(tmp_path / "s", *words)
+    path = tmp_path / "s" / "search.json"
+    assert path.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "s" / "trials").stat().st_mode & 0o077 == 0
+    state = json.loads(path.read_text())
+    state["seeds"][1] += 1
+    path.write_text(json.dumps(state))
+    with pytest.raises(ConfigError, match="drawn otherwise"):
+        searched(tmp_path / "s", *words)
+
+
+def test_what_is_released_does_not_depend_on_the_number_of_runs(tmp_path, monkeypatch):
+    """The kept run is the same: of two searches, one with a further run that failed."""
+    found = []
+    for count in (1, 4):
+        with monkeypatch.context() as patch:
+            patch.setattr(RunCount, "draw", lambda self, uniform, count=count: count)
+            folder = tmp_path / str(count)
+            searched(folder, LR, PUBLIC, "privacy.z=2", "seed=3")
+        files = sorted(p.name for p in folder.iterdir() if p.is_file())
+        texts = [(folder / name).read_text() for name in ("provenance.json",)]
+        summary = json.loads((folder / "summary.json").read_text())
+        found.append((files, texts, sorted(summary)))
+    assert found[0] == found[1]
+    assert not {"wall_seconds", "steps_per_second", "ledger"} & set(found[0][2])
 
 
 # --- the two ways around

@@ -39,6 +39,8 @@ _PER_DECADE = 16  # points of a profile
 _WIDTH = 0.05  # of a step of T
 _SHIFTS = tuple(0.02 * i for i in range(100))  # values of h that are tried
 _LEAST_GAMMA = 1e-12
+_MOST_POISSON = 500.0  # exp(-mean), from which a number is drawn, must not be 0
+_MOST_EPSILON = 700.0  # of a point of a profile: exp must be finite
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,14 @@ class RunCount:
 
     def __post_init__(self) -> None:
         least = self.mean >= 1.0 if self.poisson else self.mean > 1.0
-        if not (least and self.mean < math.inf and self.shape >= 0.0):
+        most = self.mean <= _MOST_POISSON if self.poisson else self.mean < math.inf
+        if not (least and most and self.shape >= 0.0):
             raise PrivacyError(f"no distribution of the number of runs: {self}")
+        if not self.poisson:
+            try:
+                _ = self.gamma
+            except ValueError:
+                raise PrivacyError(f"no parameter of the number of runs: {self}") from None
 
     @property
     def poisson(self) -> bool:
@@ -114,7 +122,7 @@ class Profile:
     delta is convex in e^epsilon, so a chord between two valid points is valid.
 
     Args:
-        cost: delta -> epsilon of one run, at least of one order of the neighbours.
+        cost: delta -> epsilon of one run, the larger of both orders of the neighbours.
         least: the smallest delta that matters.
     """
 
@@ -126,15 +134,14 @@ class Profile:
         zero = int(np.argmax(epsilons <= 0.0))  # the first delta that costs nothing
         if zero:
             deltas[zero] = _least_free(cost, float(deltas[zero - 1]), float(deltas[zero]))
-        keep = slice(0, zero + 1)
+        # Without points at large epsilons delta there is that of the last one that is left: more, never less.
+        keep = (np.arange(len(deltas)) <= zero) & (epsilons < _MOST_EPSILON)
         self.epsilons, self.deltas = epsilons[keep][::-1].copy(), deltas[keep][::-1].copy()
 
     def delta(self, epsilon: np.ndarray) -> np.ndarray:
         """Bounds of delta at each epsilon, any shape; negative epsilons by exchanging the neighbours."""
-        size = np.minimum(np.abs(epsilon), 700.0)
-        with np.errstate(over="ignore"):
-            knots = np.exp(np.minimum(self.epsilons, 700.0))
-        positive = np.interp(np.exp(size), knots, self.deltas)
+        size = np.minimum(np.abs(epsilon), _MOST_EPSILON)
+        positive = np.interp(np.exp(size), np.exp(self.epsilons), self.deltas)
         positive = np.where(size < self.epsilons[-1], positive, self.deltas[-1])
         return np.where(epsilon >= 0.0, positive, 1.0 - np.exp(-size) * (1.0 - positive))
 
@@ -169,8 +176,7 @@ def profile_epsilon(cost: Callable[[float], float], runs: RunCount, delta: float
         return _poisson_epsilon(profile, runs.mean, delta)
     first = cost(delta / runs.mean)
     tail = profile.deltas * (1.0 - runs.gamma) / runs.gamma
-    finite = profile.epsilons < 700.0
-    growth = np.log(np.exp(profile.epsilons[finite]) + tail[finite])
+    growth = np.log(np.exp(profile.epsilons) + tail)
     return first + (runs.shape + 1.0) * float(growth.min())
 
 
