@@ -12,5 +12,6 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     scaling,
     searches,
     small_epsilon,
+    state,
 )
 from results_blocks.store import BLOCKS as BLOCKS

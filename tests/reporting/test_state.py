@@ -1,0 +1,85 @@
+"""docs/results/state.md: every cell that needs a reason has one, and rows agree with the files."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from test_scripts import load
+
+load("write_results")  # puts scripts/ on the path
+
+from results_blocks import state  # noqa: E402
+
+
+def rows(paper: str) -> dict:
+    return copy.deepcopy(dict(state.entries(paper)))
+
+
+@pytest.mark.parametrize("paper", state.PAPERS)
+def test_rows_agree_with_the_papers_and_the_results(paper) -> None:
+    assert state.problems(paper, rows(paper)) == []
+
+
+def test_every_paper_has_rows() -> None:
+    assert set(state.PAPERS) == {
+        path.stem for path in (state.ROOT / "scripts" / "papers").glob("*.yaml")
+    }
+
+
+def test_a_reason_for_an_unknown_cell_and_a_missing_reason_are_found() -> None:
+    changed = rows("dppg")
+    reasons = changed["Table 1"]["cells"]
+    reasons["Acrobot, DPPG z = 9"] = reasons.pop("Acrobot, DPPG z = 3")
+    assert state.problems("dppg", changed) == [
+        "dppg, Table 1: Acrobot, DPPG z = 9: a reason for a cell that does not exist",
+        "dppg, Table 1: Acrobot, DPPG z = 3: no reason",
+    ]
+
+
+def test_a_cell_that_was_not_run_needs_a_reason_and_one_inside_needs_none() -> None:
+    changed = rows("primorl")
+    del changed["Table 6"]["cells"]["HalfCheetah, MOPO"]
+    changed["Table 1"]["cells"]["Pendulum, MOPO"] = "no link"
+    assert state.problems("primorl", changed) == [
+        "primorl, Table 1: Pendulum, MOPO: a reason for a cell that needs none",
+        "primorl, Table 1: Pendulum, MOPO: a reason without a link",
+        "primorl, Table 6: HalfCheetah, MOPO: no reason",
+    ]
+
+
+def test_wrong_rows_of_figures_are_found() -> None:
+    changed = rows("dppg")
+    changed["Figure 3"] = {"claim": "x", "verdict": "perhaps", "items": ["fig99"], "why": "x"}
+    changed["Figure 4"]["verdict"] = "not run"
+    changed["Figure 7"]["why"] = ""
+    changed["Table 4"] = {}
+    changed["Table 1"] = {"claim": "x", "verdict": "shown"}
+    assert state.problems("dppg", changed) == [
+        "dppg, Table 1: a verdict that contradicts its items",
+        "dppg, Figure 3: unknown verdict perhaps",
+        "dppg, Figure 3: a reason without a link",
+        "dppg, Figure 3: no folder fig99",
+        "dppg, Figure 4: no reason",
+        "dppg, Figure 4: a verdict that contradicts its items",
+        "dppg, Figure 7: no reason",
+        "dppg, Table 4: neither a claim nor a number",
+        "dppg: no row for the item table1",
+    ]
+
+
+def test_stated_numbers_need_a_row() -> None:
+    changed = rows("dp-rl")
+    del changed["Figure 1"]
+    assert state.problems("dp-rl", changed) == ["dp-rl: no row for the stated numbers of Figure 1"]
+
+
+def test_known_cells_and_totals_are_shown() -> None:
+    cells = {(one.name, one.cell): one for one in state.numbers("primorl", rows("primorl"))}
+    assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
+    assert cells["Table 1", "Balance, MOPO"].verdict == "not run"
+    tenth = cells["Table 1", "Balance, PriMORL No Privacy"]
+    assert (tenth.verdict, tenth.seeds) == ("not comparable", "0 / 3")  # a tenth of the data
+    assert "| DPPG | 20 | 17 | 3 | 0 | 0 |" in state.summary()
+    assert state.sentence().startswith("21 of 49 cells with a number are inside or above")
+    assert "| Figure 1 | REINFORCE, without noise | 180 | 156 |" in state.number_table("dp-rl")
