@@ -103,7 +103,8 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
         after = critic(one["next_obs"])[:, 0].detach()
     elif config.critic == "none":
         lam = 1.0
-    ends = (one["terminated"], one["done"])
+    terminated = one["done"] if config.time_limit == "terminate" else one["terminated"]
+    ends = (terminated, one["done"])
     advantages = slow_gae(one["rewards"], values, after, *ends, config.gamma, lam)
     targets = advantages + values
     if config.normalize_advantage:
@@ -168,10 +169,11 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
         {"critic": "none"},
         {"critic": "shared"},
         {"critic": "shared", "local_adam": "seeded", "round_index": 4},
+        {"critic": "shared", "time_limit": "terminate"},
         {"critic": "none", "ratio_clip": 0.01, "normalize_advantage": False, "minibatches": 4},
         {"critic": "none", "lr": 1e-5},
     ],
-    ids=["none", "shared", "seeded", "ratio-clip", "inside-ball"],
+    ids=["none", "shared", "seeded", "time-limit", "ratio-clip", "inside-ball"],
 )
 def test_all_users_at_once_equal_one_user_at_a_time(spec, changes, lengths) -> None:
     algo, state = made(spec, **changes)
@@ -237,6 +239,19 @@ def test_one_gradient_is_that_of_all_her_steps_scaled_to_the_clip(spec, lengths)
             gradient = policy.vector().detach() - start
             expected = CLIP * gradient / gradient.norm()
             torch.testing.assert_close(rows[r, u], expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_time_limit_can_count_as_a_termination() -> None:
+    users = random_users(CHOICE, 2, 3, 9, seed=1)
+    users.terminated[:] = False
+    users.done[..., 4] = True
+    algo, state = made(critic="shared", time_limit="terminate")
+    cut = rows_of(algo, state, users)[0]["actor"]
+    kept = rows_of(made(critic="shared")[0], state, users)[0]["actor"]
+    users.terminated[:] = users.done
+    ended = rows_of(made(critic="shared")[0], state, users)[0]["actor"]
+    assert torch.equal(cut, ended)
+    assert not torch.equal(cut, kept)
 
 
 def test_the_gradient_zero_stays_zero() -> None:

@@ -101,7 +101,7 @@ class Dppg(Algorithm):
             users.rewards,
             values,
             next_values,
-            users.terminated,
+            users.done if config.time_limit == "terminate" else users.terminated,
             users.done,
             config.gamma,
             1.0 if config.critic == "none" else config.gae_lambda,
