@@ -6,7 +6,7 @@ in the mean, z clip / U. So a measured run with (R, U, z) is also a preview of a
 and multiplier k z, k >= 1 (`privacy.noise_cohort` makes the same preview). It is pessimistic: the mean over
 more users also varies less from user to user.
 
-Only `runs.csv` of the item `<paper>/frontier` is read.
+`runs.csv` of the items `<paper>/frontier` and of those with runs of the default values are read (`ITEMS`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from privrl_bench.reporting.results_store import RUNS_FILE
 
-ITEM = "frontier"
+ITEMS = ("frontier", "gap", "small_epsilon")
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 NEAR = 0.05  # of `least_users`
 _TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 to 990 million
@@ -109,10 +109,10 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
         algo: name of the algorithm.
         env: `EnvConfig.label`.
         settings: dotted key -> value of the plan.
-        store: results, `<paper>/frontier/runs.csv`.
+        store: results, `<paper>/<item>/runs.csv`.
     """
     found: dict[tuple[int, int, float], list[float]] = {}
-    for path in sorted(store.glob(f"*/{ITEM}/{RUNS_FILE}")):
+    for path in sorted(path for one in ITEMS for path in store.glob(f"*/{one}/{RUNS_FILE}")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 kept = json.loads(row["settings"])
