@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,8 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import rounds_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
 from privrl_bench.reporting.runs import Runs
-from privrl_bench.reporting.style import PALETTE, epsilon_axis, figure, legend
+from privrl_bench.reporting.style import MARKERS, PALETTE, epsilon_axis, figure, legend
+from privrl_bench.reporting.table_writer import ABSENT
 
 if TYPE_CHECKING:
     from privrl_bench.reporting.paper_figure import Picture
@@ -43,24 +46,55 @@ def draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
         legend(places)
 
 
+@functools.cache
+def most_rounds(budget: float, z: float, q: float, delta: float, accountant: str, most: int) -> int:
+    """Largest number of Poisson-sampled Gaussian rounds within a budget, at most `most`."""
+    return rounds_for(
+        budget, ReleaseEvent("gaussian", z, "add_or_remove", q), delta, accountant, most
+    )
+
+
+def _most_rounds(
+    picture: Picture, accountant: str, budget: float, z: float, q: float
+) -> int | None:
+    """Rounds of one point of a figure; None: more than `facts.most` by PLD, which takes long beyond."""
+    most = int(picture.facts["most"]) if accountant == "pld" else 10**15
+    found = most_rounds(budget, z, q, picture.facts["delta"], accountant, most)
+    return None if found == most else found
+
+
 def draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
-    """Largest number of rounds within an epsilon, against z: by the paper's moments, and by PLD."""
+    """Largest number of rounds within an epsilon, against z, for some q: by the paper's moments, and by PLD."""
     facts = picture.facts
+    forms = (("rdp", "--", "moments (RDP), as printed"), ("pld", "-", "PLD"))
     with figure(path, len(facts["epsilons"]), vector=True) as places:
         for axes, target in zip(places, facts["epsilons"], strict=True):
-            kinds = (("rdp", "s--", "moments (RDP), as printed"), ("pld", "o-", "PLD"))
-            for at, (kind, form, name) in enumerate(kinds):
-                found = []
-                for z in facts["z"]:
-                    event = ReleaseEvent("gaussian", z, "add_or_remove", facts["q"])
-                    found.append(rounds_for(target, event, facts["delta"], kind) or math.nan)
-                axes.loglog(facts["z"], found, form, color=PALETTE[1 - at], label=name)
-            axes.set_title(
-                f"epsilon {shown_epsilon(target)}, delta {facts['delta']:g}, q = {facts['q']:g}"
-            )
+            for (at, q), (kind, dash, name) in itertools.product(enumerate(facts["q"]), forms):
+                found = [_most_rounds(picture, kind, target, z, q) or math.nan for z in facts["z"]]
+                drawn = {"color": PALETTE[at], "marker": MARKERS[at], "linestyle": dash}
+                axes.loglog(facts["z"], found, **drawn, label=f"q = {q:g}, {name}")
+            axes.set_title(f"epsilon {shown_epsilon(target)}, delta {facts['delta']:g}")
             epsilon_axis(axes, facts["z"], "noise multiplier z")
             axes.set_ylabel("largest number of rounds")
         legend(places)
+
+
+def rounds_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
+    """(head, lines): rounds of every q, and how many times more a smaller q has than the next larger one."""
+    facts = picture.facts
+    rates = sorted(facts["q"], reverse=True)
+    lines = []
+    for target, z, kind in itertools.product(facts["epsilons"], facts["z"], ("rdp", "pld")):
+        found = [_most_rounds(picture, kind, target, z, q) for q in rates]
+        shown = [f"over {facts['most']:,.0f}" if one is None else f"{one:,}" for one in found]
+        gains = [
+            f"{small / large:.3g}" if small and large else ABSENT
+            for large, small in itertools.pairwise(found)
+        ]
+        lines.append([shown_epsilon(target), f"{z:g}", kind.upper(), *shown, *gains])
+    head = ["epsilon", "z", "accountant", *(f"rounds, q = {q:g}" for q in rates)]
+    gained = [f"q = {small:g} / q = {large:g}" for large, small in itertools.pairwise(rates)]
+    return [*head, *gained], lines
 
 
 def draw_riverswim(picture: Picture, runs: Runs, path: Path) -> None:

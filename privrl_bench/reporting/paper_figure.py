@@ -78,7 +78,7 @@ KINDS = {
     "epsilon": Kind(run_figures.draw_epsilon, within=False),
     "swept": Kind(swept_figures.draw_swept, swept_figures.swept_table, within=False),
     "spent": Kind(run_figures.draw_spent),
-    "rounds": Kind(analytic_figures.draw_rounds, within=False),
+    "rounds": Kind(analytic_figures.draw_rounds, analytic_figures.rounds_table, within=False),
     "accounting": Kind(analytic_figures.draw_accounting, within=False),
     "riverswim": Kind(analytic_figures.draw_riverswim, within=False),
     "held": Kind(convergence.draw_held, convergence.table),
@@ -150,5 +150,6 @@ class Picture(Item):
             write_table(out, text, (head, lines))
             every = [run for some in runs.values() for run in some]
             parts.append(page.Table("Numbers", head, lines))
-            parts.append(page.Table("Guarantees", *guarantees(every)))
+            if every:
+                parts.append(page.Table("Guarantees", *guarantees(every)))
         return parts
