@@ -50,6 +50,8 @@ def _frontier() -> str:
 def _rule() -> str:
     lines = []
     for env in environments():
+        if len({one.rounds for one in measured(env)}) == 1:
+            continue  # nothing to choose from
         lost = regrets(env)
         lines.append([TASKS[env], str(len(lost)), f"{np.mean(lost):.1f}", f"{max(lost):.1f}"])
     return compact(["task", "users and epsilons", "mean return lost", "most"], lines)
