@@ -10,6 +10,10 @@ at the end, as in table1-short. If the paper's file in scripts/papers describes 
 taken, else all finished runs. The folder receives runs.csv, curves.csv.gz (if runs have evaluations) and, made
 from these, table.md and figure.svg or figure.png, whichever is smaller. Without run folders, table and figure
 are made from the existing store.
+
+Figures of hundreds of runs until a task is solved (`dp-rl`) have no such files: table and figure are made from
+the run folders, and returns.csv.gz, where the item keeps it, has the returns of each run as means of ten
+episodes. Without run folders only the table is made again.
 """
 
 from __future__ import annotations
@@ -19,7 +23,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from privrl_bench.reporting.convergence import kept_table
 from privrl_bench.reporting.kept_figures import draw_from_table
+from privrl_bench.reporting.kept_returns import RETURNS_FILE, read_returns
+from privrl_bench.reporting.paper_figure import Picture
 from privrl_bench.reporting.paper_item import Item, write_item
 from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
 from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
@@ -32,6 +39,7 @@ from privrl_bench.reporting.results_store import (
 )
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.states import RANGES_FILE
 from privrl_bench.reporting.tables import markdown, summarise
 
 PAPERS = Path(__file__).parent / "papers"
@@ -87,8 +95,59 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
     return len(runs)
 
 
+def small_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Picture] | None:
+    """The paper and the figure, if it is one of those with runs of which little is kept."""
+    found = paper_item(folder, seeds)
+    if found and isinstance(found[1], Picture) and found[1].small and found[1].settings():
+        return found[0], found[1]
+    return None
+
+
+def collect_small(roots: list[Path], folder: Path, paper: Paper, item: Picture) -> int:
+    """Write table, figure and what is kept of each run, from run folders. Returns the number of runs."""
+    runs: dict[Setting, list[Run]] = {}
+    for root in roots:
+        for setting, some in finished_runs(root, item).items():
+            known = runs.setdefault(setting, [])
+            if {run.seed for run in known} & {run.seed for run in some}:
+                raise SystemExit(f"error: runs of {setting.key(0)} are in two of the folders")
+            known += some
+    count = sum(map(len, runs.values()))
+    if not count:
+        raise SystemExit(f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        write_item(item, paper.title, Path(name), runs, {})
+        copy_results(Path(name), folder)
+    return count
+
+
+def report_small(folder: Path, item: Picture, out: Path) -> None:
+    """Write table.md from returns.csv.gz; the figure stays as it is."""
+    if not (folder / RETURNS_FILE).exists():
+        raise SystemExit(f"error: no {RETURNS_FILE} in {folder}; name the run folders to collect")
+    out.mkdir(parents=True, exist_ok=True)
+    head, lines = kept_table(read_returns(folder), item.facts)
+    (out / "table.md").write_text(item.table_text(head, lines), encoding="utf-8")
+
+
+def copy_results(made: Path, out: Path) -> None:
+    """Copy the table, what is kept of runs, and the smaller form of the figure."""
+    for file in ("table.md", RETURNS_FILE, RANGES_FILE):
+        if (made / file).exists():
+            shutil.copyfile(made / file, out / file)
+    if (made / "figure.png").exists():
+        for old in out.glob("figure.*"):
+            old.unlink()
+        small = min(made.glob("figure.*"), key=lambda path: path.stat().st_size)
+        shutil.copyfile(small, out / small.name)
+
+
 def report(folder: Path, out: Path) -> None:
     """Write table.md and the figure from an item's store into `out`; without runs, a figure from table.md."""
+    if small := small_item(folder):
+        report_small(folder, small[1], out)
+        return
     found = paper_item(folder)
     if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
         if found and draw_from_table(found[1], folder, out):
@@ -113,13 +172,7 @@ def report(folder: Path, out: Path) -> None:
                 print(f"{folder}: {reason}")
             else:
                 draw(every, made / "figure.png")
-        if (made / "table.md").exists():
-            shutil.copyfile(made / "table.md", out / "table.md")
-        if (made / "figure.png").exists():
-            for old in out.glob("figure.*"):
-                old.unlink()
-            small = min(made.glob("figure.*"), key=lambda path: path.stat().st_size)
-            shutil.copyfile(small, out / small.name)
+        copy_results(made, out)
 
 
 def main() -> None:
@@ -134,6 +187,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="instead of the scale's number")
     parser.add_argument("--add", action="store_true", help="keep the runs that the item has")
     options = parser.parse_args()
+    small = small_item(options.item, options.seeds)
+    if small and options.folders:
+        if options.add:
+            parser.error(f"--add: of {options.item.name} no {RUNS_FILE} is kept; name all folders")
+        print(f"{collect_small(options.folders, options.item, *small)} runs of {options.item}")
+        return
     if options.folders:
         count = collect(options.folders, options.item, options.seeds, options.add)
         print(f"{count} runs in {options.item / RUNS_FILE}")

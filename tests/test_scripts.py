@@ -9,8 +9,11 @@ import pytest
 from reporting.fake_runs import write_run
 
 from privrl_bench.privacy import mechanisms, sampling
+from privrl_bench.reporting.paper_figure import Line, Panel, Picture
+from privrl_bench.reporting.papers import Paper, Setting
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
+PAPER = Paper(SCRIPTS / "papers" / "dp-rl.yaml")
 
 
 def load(name):
@@ -87,7 +90,34 @@ def test_collected_results_are_a_table_of_finished_runs(tmp_path, monkeypatch):
     call(monkeypatch, "collect_results", "--item", item)  # from the store, nothing changes
     assert {path.name: path.read_bytes() for path in item.iterdir()} == made
     with pytest.raises(SystemExit, match=r"no runs\.csv"):
-        call(monkeypatch, "collect_results", "--item", "outputs/paper/dp-rl/fig2")
+        call(monkeypatch, "collect_results", "--item", "outputs/paper/primorl/fig9-short")
+    with pytest.raises(SystemExit, match=r"no returns\.csv\.gz"):
+        call(monkeypatch, "collect_results", "--item", "outputs/paper/dp-rl/fig3")
+
+
+def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
+    module = load("collect_results")
+    words = ["algo=reinforce", "+paper=reinforce", "privacy=none", "eval.solved=475"]
+    setting = Setting("cartpole", tuple(words), 2)
+    facts = {"window": 2, "target": 300, "held": 500, "episodes": 11, "keep": True}
+    panels = [Panel("CartPole", [Line("no noise", False, [setting])])]
+    item = Picture("T", "held", panels, facts)
+    monkeypatch.setattr(module, "paper_item", lambda folder, seeds=None: (PAPER, item))
+    for part, seed in (("one", 0), ("two", 1)):  # trained in two places
+        write_run(tmp_path / part / setting.key(seed), seed=seed, final=500.0)
+    roots, folder = [tmp_path / "one", tmp_path / "two"], tmp_path / "fig2"
+    assert module.collect_small(roots, folder, PAPER, item) == 2
+    assert {path.name for path in folder.iterdir()} - {"figure.svg", "figure.png"} == {
+        "table.md",
+        "returns.csv.gz",
+    }
+    made = (folder / "table.md").read_text()
+    module.report(folder, folder)
+    assert (folder / "table.md").read_text() == made
+    with pytest.raises(SystemExit, match="in two of the folders"):
+        module.collect_small([roots[0], roots[0]], folder, PAPER, item)
+    with pytest.raises(SystemExit, match="no finished run"):
+        module.collect_small([tmp_path / "three"], folder, PAPER, item)
 
 
 def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):

@@ -6,6 +6,7 @@ converged when 25 test episodes in a row have a mean return of 475; from then on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,22 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.reporting.paper_table import epsilon_of, status_of
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.kept_returns import (
+    KeptRun,
+    by_line,
+    means_of,
+    of_mean_curve,
+    of_single_runs,
+    reaches,
+    reaches_plateau,
+    write_returns,
+)
+from privrl_bench.reporting.paper_item import shared
 from privrl_bench.reporting.run_figures import drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
 from privrl_bench.reporting.style import curve
+from privrl_bench.reporting.table_writer import ABSENT
 
 
 def solved_after(returns: Sequence[float] | np.ndarray, window: int, target: float) -> int | None:
@@ -80,39 +93,71 @@ def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
     return [float(most if one is None else min(one, most)) for one in found]
 
 
-def table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
-    """(head, lines): when runs were solved, and their returns at the end."""
-    facts, lines = picture.facts, []
+def kept_runs(picture: Any, runs: Runs) -> list[KeptRun]:
+    """What is kept of the runs of all lines."""
+    facts, found = picture.facts, []
     for panel in picture.panels:
         for line in panel.lines:
             some = line.runs(runs)
-            if not some:
-                continue
-            when = np.array(episodes_of(some, facts))
-            solved = [r for r in some if _solved(r, facts) is not None]
-            low, middle, high = np.quantile(when, [0.25, 0.5, 0.75])
-            end = curves_of(some, facts)[:, -100:].mean(axis=1)
-            mean, half = mean_ci(end.tolist())
-            lines.append(
-                [
-                    panel.label,
-                    line.label,
-                    str(len(some)),
-                    f"{len(solved)}",
-                    f"{when.mean():.0f}",
-                    f"{middle:.0f}",
-                    f"{low:.0f} to {high:.0f}",
-                    f"{mean:.0f} ± {half:.0f}",
-                    epsilon_of(some),
-                    status_of(some),
-                ]
-            )
+            curves = list(curves_of(some, facts)) if some else []
+            for run, values in zip(some, curves, strict=True):
+                returns, ends = means_of(values)
+                solved = solved_after(_returns(run), int(facts["window"]), float(facts["target"]))
+                seed, status = run.seed or 0, run.guarantee_status
+                found.append(
+                    KeptRun(
+                        panel.label, line.label, seed, solved, run.epsilon, status, returns, ends
+                    )
+                )
+    return found
+
+
+def keep(picture: Any, runs: Runs, out: Path) -> None:
+    """Write `returns.csv.gz`, if the item keeps its runs: items that share runs have one file."""
+    if picture.facts.get("keep"):
+        write_returns(kept_runs(picture, runs), out)
+
+
+def table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
+    """(head, lines): when runs were solved, and their returns at the end."""
+    return kept_table(kept_runs(picture, runs), picture.facts)
+
+
+def kept_table(
+    runs: Sequence[KeptRun], facts: Mapping[str, Any]
+) -> tuple[list[str], list[list[str]]]:
+    """(head, lines) of `table` from what is kept of the runs."""
+    level, lines = float(facts["target"]), []
+    for (panel, line), some in by_line(runs).items():
+        when = np.array([run.episode for run in some])
+        low, middle, high = np.quantile(when, [0.25, 0.5, 0.75])
+        mean, half = mean_ci([run.end for run in some])
+        lines.append(
+            [
+                panel,
+                line,
+                str(len(some)),
+                str(sum(run.solved is not None for run in some)),
+                f"{when.mean():.0f}",
+                f"{middle:.0f}",
+                f"{low:.0f} to {high:.0f}",
+                "{:.0f} to {:.0f}".format(*of_single_runs(when)),
+                *_with_interval(of_mean_curve(some, reaches(level))),
+                *_with_interval(of_mean_curve(some, reaches_plateau)),
+                f"{mean:.0f} ± {half:.0f}",
+                shown_epsilon(max(run.epsilon for run in some)),
+                shared([run.status for run in some]),
+            ]
+        )
     head = ["panel", "line", "runs", "solved", "mean episode", "median", "quartiles"]
+    head += ["single runs, 95 %", f"curve at {level:g}", f"curve at {level:g}, 95 %"]
+    head += ["plateau", "plateau, 95 %"]
     return [*head, "last 100 episodes", "epsilon", "status"], lines
 
 
-def _solved(run: Run, facts: Mapping[str, Any]) -> int | None:
-    return solved_after(_returns(run), int(facts["window"]), float(facts["target"]))
+def _with_interval(found: tuple[float, float, float]) -> tuple[str, str]:
+    value, low, high = found
+    return f"{value:.0f}", ABSENT if math.isnan(low) else f"{low:.0f} to {high:.0f}"
 
 
 def draw_held(picture: Any, runs: Runs, path: Path) -> None:

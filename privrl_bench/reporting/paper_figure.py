@@ -66,11 +66,13 @@ class Kind:
         draw: Draws the figure to a path.
         numbers: Returns (head, lines) of its table.
         within: Whether it shows evaluations within runs.
+        keep: Writes what is kept of each run in place of `runs.csv`; None if that is kept.
     """
 
     draw: Callable[[Any, Runs, Path], None]
     numbers: Callable[[Any, Runs], tuple[list[str], list[list[str]]]] = run_figures.points
     within: bool = True
+    keep: Callable[[Any, Runs, Path], None] | None = None
 
 
 KINDS = {
@@ -83,9 +85,9 @@ KINDS = {
     "accounting": Kind(analytic_figures.draw_accounting, within=False),
     "relations": Kind(relations.draw_signs, relations.sign_table, within=False),
     "riverswim": Kind(analytic_figures.draw_riverswim, within=False),
-    "held": Kind(convergence.draw_held, convergence.table),
-    "boxes": Kind(convergence.draw_boxes, convergence.table),
-    "states": Kind(states.draw_states, states.state_table, within=False),
+    "held": Kind(convergence.draw_held, convergence.table, keep=convergence.keep),
+    "boxes": Kind(convergence.draw_boxes, convergence.table, keep=convergence.keep),
+    "states": Kind(states.draw_states, states.state_table, False, states.keep_ranges),
     "datasize": Kind(datasize.draw_errors, datasize.error_table),
 }
 
@@ -123,6 +125,11 @@ class Picture(Item):
         every = [run for some in runs.values() for run in some]
         return not KINDS[self.kind].within or all(len(run.curve()[0]) for run in every)
 
+    @property
+    def small(self) -> bool:
+        """Whether little of each run is kept, and no `runs.csv`."""
+        return KINDS[self.kind].keep is not None
+
     def datasets(self) -> list[list[str]]:
         """The dataset whose observations are drawn, if it is one of those."""
         return [self.facts["collect"]] if "collect" in self.facts else []
@@ -136,6 +143,10 @@ class Picture(Item):
             for panel in many[:1]
         )
 
+    def table_text(self, head: list[str], lines: list[list[str]]) -> str:
+        """Text of `table.md`."""
+        return f"# {self.title}\n\n{aligned(head, lines)}\n"
+
     def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
         """Draw `figure.png` and `figure.svg`, unless `not_drawn`, and write the numbers behind them."""
         kind, path, parts = KINDS[self.kind], out / "figure.png", list[page.Part]()
@@ -146,10 +157,11 @@ class Picture(Item):
             kind.draw(self, runs, path)
             caption = self.facts.get("caption") or run_figures.caption(runs)
             parts.append(page.Picture(self.title, path, caption))
+        if kind.keep:
+            kind.keep(self, runs, out)
         head, lines = kind.numbers(self, runs)
         if lines:
-            text = f"# {self.title}\n\n{aligned(head, lines)}\n"
-            write_table(out, text, (head, lines))
+            write_table(out, self.table_text(head, lines), (head, lines))
             every = [run for some in runs.values() for run in some]
             parts.append(page.Table("Numbers", head, lines))
             if every:

@@ -25,11 +25,12 @@ def committed(item: str, **wanted: str) -> list[dict[str, str]]:
 
 
 def solved(item: str, panel: str, columns: Sequence[str], first: str) -> str:
-    """Lines of one panel: sigma, and these columns."""
+    """Lines of the panels whose names begin with `panel`, each once: sigma, and these columns."""
     names = {"median": "median episode", "mean episode": "mean"}
+    found = {one["line"]: one for one in committed(item) if one["panel"].startswith(panel)}
     lines = [
-        [line["line"].removeprefix("sigma "), *(line[name] for name in columns)]
-        for line in committed(item, panel=panel)
+        [label.removeprefix("sigma "), *(line[name] for name in columns)]
+        for label, line in found.items()
     ]
     return compact([first, *(names.get(name, name) for name in columns)], lines)
 

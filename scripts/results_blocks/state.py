@@ -6,7 +6,7 @@ Rows are those of scripts/state_data.yaml. Numbers are those of scripts/papers/*
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from privrl_bench.reporting.papers import Paper, finished_runs
 from privrl_bench.reporting.results_store import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 from results_blocks.kept_tables import committed
+from results_blocks.own_interval import by_our_interval, interval_of
 from results_blocks.store import BLOCKS, ROOT, STORE, TASKS, without_repeats
 
 PAPERS = {
@@ -39,6 +40,7 @@ class Number:
         name: Table or figure.
         cell: Which number of it.
         ours: As the paper does it, and with a formal guarantee.
+        why: Why there is no verdict, of a number without an interval whose runs were not kept.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Number:
     ours: tuple[str, str]
     seeds: str
     verdict: str
+    why: str = ""
 
 
 @cache
@@ -73,7 +76,8 @@ def numbers(paper: str, rows: Entries) -> list[Number]:
     for name, row in rows.items():
         if "item" in row:
             found += _of_table(paper, name, row["item"])
-        found += [_stated(paper, name, one) for one in stated.get(name, [])]
+        lacking = row.get("lacking", "")
+        found += [_stated(paper, name, one, lacking) for one in stated.get(name, [])]
     return found
 
 
@@ -108,12 +112,17 @@ def _compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
-def _stated(paper: str, name: str, stated: Mapping[str, Any]) -> Number:
-    """A number without an interval, so that there is no verdict."""
+def _stated(paper: str, name: str, stated: Mapping[str, Any], lacking: str) -> Number:
+    """A number without an interval: ours judges. Where its statistic was not kept there is no verdict."""
     (line,) = committed(f"{paper}/{stated['item']}", **stated["where"])
-    ours = (line[stated["column"]], "")
-    runs = line.get("runs", ABSENT)
-    return Number(name, stated["cell"], str(stated["paper"]), ours, runs, OTHER)
+    value = next(line[column] for column in stated["column"] if column in line)
+    runs, ours = line.get("runs", ABSENT), interval_of(line.get(stated["interval"], ABSENT))
+    number = Number(name, stated["cell"], str(stated["paper"]), (value, ""), runs, OTHER, lacking)
+    if ours is None:
+        return number
+    shown = (f"{value} ({line[stated['interval']]})", "")
+    verdict = by_our_interval(float(stated["paper"]), ours, stated["better"])
+    return replace(number, ours=shown, verdict=verdict, why="")
 
 
 # --- claims of figures
@@ -150,7 +159,7 @@ def number_table(paper: str) -> str:
 
 
 def _why(rows: Entries, number: Number) -> str:
-    return str(rows[number.name].get("cells", {}).get(number.cell, ""))
+    return number.why or str(rows[number.name].get("cells", {}).get(number.cell, ""))
 
 
 def claim_table(paper: str) -> str:
@@ -189,7 +198,7 @@ def sentence() -> str:
     totals = [sum(column) for column in zip(*map(_counts, PAPERS), strict=True)]
     cells, good, below, other, missing = totals[:5]
     return (
-        f"{good} of {cells} cells with a number are inside or above the paper's interval; "
+        f"{good} of {cells} cells with a number are inside or above the interval that judges them; "
         f"{below} are below it, {other} are not comparable, {missing} were not run."
     )
 
@@ -222,15 +231,18 @@ def problems(paper: str, rows: Entries) -> list[str]:
 
 
 def _cell_problems(paper: str, row: Mapping[str, Any], cells: Sequence[Number]) -> list[str]:
-    reasons: Mapping[str, str] = row.get("cells", {})
+    reasons: dict[str, str] = row.get("cells", {})
     verdicts = {one.cell: one.verdict for one in cells}
+    lacking = {one.cell: one.why for one in cells if one.why}
     rules: dict[str, Callable[[str], bool]] = {
         "a reason for a cell that does not exist": lambda cell: cell not in verdicts,
         "a reason for a cell that needs none": lambda cell: (
             cell in reasons and verdicts.get(cell) in GOOD
         ),
-        "no reason": lambda cell: verdicts.get(cell, GOOD[0]) not in GOOD and cell not in reasons,
-        "a reason without a link": lambda cell: cell in reasons and "](" not in reasons[cell],
+        "no reason": lambda cell: (
+            verdicts.get(cell, GOOD[0]) not in GOOD and cell not in (reasons | lacking)
+        ),
+        "a reason without a link": lambda cell: "](" not in (reasons | lacking).get(cell, "]("),
     }
     every = dict.fromkeys((*reasons, *verdicts))
     return [f"{cell}: {rule}" for rule, broken in rules.items() for cell in every if broken(cell)]

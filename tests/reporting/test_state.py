@@ -81,5 +81,36 @@ def test_known_cells_and_totals_are_shown() -> None:
     tenth = cells["Table 1", "Balance, PriMORL No Privacy"]
     assert (tenth.verdict, tenth.seeds) == ("not comparable", "0 / 3")  # a tenth of the data
     assert "| DPPG | 20 | 17 | 3 | 0 | 0 |" in state.summary()
-    assert state.sentence().startswith("21 of 49 cells with a number are inside or above")
-    assert "| Figure 1 | REINFORCE, without noise | 180 | 156 |" in state.number_table("dp-rl")
+    good, below, other, missing = (
+        state.summary().splitlines()[-1].split(" | ")[k] for k in (2, 3, 4, 5)
+    )
+    assert state.sentence() == (
+        f"{good} of 49 cells with a number are inside or above the interval that judges them; "
+        f"{below} are below it, {other} are not comparable, {missing} were not run."
+    )
+    assert "| Figure 1 | REINFORCE, without noise | 180 | " in state.number_table("dp-rl")
+
+
+def stated(monkeypatch, **line: str) -> state.Number:
+    """The first stated number of dp-rl, with these cells in our table."""
+    monkeypatch.setattr(state, "committed", lambda item, **where: [line])
+    return state.numbers("dp-rl", {"Figure 1": {"lacking": "not kept [x](y)"}})[0]
+
+
+def test_a_number_without_an_interval_is_judged_by_ours_where_that_was_kept(monkeypatch) -> None:
+    old = stated(monkeypatch, median="156", runs="100")
+    assert (old.verdict, old.ours[0], old.why) == ("not comparable", "156", "not kept [x](y)")
+    new = {"median": "156", "runs": "100", "single runs, 95 %": "50 to 400"}
+    inside = stated(monkeypatch, **new)
+    assert (inside.verdict, inside.ours[0], inside.why) == ("inside", "156 (50 to 400)", "")
+    assert stated(monkeypatch, **new | {"single runs, 95 %": "50 to 170"}).verdict == "above"
+    assert stated(monkeypatch, **new | {"single runs, 95 %": "190 to 400"}).verdict == "below"
+
+
+def test_a_reason_is_needed_for_below_and_for_what_was_not_kept(monkeypatch) -> None:
+    number = state.Number("Figure 1", "x", "1", ("2", ""), "1", "below")
+    check = state._cell_problems
+    assert check("dp-rl", {}, [number]) == ["x: no reason"]
+    lacking = state.replace(number, verdict="not comparable", why="no link")
+    assert check("dp-rl", {}, [lacking]) == ["x: a reason without a link"]
+    assert check("dp-rl", {}, [state.replace(lacking, why="[x](y)")]) == []
