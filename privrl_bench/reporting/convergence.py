@@ -143,7 +143,7 @@ def kept_table(
                 f"{low:.0f} to {high:.0f}",
                 "{:.0f} to {:.0f}".format(*of_single_runs(when)),
                 *_with_interval(of_mean_curve(some, reaches(level))),
-                *_with_interval(of_mean_curve(some, reaches_plateau)),
+                *_with_interval(of_mean_curve(some, reaches_plateau(level))),
                 f"{mean:.0f} ± {half:.0f}",
                 shown_epsilon(max(run.epsilon for run in some)),
                 shared([run.status for run in some]),

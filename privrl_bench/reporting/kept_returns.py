@@ -147,9 +147,19 @@ def reaches(level: float) -> Statistic:
     return episode
 
 
-def reaches_plateau(curve: np.ndarray, ends: np.ndarray) -> float:
-    """The episode at which a curve is at 95 % of its mean over the last 100 episodes for the first time."""
-    return reaches(_SHARE * level_at_end(curve, ends))(curve, ends)
+def reaches_plateau(target: float) -> Statistic:
+    """The episode at which a curve is at 95 % of its mean over the last 100 episodes for the first time.
+
+    Where that mean is below half of `target`, too little is learned for a plateau: the number of episodes.
+    """
+
+    def episode(curve: np.ndarray, ends: np.ndarray) -> float:
+        level = level_at_end(curve, ends)
+        if level < target / 2:
+            return float(ends[-1])
+        return reaches(_SHARE * level)(curve, ends)
+
+    return episode
 
 
 def of_mean_curve(runs: Sequence[KeptRun], statistic: Statistic) -> tuple[float, float, float]:

@@ -34,8 +34,9 @@ def test_a_plateau_is_95_percent_of_the_last_100_episodes() -> None:
     ends = np.arange(10, 201, 10)
     curve = np.array([0.0] * 5 + [379.0] * 3 + [380.0] * 2 + [400.0] * 10)
     assert kept.level_at_end(curve, ends) == 400
-    assert kept.reaches_plateau(curve, ends) == 90
-    assert kept.reaches_plateau(np.full(20, 10.0), ends) == 10  # nothing is learned
+    assert kept.reaches_plateau(475)(curve, ends) == 90
+    assert kept.reaches_plateau(800)(curve, ends) == 90
+    assert kept.reaches_plateau(801)(curve, ends) == 200  # less than half is learned: never
 
 
 def test_the_last_mean_counts_its_episodes_only() -> None:
