@@ -214,3 +214,10 @@ def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
         ("z 0", False),
         ("z 1, formal", True),
     ]
+
+
+def test_facts_of_a_scale_replace_those_of_the_item() -> None:
+    paper = Paper(SCRIPTS / "papers" / "gpope.yaml")
+    smoke, whole = (paper.item("table1", scale).facts for scale in ("smoke", "paper"))
+    assert smoke["caption"] == whole["caption"]
+    assert (smoke["n"], whole["n"]) == ([3000], [300, 3000])

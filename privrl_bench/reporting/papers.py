@@ -163,7 +163,8 @@ class Paper:
                 for line in panel.get("lines", item.get("lines", []))
             ]
             panels.append(Panel(panel["label"], lines))
-        return Picture(item["title"], item["picture"], panels, item.get("facts", {}))
+        facts = item.get("facts", {}) | item.get("facts_at", {}).get(scale, {})
+        return Picture(item["title"], item["picture"], panels, facts)
 
     def _line(self, line: Any, panel: Any, more: Sequence[str], count: int, scale: str) -> Line:
         sized = line.get("scaled", {}).get(scale, [])

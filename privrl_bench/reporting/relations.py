@@ -148,7 +148,7 @@ def sign_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]
         ours = [one.powers[kind] for kind in ACCOUNTANTS]
         signs = [one.sign([one.theorem()]), *map(one.sign, ours)]
         verdict = "agrees" if one.agrees() else "differs"
-        powers = [f"{one.theorem():g}", *map(_range, ours)]
+        powers = [f"{one.theorem():g}", *map(powers_in_words, ours)]
         lines.append([one.grown, one.answer, *signs, verdict, *powers])
     kinds = [kind.upper() for kind in ACCOUNTANTS]
     head = ["grows", "follows", "sign, theorem 1", *(f"sign, {kind}" for kind in kinds), "verdict"]
@@ -156,8 +156,11 @@ def sign_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]
     return [*head, *powers], lines
 
 
-def _range(values: Sequence[float]) -> str:
+def powers_in_words(values: Sequence[float]) -> str:
+    """Least and largest power, and how many points have none."""
     known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "no answer"
     text = f"{min(known):.2f} to {max(known):.2f}"
     missing = len(values) - len(known)
     return text if not missing else f"{text} (no answer at {missing} of {len(values)})"

@@ -16,6 +16,7 @@ from privrl_bench.reporting.relations import (
     cost,
     draw_signs,
     power,
+    powers_in_words,
     relations,
     sign_table,
 )
@@ -68,6 +69,8 @@ def test_signs_are_of_the_quantities_and_unknown_where_they_change() -> None:
     assert Relation("sigma", "epsilon", {}).sign([0.0, 1.0]) == "?"
     assert Relation("sigma", "epsilon", {}).sign([math.nan]) == "?"
     assert not Relation("sigma", "epsilon", {"pld": (-1.0,), "rdp": (1.0,)}).agrees()
+    assert powers_in_words([math.nan]) == "no answer"
+    assert powers_in_words([1.0, math.nan, 2.0]) == "1.00 to 2.00 (no answer at 1 of 3)"
 
 
 def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
