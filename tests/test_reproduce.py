@@ -220,4 +220,4 @@ def test_facts_of_a_scale_replace_those_of_the_item() -> None:
     paper = Paper(SCRIPTS / "papers" / "gpope.yaml")
     smoke, whole = (paper.item("table1", scale).facts for scale in ("smoke", "paper"))
     assert smoke["caption"] == whole["caption"]
-    assert (smoke["n"], whole["n"]) == ([3000], [300, 3000])
+    assert (smoke["n"], whole["n"]) == ([300], [300, 3000])
