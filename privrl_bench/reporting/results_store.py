@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.reporting.runs import Run, differing, nested, number
+from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
 RUNS_FILE, CURVES_FILE, TRIVIAL_FILE = "runs.csv", "curves.csv.gz", "trivial.csv"
@@ -34,7 +34,7 @@ COLUMNS = (
         "ci95",
     ),
     *("last_fifth", "epsilon", "epsilon_paper", "delta", "status", "unit", "notion", "adjacency"),
-    *("caveats", "steps", "rounds", "wall_seconds", "steps_per_second", "commit"),
+    *("caveats", "steps", "rounds", "wall_seconds", "steps_per_second", "commit", TRAINING),
 )
 # Settings that every row holds, because figures and tables read them.
 _KEPT = (
@@ -45,7 +45,7 @@ _KEPT = (
 _DRAWN = ("exact/regret", "eval/relative_mspbe")
 _EPSILON = "privacy/epsilon"
 _SUMMARY = ("epsilon", "epsilon_paper", "delta", "steps", "wall_seconds", "steps_per_second")
-_NUMBERS = (*_SUMMARY, "value", "ci95", "last_fifth", "rounds")
+_NUMBERS = (*_SUMMARY, "value", "ci95", "last_fifth", "rounds", TRAINING)
 _DIRTY = "-dirty"
 
 
@@ -137,6 +137,7 @@ def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
         _known(nested(run.summary, "ledger", "rounds")),
         *(_known(run.summary.get(name)) for name in ("wall_seconds", "steps_per_second")),
         commit + _DIRTY * bool(run.provenance.get("dirty")),
+        _known(run.training_return),
     ]
 
 
@@ -165,7 +166,7 @@ def _run(row: Mapping[str, str], folder: Path, metrics: Sequence[dict[str, Any]]
             row["objective"]: objective,
             "guarantee": guarantee | {"caveats": caveats},
             "ledger": {"rounds": int(values["rounds"])} if "rounds" in values else {},
-            **{name: values[name] for name in _SUMMARY if name in values},
+            **{name: values[name] for name in (*_SUMMARY, TRAINING) if name in values},
         },
         metrics=list(metrics),
         provenance={

@@ -15,6 +15,8 @@ from privrl_bench.metrics import shown_epsilon
 
 SEED_KEY = "seed"
 ENVIRONMENT_STEPS = "environment steps"
+TRAINING = "training_return"
+_LAST = 0.1  # share of a run that its training return is of
 # Settings that change no result.
 _IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
 
@@ -129,6 +131,23 @@ class Run:
     def evaluated(self, *keys: str) -> float:
         """A value in the summary's block of the objective, nan if absent: `("last_fifth", "mean")`."""
         return number(nested(self.summary, self.measure.name, *keys))
+
+    @property
+    def training_return(self) -> float:
+        """Mean return of the episodes that ended in the last tenth of training; nan if none is recorded."""
+        if TRAINING in self.summary:
+            return number(self.summary[TRAINING])
+        steps, returns = self.curve("train/return_mean")
+        episodes = dict(zip(*self.curve("train/episodes"), strict=True))
+        late = steps > (1 - _LAST) * number(self.summary.get("steps"))
+        weights = np.array([episodes.get(step, 0.0) for step in steps]) * (
+            late & np.isfinite(returns)
+        )
+        return (
+            float(np.average(np.nan_to_num(returns), weights=weights))
+            if weights.any()
+            else math.nan
+        )
 
     def settings(self) -> dict[str, Any]:
         """Every setting that may change a result, by dotted key. Without a config: the overrides."""

@@ -57,7 +57,25 @@ def a_run(draw) -> Run:
         {"steps": step, run.measure.metric: value, "privacy/epsilon": epsilon}
         for step, value, epsilon in draw(points)
     ]
+    run.metrics += [
+        {"steps": step, "train/return_mean": value, "train/episodes": count}
+        for step, value, count in draw(
+            st.lists(st.tuples(st.integers(0, 10**12), numbers, st.integers(0, 9)), max_size=3)
+        )
+    ]
     return run
+
+
+def test_the_training_return_is_of_the_episodes_that_ended_in_the_last_tenth() -> None:
+    rows = [(900, 7.0, 5), (950, 1.0, 1), (960, math.nan, 0), (1000, 4.0, 3)]
+    run = Run(Path("x"), summary={"steps": 1000})
+    run.metrics = [
+        {"steps": at, "train/return_mean": value, "train/episodes": count}
+        for at, value, count in rows
+    ]
+    assert run.training_return == (1.0 + 3 * 4.0) / 4
+    run.metrics = run.metrics[:1]
+    assert math.isnan(run.training_return)
 
 
 def same(a: float, b: float) -> bool:
@@ -80,6 +98,7 @@ def test_what_is_written_is_read(tmp_path, runs) -> None:
         for key in ("epsilon", "delta", "epsilon_paper", "steps", "steps_per_second"):
             assert same(run.summary.get(key, math.nan), was.summary[key])
         assert same(run.final_value, was.final_value)
+        assert same(run.training_return, was.training_return)
         assert same(run.evaluated("last_fifth", "mean"), was.evaluated("last_fifth", "mean"))
         for metric in (None, "privacy/epsilon"):
             for mine, theirs in zip(run.curve(metric), was.curve(metric), strict=True):
