@@ -1,6 +1,7 @@
 """Text of the result blocks of README.md and docs/: each function of `BLOCKS` returns that of one block."""
 
 from results_blocks import (  # noqa: F401  (they register their blocks)
+    causes,
     correlated,
     dppg,
     frontier,
