@@ -11,13 +11,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from results_blocks.gap import ITEM as OTHERS
-from results_blocks.small_epsilon import ITEM
+from results_blocks.small_epsilon import ITEM, rounds_of
 from results_blocks.store import STORE, TASKS, finals, stored
 
 from privrl_bench.functional.statistics import mean_ci
@@ -38,12 +39,14 @@ PATH = STORE / ITEM / "figure.svg"
 
 
 def points(env: str) -> list[tuple[float, float, float]]:
-    """(epsilon, mean, half width of the 95 % interval) of a task."""
-    by_epsilon: dict[float, list[float]] = {}
+    """(epsilon, mean, half width of the 95 % interval) of a task; of several splits at an epsilon the best."""
+    groups: dict[tuple[float, int], list[float]] = {}
     for run in stored(ITEM):
         if run.env == env:
-            by_epsilon.setdefault(number(run.summary["epsilon"]), []).append(run.final_value)
-    return [(epsilon, *mean_ci(values)) for epsilon, values in sorted(by_epsilon.items())]
+            key = (number(run.summary["epsilon"]), rounds_of(run))
+            groups.setdefault(key, []).append(run.final_value)
+    best = {key[0]: values for key, values in sorted(groups.items(), key=lambda one: fmean(one[1]))}
+    return [(epsilon, *mean_ci(values)) for epsilon, values in sorted(best.items())]
 
 
 def main() -> None:

@@ -32,21 +32,28 @@ def users_of(run: Run) -> int:
     return round(number(run.summary["steps"]) / int(found[1]))
 
 
-def _order(run: Run) -> tuple[int, float, int]:
-    return list(TASKS).index(run.env), number(run.summary["epsilon"]), users_of(run)
+def rounds_of(run: Run) -> int:
+    """Rounds of the run."""
+    return int(run.summary["ledger"]["rounds"])
+
+
+def _order(run: Run) -> tuple[int, float, int, int]:
+    epsilon = number(run.summary["epsilon"])
+    return list(TASKS).index(run.env), epsilon, users_of(run), -rounds_of(run)
 
 
 @block(ITEM)
 def _small_epsilon() -> str:
     lines = []
-    for (at, _, users), group in groupby(sorted(stored(ITEM), key=_order), key=_order):
+    for (at, _, users, _), group in groupby(sorted(stored(ITEM), key=_order), key=_order):
         runs = list(group)
         values, env = finals(runs), list(TASKS)[at]
         digits = 0 if env in LARGE else 1
-        line = [TASKS[env], spent(runs), z_of(runs), f"{users:,}", steps(runs), str(len(runs))]
+        line = [TASKS[env], spent(runs), z_of(runs), f"{users:,}", f"{rounds_of(runs[0]):,}"]
+        line += [steps(runs), str(len(runs))]
         line += [spread(values, digits), f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"]
         lines.append([*line, runs[0].guarantee_status])
-    head = ["task", "epsilon", "z", "users of a run", "steps", "seeds"]
+    head = ["task", "epsilon", "z", "users of a run", "rounds", "steps", "seeds"]
     return compact(
         [*head, "return ± 95 % interval over seeds", "min", "max", "status"], without_repeats(lines)
     )
