@@ -27,7 +27,8 @@ MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 NEAR = 0.05  # of `least_users`
 _TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 to 990 million
 # Runs whose other settings differ are no preview of the plan.
-_SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update", "algo.lr")
+_SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update")
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -111,48 +112,67 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
         settings: dotted key -> value of the plan.
         store: results, `<paper>/<item>/runs.csv`.
     """
-    found: dict[tuple[int, int, float], list[float]] = {}
+    found: dict[tuple[int, int, float], dict[str, float]] = {}
+    same_step = settings.get("algo.local_update") == "gradient"  # lr has no effect
+    keys = _SAME if same_step else (*_SAME, "algo.lr")
     for path in sorted(path for one in ITEMS for path in store.glob(f"*/{one}/{RUNS_FILE}")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 kept = json.loads(row["settings"])
-                same = all(kept.get(key) == settings.get(key) for key in _SAME)
+                same = all(kept.get(key) == settings.get(key) for key in keys)
                 if (row["algo"], row["env"]) != (algo, env) or not (same and row["value"]):
                     continue
                 users = int(kept["privacy.users_per_round"])
                 key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)
-                found.setdefault(key, []).append(float(row["value"]))
-    return [Point(*key, tuple(values)) for key, values in sorted(found.items())]
+                # A seed counts once, also if two items have its run.
+                found.setdefault(key, {})[row["seed"]] = float(row["value"])
+    return [Point(*key, tuple(values.values())) for key, values in sorted(found.items())]
 
 
 def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Prediction | None:
     """The return of a run with all of `users` in so many rounds: interpolated in the log of the noise.
 
-    Less noise than was measured counts as the least that was.
+    The largest simulated cohorts that were measured with less and with more noise count. Less noise than was
+    measured counts as the least that was.
 
     Returns:
         None where nothing was measured: this number of rounds, cohorts that are not larger, or so much noise.
     """
     each = users // rounds
-    fits = [one for one in measured if one.rounds == rounds and one.noise > 0 and one.users <= each]
-    if not fits:
+    cohorts: dict[int, list[Point]] = {}
+    for one in sorted(measured, key=lambda one: one.noise):
+        if one.rounds == rounds and one.noise > 0 and one.users <= each:
+            cohorts.setdefault(one.users, []).append(one)
+    if not cohorts:
         return None
-    simulated = max(one.users for one in fits)
-    line = sorted((one for one in fits if one.users == simulated), key=lambda one: one.noise)
-    noise = max(z / each, line[0].noise)
-    above = next((one for one in line if one.noise >= noise * (1 - 1e-9)), None)
-    if above is None:
+    noise = z / each
+    around = [of for of, line in cohorts.items() if _within(noise, line)]
+    above = [of for of, line in cohorts.items() if line[0].noise > noise]
+    if around:
+        simulated = max(around)
+    elif above:
+        simulated = min(above, key=lambda of: (cohorts[of][0].noise, -of))
+        noise = cohorts[simulated][0].noise
+    else:
         return None
-    below = max((one for one in line if one.noise <= noise), key=lambda one: one.noise)
+    line = cohorts[simulated]
+    more = next(one for one in line if one.noise >= noise * (1 - _ROUNDING))
+    less = max(
+        (one for one in line if one.noise <= noise * (1 + _ROUNDING)), key=lambda one: one.noise
+    )
     share = 0.0
-    if above.noise > below.noise:
-        share = math.log(noise / below.noise) / math.log(above.noise / below.noise)
+    if more.noise > less.noise:
+        share = math.log(noise / less.noise) / math.log(more.noise / less.noise)
 
     def between(of: Any) -> float:
-        return float((1 - share) * of(below.values) + share * of(above.values))
+        return float((1 - share) * of(less.values) + share * of(more.values))
 
-    seeds = min(len(below.values), len(above.values))
+    seeds = min(len(less.values), len(more.values))
     return Prediction(rounds, each, between(fmean), between(min), between(max), simulated, seeds)
+
+
+def _within(noise: float, line: Sequence[Point]) -> bool:
+    return line[0].noise <= noise * (1 + _ROUNDING) and noise * (1 - _ROUNDING) <= line[-1].noise
 
 
 def best(measured: Sequence[Point], users: int, z: float) -> Prediction | None:

@@ -1,7 +1,8 @@
 """Signs of the relations among epsilon, delta, sigma, T and n of one of n users in a round: GPOPE, table 1.
 
-Source: "Privacy Preserving Off-Policy Evaluation" (Xie, Thomas, Miklau), appendix A. In its theorem 1
-sigma is proportional to sqrt(T log(1 / delta)) / (n epsilon): `THEOREM`. Here the accountants decide: one
+Source: "Privacy Preserving Off-Policy Evaluation" (Xie, Thomas, Miklau), appendix A. By the theorem of the
+moments accountant, which its theorem 1 follows, sigma is proportional to sqrt(T log(1 / delta)) / (n epsilon):
+`THEOREM`. Here the accountants decide: one
 quantity grows, and another is found for which the guarantee is again exact, with the other three fixed.
 """
 

@@ -134,9 +134,15 @@ class Run:
 
     @property
     def training_return(self) -> float:
-        """Mean return of the episodes that ended in the last tenth of training; nan if none is recorded."""
+        """Mean return of the episodes that ended in the last tenth of training; nan if none is recorded.
+
+        It is computed from private metrics, which epsilon does not cover: nan unless users are simulated. Of
+        users with fewer steps than an episode it is biased to episodes that end early.
+        """
         if TRAINING in self.summary:
             return number(self.summary[TRAINING])
+        if "simulated" not in str(self.guarantee.get("unit")):
+            return math.nan
         steps, returns = self.curve("train/return_mean")
         episodes = dict(zip(*self.curve("train/episodes"), strict=True))
         late = steps > (1 - _LAST) * number(self.summary.get("steps"))

@@ -14,11 +14,6 @@ FACTORS = {  # words of the command beside those of `+paper=dppg` -> what they c
     "algo.time_limit=terminate": "time limits as terminations",
     "algo.advantage_scope=minibatch": "advantages normalised per minibatch",
     "algo.local_adam=seeded": "local Adam seeded from the last release",
-    "env.obs_scaling=running env.reward_scaling=running": "running statistics",
-    "env.obs_scaling=running env.reward_scaling=none": "running statistics of observations, raw rewards",
-    "algo.critic_clip=0.05": "critic's clip of the actor's norm",
-    "total_steps=2_000_000": "2M steps",
-    "total_steps=1_000_000": "1M steps",
 }
 _ALWAYS = {"algo=dppg", "paper=dppg", "+paper=dppg"}
 

@@ -101,12 +101,22 @@ def test_only_runs_with_the_same_settings_count(tmp_path):
     ]  # fmt: skip
     with (folder / "runs.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["algo", "env", "settings", "value", "rounds"])
-        for env, clip, value in rows:
+        writer.writerow(["algo", "env", "settings", "value", "rounds", "seed"])
+        for seed, (env, clip, value) in enumerate([*rows, *rows]):
             kept = common | {"privacy.clip": clip, "privacy.z": 2.0}
-            writer.writerow(["dppg", env, json.dumps(kept), value, 7])
+            writer.writerow(["dppg", env, json.dumps(kept), value, 7, seed % len(rows)])
     plan = {"privacy.mechanism": "correlated", "algo.lr": 0.1, "privacy.clip": 1.0}
     assert points("dppg", "cartpole", plan, tmp_path) == [Point(7, 4, 0.5, (9.0, 11.0))]
+    assert points("dppg", "cartpole", plan | {"algo.lr": 0.2}, tmp_path) == []
+
+
+def test_a_large_cohort_with_one_noise_hides_no_prediction():
+    more = [*MEASURED, Point(10, 64, 0.2, (1.0,))]
+    for z in (0.1, 0.15, 0.25, 0.4):  # around that noise, and away from it
+        assert predict(MEASURED[:2], 640, 64 * z, 10) is not None
+        assert predict(more, 640, 64 * z, 10) is not None
+    assert predict(more, 640, 64 * 0.2, 10).mean == 1.0
+    assert predict(more, 640, 64 * 0.3, 10).simulated == 8
 
 
 def test_runs_without_noise_are_no_preview():

@@ -35,7 +35,11 @@ def a_run(draw) -> Run:
         "epsilon": draw(numbers),
         "delta": draw(st.floats(0, 1)),
         "epsilon_paper": draw(numbers),
-        "guarantee": {"status": draw(texts), "unit": draw(texts), "caveats": names},
+        "guarantee": {
+            "status": draw(texts),
+            "unit": draw(st.sampled_from(["simulated user", "user"])),
+            "caveats": names,
+        },
         "steps": draw(st.integers(0, 10**12)),
         "steps_per_second": draw(numbers),
         "ledger": {"rounds": draw(st.integers(0, 10**6))},
@@ -68,12 +72,15 @@ def a_run(draw) -> Run:
 
 def test_the_training_return_is_of_the_episodes_that_ended_in_the_last_tenth() -> None:
     rows = [(900, 7.0, 5), (950, 1.0, 1), (960, math.nan, 0), (1000, 4.0, 3)]
-    run = Run(Path("x"), summary={"steps": 1000})
+    run = Run(Path("x"), summary={"steps": 1000, "guarantee": {"unit": "one simulated user"}})
     run.metrics = [
         {"steps": at, "train/return_mean": value, "train/episodes": count}
         for at, value, count in rows
     ]
     assert run.training_return == (1.0 + 3 * 4.0) / 4
+    real = Run(Path("x"), summary={"steps": 1000, "guarantee": {"unit": "one user"}})
+    real.metrics = run.metrics
+    assert math.isnan(real.training_return)
     run.metrics = run.metrics[:1]
     assert math.isnan(run.training_return)
 

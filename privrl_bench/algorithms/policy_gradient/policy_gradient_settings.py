@@ -42,7 +42,8 @@ class DppgConfig(NetConfig):
     minibatches: int = integer(2)  # local steps in one pass
     # advantages are normalised over one user's data | over each of their minibatches
     advantage_scope: str = choice("user", ("user", "minibatch"))
-    # value after a time limit: the critic's | 0, as after a termination (the paper's code)
+    # value after a time limit: the critic's | 0, as after a termination (the paper's code);
+    # without effect if there is no critic
     time_limit: str = choice("bootstrap", ("bootstrap", "terminate"))
     # PPO clipping of the probability ratio; null: none, as in the paper
     ratio_clip: float | None = positive(None)
