@@ -53,6 +53,7 @@ ADDED: dict[str, Any] = {
     "algo.local_update": "adam",
     "algo.averaging": None,
     "algo.anneal_after": 0.0,
+    "algo.time_limit": "bootstrap",
     "search": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.
