@@ -5,10 +5,9 @@ import math
 import os
 import subprocess
 import sys
-import time
 
 import pytest
-from wandb_file import offline_runs
+from wandb_file import offline_runs, records
 
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.loggers.wandb_files import CHART
@@ -56,6 +55,17 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     assert run.exit_code == 0
 
 
+def test_a_file_that_is_still_being_written_reads_as_far_as_it_goes(tmp_path):
+    one = mirror(tmp_path)
+    one.log(ROW)
+    one.finish({"status": "done"})
+    (run,) = offline_runs(tmp_path)
+    whole = list(records(run.raw))
+    for end in range(len(run.raw)):  # a record cut short is not a record
+        begun = list(records(run.raw[:end]))
+        assert begun == whole[: len(begun)]
+
+
 def test_private_metrics_never_leave_the_folder(tmp_path):
     one = mirror(tmp_path)
     one.log(ROW)
@@ -92,7 +102,7 @@ def test_none_does_not_even_import_wandb(tmp_path):
 
 
 def run_alone(folder, home, mode, **environment):
-    """A mirror in a process with an empty home; returns (mode it ended in, stderr, seconds)."""
+    """A mirror in a process with an empty home; returns (mode it ended in, stderr)."""
     code = (
         "from pathlib import Path\n"
         "from privrl_bench.loggers import wandb_logger\n"
@@ -103,7 +113,6 @@ def run_alone(folder, home, mode, **environment):
         f"m.log({json.dumps(ROW)}); print(m.mode); m.finish({{'status': 'done'}})"
     )
     kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**kept, "HOME": str(home), **environment},
@@ -113,27 +122,27 @@ def run_alone(folder, home, mode, **environment):
         stdin=subprocess.DEVNULL,
         timeout=120,
     )
-    return done.stdout.strip(), done.stderr, time.monotonic() - start
+    return done.stdout.strip(), done.stderr
 
 
 def test_offline_needs_no_account_and_leaves_the_home_alone(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    mode, _, _ = run_alone(tmp_path / "run", home, "offline")
+    mode, _ = run_alone(tmp_path / "run", home, "offline")
     assert mode == "offline"
     assert not list(home.iterdir())
     assert len(offline_runs(tmp_path / "run")) == 1
 
 
 def test_online_without_a_login_goes_on_offline_and_says_so(tmp_path):
-    mode, said, _ = run_alone(tmp_path / "run", tmp_path, "online")
+    mode, said = run_alone(tmp_path / "run", tmp_path, "online")
     assert mode == "offline"
     assert "not logged in" in said
     assert len(offline_runs(tmp_path / "run")) == 1
 
 
 def test_an_unreachable_server_never_stops_a_run(tmp_path):
-    mode, said, seconds = run_alone(
+    mode, said = run_alone(
         tmp_path / "run",
         tmp_path,
         "online",
@@ -142,7 +151,6 @@ def test_an_unreachable_server_never_stops_a_run(tmp_path):
     )
     assert mode == "offline"
     assert "online is not available" in said
-    assert seconds < 90
     assert any(run.history for run in offline_runs(tmp_path / "run"))
 
 

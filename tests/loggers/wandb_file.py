@@ -41,6 +41,8 @@ class OfflineRun:
 
 def records(data: bytes) -> Iterator[bytes]:
     """The payloads of the file in order; stops at a torn end."""
+    if len(data) < HEADER:
+        return
     assert data[:4] == b":W&B", "not a wandb file"
     at, parts = HEADER, b""
     while at < len(data):
@@ -54,6 +56,8 @@ def records(data: bytes) -> Iterator[bytes]:
         if kind == 0:  # padding
             at += left
             continue
+        if at + HEADER + length > len(data):
+            return
         parts += data[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if kind in (1, 4):
