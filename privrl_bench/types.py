@@ -88,8 +88,8 @@ class UserBatch:
         stats: private metrics of each replica.
         behavior_probs: [R, U, T] probability of each action under the policy that chose it, 1 where no
             step happened; None if it is not known.
-        numbers: [R, U] number of the declared user, -1 for an empty slot; None if the environment
-            declares no users.
+        numbers: [R, U] number of the user, -1 for an empty slot, where users are declared by the
+            environment, come from a dataset or return; None for users who are simulated and act once.
         first: slot of the first user in the round.
     """
 

@@ -108,6 +108,9 @@ class Algorithm(ABC):
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
     portable: ClassVar[bool] = True  # other processes can make it again from the configuration
     iterations_after: int = 0  # of the loop after the last release, for `after_release` alone
+    policy_guarantee: dict[str, Any] | None = (
+        None  # of a policy that the run is given and does not train
+    )
     policy: Policy
     adapter: Adapter  # in place of a policy, of algorithms for texts
 
@@ -223,7 +226,7 @@ def step_order(
 
     Each pass is a random order of the user's steps. A user with fewer than T steps repeats them, so
     that all users make the same, public number of local steps. The order depends on the user's
-    slot, or on their number where the environment declares users.
+    number, or on their slot where users are simulated and act once.
 
     Args:
         users: `mask` [R, U, T], `numbers` [R, U] and `first` are used.

@@ -120,16 +120,21 @@ class DatasetCollector(BaseCollector):
         self.scaler = SignalScaler(env, 1, 1, data.trajectories.observations.shape[1], 1.0)
 
     def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
-        """The trajectories of the members; the policy and the round change nothing."""
+        """The trajectories of the members; the policy and the round change nothing.
+
+        They are numbered, so that a user's own random numbers do not depend on who else joins.
+        """
         assert cohort.members is not None
         flat, shape = self._data.trajectories, self.shape
         leading = (shape.replicas, shape.users, shape.steps)
         steps = blank(leading, flat.observations.shape[1], flat.actions.shape[1:])
         users = PaddedUsers(shape, steps, flat.behavior_probs is not None)
+        numbers = torch.full(leading[:2], -1)
         for r, who in enumerate(cohort.members):
             for slot, user in enumerate(who):
                 if user >= self._data.users:
                     continue
+                numbers[r, slot] = int(user)
                 for k in self._data.episodes_of(int(user)):
                     first, last = int(flat.starts[k]), int(flat.starts[k + 1])
                     users.add(
@@ -144,8 +149,13 @@ class DatasetCollector(BaseCollector):
         batch = users.batch([0.0] * shape.replicas)
         steps["obs"], steps["next_obs"] = self._scaled(batch.obs), self._scaled(batch.next_obs)
         clear_idle(steps)
-        rewards = self._rewards(batch.rewards)
-        return replace(batch, obs=steps["obs"], next_obs=steps["next_obs"], rewards=rewards)
+        return replace(
+            batch,
+            obs=steps["obs"],
+            next_obs=steps["next_obs"],
+            rewards=self._rewards(batch.rewards),
+            numbers=numbers,
+        )
 
     def _scaled(self, obs: Tensor) -> Tensor:
         """[..., D] in the units of learning."""

@@ -80,15 +80,18 @@ class ReturningUsers(BaseCollector):
         self._longest = max(self._longest, int(lengths.max()))
 
     def _of(self, members: list[np.ndarray], stats: list[dict[str, float]]) -> UserBatch:
-        """[R, U, T, ...] of the members who have arrived; zeros elsewhere."""
+        """[R, U, T, ...] of the members who have arrived, with their numbers; zeros elsewhere."""
         shape = self.shape
         found = blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
+        numbers = torch.full((shape.replicas, shape.users), -1)
         for r, who in enumerate(members):
             slots = np.flatnonzero(who < self._arrived)
-            numbers, last = torch.from_numpy(who[slots]), self._longest
+            arrived, last = torch.from_numpy(who[slots]), self._longest
+            numbers[r, slots] = arrived
             for name, kept in self._kept.items():
-                found[name][r, slots, :last] = kept[r, numbers, :last]
-        return UserBatch(**cast(Any, found), valid=found["mask"].any(-1), stats=stats)
+                found[name][r, slots, :last] = kept[r, arrived, :last]
+        valid = found["mask"].any(-1)
+        return UserBatch(**cast(Any, found), valid=valid, stats=stats, numbers=numbers)
 
     def get_state(self) -> dict[str, Tensor]:
         """What users keep (views), and the state of `live`."""

@@ -11,8 +11,9 @@ import numpy as np
 from privrl_bench.errors import ConfigError, suggest
 
 OURS = "user"  # the key that `write_minari` and `privrl-collect` use
-AUTO = "auto"  # `OURS` if episodes have it; otherwise each episode is a user
-MINARIS = ("id", "total_steps", "seed", "options")  # Minari's own keys
+OPTION = "options/user"  # where Minari keeps the user of `reset(options={"user": k})`
+AUTO = "auto"  # `OURS` or `OPTION` if episodes have it; otherwise each episode is a user
+MINARIS = ("id", "total_steps", "seed")  # Minari's own keys
 
 Label = str | int | float | bool | None
 Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode has no value
@@ -56,19 +57,28 @@ def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]
 
 
 def repeated_keys(labels: Labels) -> tuple[str, ...]:
-    """Return keys that may name users: several text or integer values, some in several episodes.
+    """Return keys that may name users: several text or whole values, some in several episodes.
+
+    Whole numbers may be floats: a table with a missing value turns integers into floats.
 
     >>> repeated_keys({"patient": ["a", "b", "a"], "run": [1, 2, 3], "version": [2, 2, 2]})
+    ('patient',)
+    >>> repeated_keys({"patient": [1.0, 2.0, 1.0], "share": [0.5, 0.2, 0.5]})
     ('patient',)
     """
 
     def repeats(values: list[Label]) -> bool:
         counts = Counter(values)
         there = [v for v in counts if v is not None]
-        plain = all(isinstance(v, str | int) and not isinstance(v, bool) for v in there)
+        plain = all(_may_name(v) for v in there)
         return plain and len(counts) > 1 and any(counts[v] > 1 for v in there)
 
     return tuple(sorted(key for key, values in labels.items() if repeats(values)))
+
+
+def _may_name(value: Label) -> bool:
+    whole = isinstance(value, float) and value.is_integer()
+    return (isinstance(value, str | int) and not isinstance(value, bool)) or whole
 
 
 def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users:
@@ -85,11 +95,12 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
             key `user`, but other keys may name users.
     """
     repeated = repeated_keys(labels)
-    if key is None or (key == AUTO and OURS not in labels):
+    ours = OPTION if OPTION in labels and OURS not in labels else OURS
+    if key is None or (key == AUTO and ours not in labels):
         if key == AUTO and repeated:
             raise ConfigError("data.user_key", _unnamed(labels, repeated, name))
         return Users(np.arange(episodes, dtype=np.int64), None, repeated)
-    key = OURS if key == AUTO else key
+    key = ours if key == AUTO else key
     if key not in labels:
         what = "is Minari's own, not a user's," if key in MINARIS else "is in no episode"
         hint = suggest(key, sorted(labels))

@@ -30,7 +30,12 @@ from privrl_bench.experiment.declared_users import (
     with_one_round,
     with_population,
 )
-from privrl_bench.experiment.guarantee_terms import caveats_of, notes_of, unit_of
+from privrl_bench.experiment.guarantee_terms import (
+    RELATIONS_OF_DATASETS,
+    caveats_of,
+    notes_of,
+    unit_of,
+)
 from privrl_bench.experiment.plugin_review import note
 from privrl_bench.experiment.policy_file import read_policy
 from privrl_bench.functional.rng import Streams
@@ -300,6 +305,7 @@ def _build(
         caveats=caveats_of(config, algo),
         notes={**notes_of(config, spec, data), **algo.notes()},
         local=mechanism.devices(config.env, privacy, spec, steps),
+        relations=None if data is None else RELATIONS_OF_DATASETS,
         pooled=config.algo.pools_users,
     )
     return algo, gate

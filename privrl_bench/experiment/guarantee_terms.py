@@ -168,6 +168,10 @@ def _scope(config: RunConfig, live: bool) -> str:
     return "; ".join(parts)
 
 
+# Not add_or_remove: the users of a dataset keep their places, see `neighbours_of`.
+RELATIONS_OF_DATASETS = ("zero_out", "replace_one", "any_trajectory_pair")
+
+
 def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
     """Which datasets of as many users are neighbours, in words.
 

@@ -35,21 +35,24 @@ def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, f
 
 def save_policy(trainer: Trainer, r: int, rundir: RunDir) -> Path:
     """Write policy.pt of replica r: what may leave the run, with its guarantee."""
-    guarantee = trainer.parts.gate.guarantee(r, trainer.releases(r))
+    own = trainer.parts.gate.guarantee(r, trainer.releases(r)).to_dict()
+    guarantee = trainer.parts.algo.policy_guarantee or own
     path = rundir / POLICY
-    torch.save(policy_content(trainer, r) | {"guarantee": guarantee.to_dict()}, path)
+    torch.save(policy_content(trainer, r) | {"guarantee": guarantee}, path)
     return path
 
 
 def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
     """Return the files that W&B may get: the picture, and policy.pt.
 
-    Not policy.pt where it was learned from users of an environment or a dataset without any bound.
+    Not policy.pt where it was learned from users of an environment or a dataset without any bound, or is
+    a policy of another run.
     """
     parts = trainer.parts
     users = parts.spec.users is not None or parts.data is not None
     unbounded = parts.gate.guarantee(r, trainer.releases(r)).status == "none"
-    return [rundir / CURVE, *([] if users and unbounded else [rundir / POLICY])]
+    kept = (users and unbounded) or parts.algo.policy_guarantee is not None
+    return [rundir / CURVE, *([] if kept else [rundir / POLICY])]
 
 
 def save_results(trainer: Trainer, r: int, rundir: RunDir) -> list[str]:

@@ -56,7 +56,7 @@ class Streams:
             name: of the stream.
             round_index: selects the numbers.
             slots: [n] consecutive, of the round; they stand for simulated users.
-            numbers: [n] of declared users, -1: none; None: the users are simulated.
+            numbers: [n] of the users, -1: none; None: simulated users who act once have no number.
             draw: (generator, n) -> numbers of n users along axis 1.
         """
         if numbers is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -34,6 +34,7 @@ class Account:
         caveats: everything outside the guarantee, name -> reason.
         notes: what the guarantee assumes, name -> reason; that of the noise is added.
         local: the users' devices, for a mechanism on devices only.
+        relations: adjacencies that have a meaning for these users; None: all.
 
     Raises:
         PrivacyError: configurations differ in more than z, a configuration or unit without an analysis, or
@@ -54,11 +55,13 @@ class Account:
         caveats: dict[str, str] | None = None,
         notes: dict[str, str] | None = None,
         local: LocalNoise | None = None,
+        relations: Collection[str] | None = None,
     ):
         _check(configs, blocks, noises, ledgers)
         self.configs, self.config = configs, configs[0]
         self.blocks, self.unit, self.rounds = blocks, unit, rounds
         self.ledgers, self.local, self._noises = ledgers, local, noises
+        self._relations = relations
         mechanism, sampler = self.config.rules
         if local is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
@@ -140,6 +143,8 @@ class Account:
         if self.is_preview:
             return {self.configs[r].adjacency: math.inf}
         both = set(kind.adjacencies) & set(self.sampler.relations(kind))
+        if self._relations is not None:
+            both &= set(self._relations)
         own = self.configs[r].adjacency
         return {
             name: self.mechanism.epsilon_of(r, {replace(event, adjacency=name): count})

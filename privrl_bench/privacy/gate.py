@@ -20,6 +20,7 @@ What is proven and what is assumed: `privrl_bench/privacy/__init__.py`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -70,8 +71,11 @@ class Gate(Account):
         notes: dict[str, str] | None = None,
         local: LocalNoise | None = None,
         pooled: bool = False,
+        relations: Collection[str] | None = None,
     ):
-        super().__init__(configs, blocks, unit, rounds, noises, ledgers, caveats, notes, local)
+        super().__init__(
+            configs, blocks, unit, rounds, noises, ledgers, caveats, notes, local, relations
+        )
         self._pooled = self.mechanism.pooled or (pooled and self.mechanism.on_devices)
         self.diagnostics: list[dict[str, float]] = []
         self._sum = self.empty_sum()

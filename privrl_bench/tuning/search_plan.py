@@ -25,7 +25,6 @@ from privrl_bench.tuning.run_costs import (
     accounts_of,
     first_setting,
     largest,
-    parts_of,
     runs_of_costs,
 )
 from privrl_bench.tuning.settings import Search, public_words
@@ -198,12 +197,30 @@ def _with_noise(
 def _on_public(search: Search, config_dir: str | None) -> SearchPlan:
     """A search on a public simulator: the guarantee is that of the run with the kept settings."""
     words = later_wins(search.words, public_words(search.tune))
-    parts = parts_of([*words, *first_setting(search)], config_dir)
+    runs = runs_of_costs(search, words, config_dir)
+    for one in runs:
+        _check_simulated(one)
     finals = runs_of_costs(search, search.words, config_dir)
     found = largest(finals)
     why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
     guarantee = replace(found, notes=found.notes | {"search": why})
-    return SearchPlan(search, words, search.words, [parts], finals, None, guarantee, found.epsilon)
+    return SearchPlan(search, words, search.words, runs, finals, None, guarantee, found.epsilon)
+
+
+def _check_simulated(parts: RunComponents) -> None:
+    """Raise ConfigError where the runs of a search that is taken as public have data of users."""
+    found = {
+        f"env {parts.spec.name} declares users": parts.spec.users is not None,
+        "data.id names a dataset": parts.data is not None,
+        "env names prompts": parts.task is not None,
+    }
+    for what, there in found.items():
+        if there:
+            raise ConfigError(
+                "tune.public",
+                f"must lead to a simulator without users, but with these words {what}; "
+                "leave tune.public out to count the search",
+            )
 
 
 def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:

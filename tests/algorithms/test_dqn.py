@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, context, in_double, module_of, random_users, vector_of
+from helpers import BOX, CHOICE, context, in_double, module_of, random_users, tensors, vector_of
 
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnConfig
@@ -106,6 +106,18 @@ def test_absent_people_are_rows_of_zeros():
         rows = rows_of(algo, state, users)
         assert not rows[~users.valid].any()
         assert rows[users.valid].any(-1).all()
+
+
+def test_steps_of_a_batch_are_those_of_a_user_in_every_slot():
+    """Who else joins moves a user to another slot: it must change nothing."""
+    algo, _ = made(batch=4)
+    users = random_users(CHOICE, 2, 3, 9, seed=5, lengths=LENGTHS)
+    users.numbers = torch.tensor([[7, 2, 5], [2, 7, -1]])
+    turn = [1, 2, 0]
+    moved = replace(users, **{name: x[:, turn] for name, x in tensors(users).items()})
+    there, _ = algo._own_steps(4, moved, STREAMS)
+    here, _ = algo._own_steps(4, users, STREAMS)
+    assert torch.equal(there.reward, here.reward[:, turn])
 
 
 @pytest.mark.parametrize("batch", [None, 4])

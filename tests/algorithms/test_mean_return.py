@@ -1,5 +1,6 @@
 """The noised mean return of a policy: by hand, its bound, its leak test, and what is refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,10 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.policy_file import read_policy
+from privrl_bench.experiment.result_files import released as files_for_wandb
+from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Contribution
 
@@ -96,6 +101,27 @@ def test_the_mean_over_rounds(policy):
 def test_no_path_around_the_gate(policy):
     report = find_leaks(config_of(policy, "rounds=6", "privacy.users_per_round=4"))
     assert report.verdict() == "formal: no path around the gate", report.lines()
+
+
+def test_its_policy_keeps_the_guarantee_that_it_came_with(policy, tmp_path):
+    """Epsilon of the mean says nothing about how the policy was trained."""
+    given = dict(read_policy(policy).guarantee, status="none", epsilon=float("inf"))
+    content = torch.load(policy / "policy.pt", weights_only=True)
+    torch.save(content | {"guarantee": given}, tmp_path / "given.pt")
+    config = config_of(tmp_path / "given.pt", "privacy.epsilon=1", "eval.episodes=1")
+    (result,) = run([config], [tmp_path / "mean"], [[]])
+    assert result.status == "done"
+    assert read_policy(tmp_path / "mean").guarantee == given
+    summary = json.loads((tmp_path / "mean" / "summary.json").read_text())
+    assert summary["guarantee"]["status"] == "formal"
+    assert "(status none, epsilon inf)" in summary["guarantee"]["notes"]["policy"]
+    trainer = Trainer(build([config], [None]))
+    try:
+        assert [path.name for path in files_for_wandb(trainer, 0, RunDir(tmp_path))] == [
+            "curve.png"
+        ]
+    finally:
+        trainer.close()
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import tensors
+from helpers import members_of
 from offline_runs import assert_same, config_of, played, session
 
 from privrl_bench.algorithms.base import PublicSources
-from privrl_bench.algorithms.model_based import primorl
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import experiment as training
@@ -81,20 +80,20 @@ def test_a_row_depends_on_nobody_else(sets, optimizer) -> None:
     one.close()
 
 
-def test_the_slot_gives_the_random_order_of_her_steps_and_nothing_else(sets, monkeypatch) -> None:
-    def same_for_all(users, streams, index, epochs, pieces):
-        count, steps = users.valid.numel(), users.mask.shape[-1]
-        own = users.mask.sum(-1).flatten().clamp_min(1)[:, None]
-        order = torch.arange(steps // pieces * pieces) % own
-        return order.reshape(1, count, pieces, -1)
-
-    monkeypatch.setattr(primorl, "step_order", same_for_all)
+@pytest.mark.parametrize("other", [[3], [0, 3, 2], [5, 1, 3, 2]])
+def test_a_row_is_the_same_in_every_slot_and_cohort(sets, other) -> None:
+    """Under Poisson sampling, who else joins moves a user to another slot: it must change nothing."""
     one = session("primorl", sets)
-    users, rows, _ = users_and_rows(one)
-    turn = torch.randperm(users.valid.shape[1], generator=torch.Generator().manual_seed(0))
-    moved = {name: x[:, turn] for name, x in tensors(users).items()}
-    again, *_ = one.parts.algo.local(one.state, replace(users, **moved), one.parts.streams).take()
-    assert torch.equal(torch.cat(list(again.values()), dim=-1), rows[:, turn])
+
+    def rows_of(*members: int) -> dict[int, torch.Tensor]:
+        users = one.collector.collect(None, 0, members_of(members))
+        rows, *_ = one.parts.algo.local(one.state, users, one.parts.streams).take()
+        return dict(zip(members, torch.cat(list(rows.values()), dim=-1)[0], strict=False))
+
+    here, there = rows_of(3, 0, 2), rows_of(*other)
+    for user in here.keys() & there.keys():
+        assert here[user].any()
+        assert torch.equal(here[user], there[user])
     one.close()
 
 

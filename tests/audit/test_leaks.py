@@ -144,7 +144,7 @@ def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     [
         ("algo=ppo", "env.user=segment"),
         ("algo=a2c", "privacy.noise=secure"),
-        ("algo=ppo", "env=pendulum"),
+        ("algo=ppo", "env=pendulum", "algo.epochs=1"),
         ("algo=sac", "env=pendulum", "algo.batch=8", "algo.updates=0.1"),
         (
             "env=gym",

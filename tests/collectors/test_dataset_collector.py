@@ -199,6 +199,7 @@ def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
     assert planned["event"]["adjacency"] == "zero_out"
     assert planned["event"]["population"] == people
     assert "add-or-remove" not in json.dumps(planned)
+    assert set(parts.gate.planned_epsilons(0)) == {"zero_out"}
     assert "54, " in guarantee.notes["neighbours"]
     assert "taken as public" in guarantee.notes["neighbours"]
     event = replace(parts.gate.event(0), adjacency="add_or_remove")

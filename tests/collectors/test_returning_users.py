@@ -1,4 +1,4 @@
-"""People who keep what they did: everybody her own, in any order of joining; nobody before she comes."""
+"""People who keep what they did: everybody their own, in any order of joining; nobody before they come."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def made(config=None, seeds=(0, 1), people=6, room=4):
     return ReturningUsers(rollout, env_spec(config), people, room, arrivals), actor
 
 
-def test_everybody_has_her_own_episode_in_any_order():
+def test_everybody_has_their_own_episode_and_number_in_any_order():
     people, actor = made()
     alone, _ = made()
     met = {}
@@ -38,9 +38,11 @@ def test_everybody_has_her_own_episode_in_any_order():
         members = [g.permutation(6)[:4] for _ in range(2)]
         users = people.collect(actor, index, members_of(*members))
         found = tensors(users)
+        numbers = found.pop("numbers")
         for r in range(2):
             for slot, p in enumerate(members[r]):
                 assert bool(users.valid[r, slot]) == (p in met)
+                assert numbers[r, slot] == (p if p in met else -1)
                 for name, x in found.items():
                     if p in met:
                         assert torch.equal(x[r, slot], met[p][name][r]), (name, p)
@@ -55,6 +57,8 @@ def test_slots_without_a_member_are_empty():
     people, actor = made()
     users = people.collect(actor, 0, members_of([1], []))
     assert users.valid.tolist() == [[True, False, False, False], [False] * 4]
+    assert users.numbers is not None
+    assert users.numbers.tolist() == [[1, -1, -1, -1], [-1] * 4]
     assert not users.mask[1].any()
     assert [s["train/episodes"] for s in users.stats] == [2.0, 2.0]
 
@@ -75,7 +79,9 @@ def test_people_with_broken_data_keep_nothing(spoiled):
     users = people.collect(actor, 0, members_of([0, 1], [1, 0]))
     broken = sum(s["train/invalid_users"] for s in users.stats)
     assert broken == int((~users.valid[:, :2]).sum())
-    for x in tensors(users).values():
+    found = tensors(users)
+    found.pop("numbers")  # of everyone who has arrived
+    for x in found.values():
         assert torch.isfinite(x.double()).all()
         assert not x[~users.valid].any()
 

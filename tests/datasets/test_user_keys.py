@@ -117,10 +117,26 @@ def test_labels_are_single_values():
         "nan": float("nan"),
         "inner": {"seed": np.int32(4), "list": [1]},
     }
-    assert labels_of(seen) == {"name": "ann", "number": 7, "inner/seed": 4}
+    options = {"options/a": 1, "options/b": 2}
+    assert labels_of(seen) == {"name": "ann", "number": 7, "inner/seed": 4, **options}
     known = {"a": [1, 1, None], "b": [None, "x", None], "c": [1, 2.5, 1], "d": [True, False, True]}
     assert repeated_keys(known) == ("a",)
+    assert repeated_keys({"patient": [1.0, 2.0, 1.0, None]}) == (
+        "patient",
+    )  # as pandas writes them
     assert users_of({"u": [1, "1", 2]}, 3, "u", "x").numbers.tolist() == [0, 0, 1]
+
+
+def test_the_user_of_reset_is_a_user():
+    """`reset(options={"user": k})`: Minari keeps the options."""
+    played = {"options/user": [4, 2, 4, 2], "options/length": [1.0, 1.0, 2.0, 2.0]}
+    found = users_of(played, 4, "auto", "x")
+    assert (found.numbers.tolist(), found.key) == ([0, 1, 0, 1], "options/user")
+    assert found.repeated == ("options/length",)
+    both = played | {"user": ["a", "b", "c", "d"]}
+    assert users_of(both, 4, "auto", "x").key == "user"
+    with pytest.raises(ConfigError, match="'options/length' has 2 values in 4 episodes"):
+        users_of({"options/length": [1.0, 1.0, 2.0, 2.0]}, 4, "auto", "x")
 
 
 # --- a run

@@ -538,6 +538,23 @@ def test_a_drawn_key_that_changes_the_cost_is_refused(tmp_path):
         searched(tmp_path / "s", "privacy.z=uniform(1,2)", PUBLIC, "tune.runs=fixed(2)")
 
 
+@pytest.mark.parametrize("where", ["users", "data", "drawn"])
+def test_a_public_simulator_has_no_users(sets, where):
+    """Words that still lead to users' data would make a search of them look free."""
+    asked = [PUBLIC, "tune.public=seed=7", "tune.runs=fixed(3)", LR]
+    clinic = ["algo=dppg", "env=gym", "env.id=my_pkg:Clinic-v0", "env.user=episode", "rounds=2"]
+    words, message = [*clinic, "privacy.users_per_round=4"], "tune.public: .* declares users"
+    if where == "data":
+        words = ["algo=primorl", "env=pendulum", "env.max_episode_steps=40", f"data.id={sets}"]
+        message = "tune.public: .* data.id names a dataset"
+    if where == "drawn":  # only the second choice leads to users
+        ids = "env.id=choice(my_pkg:Clock-v0,my_pkg:Clinic-v0)"
+        words = [word for word in words if not word.startswith("env.id=")]
+        words, message = [*words, ids], "env.id: .* changes what one user is"
+    with pytest.raises(ConfigError, match=message):
+        plan_search(read_search([*words, "log=none", *asked]))
+
+
 def test_a_dataset_is_not_scored_by_users(sets):
     words = ["algo=mopo", "env=pendulum", f"data.id={sets}", "algo.lr=uniform(1e-4,1e-3)"]
     with pytest.raises(ConfigError, match=r"tune\.score: private needs users who play"):

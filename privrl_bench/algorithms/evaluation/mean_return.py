@@ -11,12 +11,15 @@ The returns are undiscounted and in the units of the environment.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
 
@@ -60,12 +63,22 @@ class MeanReturn(Algorithm):
                 rule = f"must be that of the policy, {file.env[name]}"
                 raise ConfigError(f"env.{name}", f"{rule}, got {getattr(context.env, name)}")
         self.policy = file.policy
+        self.policy_guarantee = file.guarantee
         self._params = file.params
         self._center, self._clip = config.center, context.privacy.clip
 
     def blocks(self) -> tuple[Block, ...]:
         """One number: the return of an episode, minus `center`."""
         return (Block("return", 1, self._clip),)
+
+    def notes(self) -> dict[str, str]:
+        """How the policy was trained is not covered: it is given."""
+        known = self.policy_guarantee or {}
+        status, epsilon = known.get("status", "unknown"), float(known.get("epsilon", math.inf))
+        return {
+            "policy": "algo.policy is given, and with it what its evaluations show: this epsilon does not "
+            f"cover how it was trained (status {status}, epsilon {shown_epsilon(epsilon)})"
+        }
 
     def init(self, streams: list[Streams]) -> State:
         """The policy, and `center` in place of a mean."""
