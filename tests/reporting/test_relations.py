@@ -48,10 +48,10 @@ def test_the_cost_is_that_of_dp_accounting() -> None:
 
 def test_powers_are_those_of_the_theorem_where_it_holds() -> None:
     # Much noise and many rounds: the loss is Gaussian with deviation 2 sqrt(T) / (n sigma).
-    point = {"delta": 1e-5, "sigma": 40.0, "T": 10**6, "n": 1000}
+    point = {"delta": 1e-5, "sigma": 20.0, "T": 250_000, "n": 1000}
     for grown, answer in (("T", "sigma"), ("n", "sigma"), ("n", "T")):
         theorem = Relation(grown, answer, {}).theorem()
-        assert power(point, grown, answer, "pld") == pytest.approx(theorem, rel=0.03)
+        assert power(point, grown, answer, "pld") == pytest.approx(theorem, rel=0.05)
 
 
 def test_a_relation_is_the_same_from_either_side() -> None:
