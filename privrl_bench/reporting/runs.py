@@ -190,17 +190,19 @@ def usable(runs: Iterable[Run]) -> list[Run]:
 
 
 def differing(runs: Sequence[Run]) -> list[set[str]]:
-    """For each run, the settings in which runs of its algorithm and environment differ."""
+    """For each run, the settings in which runs of its algorithm and environment differ.
+
+    A setting that only some runs have, as in a store of several versions, differs where those differ.
+    """
     by_task: dict[tuple[str, str], list[dict[str, Any]]] = {}
     mine = [run.settings() for run in runs]
     for run, settings in zip(runs, mine, strict=True):
         by_task.setdefault((run.algo, run.env), []).append(settings)
-    absent = object()
     found = {
         task: {
             key
             for key in set().union(*several)
-            if any(one.get(key, absent) != several[0].get(key, absent) for one in several)
+            if len({repr(one[key]) for one in several if key in one}) > 1
         }
         for task, several in by_task.items()
     }

@@ -268,7 +268,7 @@ def _variant(run: Run, differing_keys: set[str]) -> str:
     """The settings in which runs of the same algorithm and environment differ, as `key=value`."""
     mine = run.settings()
     keys = sorted(differing_keys - set(_OWN_COLUMN))
-    return " ".join(f"{key}={_plain(mine.get(key))}" for key in keys)
+    return " ".join(f"{key}={_plain(mine[key])}" for key in keys if key in mine)
 
 
 def _plain(value: Any) -> str:

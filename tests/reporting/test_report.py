@@ -65,10 +65,18 @@ def test_runs_are_grouped_over_seeds_and_infinity_is_written(tmp_path):
 
 
 def test_variants_are_named_by_what_differs_and_hardware_is_no_variant(tmp_path):
-    write_run(tmp_path / "a", seed=0)
+    write_run(tmp_path / "a", seed=0, extra={"critic": None})
     write_run(tmp_path / "b", seed=0, extra={"critic": "private"})
     variants = {row.variant for row in summarise(load_runs(tmp_path))}
     assert variants == {"algo.critic=null", "algo.critic=private"}
+
+
+def test_a_setting_that_an_older_run_lacks_is_no_variant(tmp_path):
+    write_run(tmp_path / "a", seed=0)  # before there was such a key
+    write_run(tmp_path / "b", seed=0, extra={"newer": 1.0, "critic": "shared"})
+    write_run(tmp_path / "c", seed=0, extra={"newer": 1.0, "critic": "private"})
+    variants = {row.variant for row in summarise(load_runs(tmp_path))}
+    assert variants == {"", "algo.critic=shared", "algo.critic=private"}
 
 
 def test_torn_lines_unfinished_and_damaged_runs_are_reported_not_fatal(tmp_path):
