@@ -101,6 +101,12 @@ def long_run(config: RunConfig) -> RunComponents:
     return build([replace(config, total_steps=2**62)], [None])
 
 
+def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:
+    """The same run with so many rounds, whether its configuration counts rounds or steps."""
+    counted = None if config.rounds is None else rounds  # it would win over the steps
+    return replace(config, total_steps=rounds * round_steps, rounds=counted)
+
+
 def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
     if config.privacy.rules.mechanism.not_auditable:
@@ -119,7 +125,7 @@ def run_canaries(
     """Train one run with canaries.
 
     Args:
-        config: of the run; `total_steps` is replaced by the number that `scores` requires.
+        config: of the run; its number of rounds is replaced by the one that `scores` requires.
         scores: minimum number of canary units.
         per_round: canary units of a round; fewer where a block or a cohort is too small.
         known: subtract the other users' rows.
@@ -182,12 +188,11 @@ def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
 
 def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
     """Components of a run of so many rounds."""
-    planned = rounds if config.algo.evaluator == "mspbe" else config.rounds
     listed = in_order(config) and not config.algo.one_cohort
     if listed and config.data.id is None:  # as many users as the attack needs
         users = rounds * config.privacy.users_per_round
         config = replace(config, privacy=replace(config.privacy, population=users))
-    return build([replace(config, total_steps=rounds * round_steps, rounds=planned)], [None])
+    return build([of_length(config, rounds, round_steps)], [None])
 
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.audit.canary import long_run
+from privrl_bench.audit.canary import long_run, of_length
 from privrl_bench.audit.finding import Progress, Say
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import Whitening
@@ -135,8 +135,9 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents
 def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
     """Replicas of a long run; their seeds are the configuration's plus `places`."""
     configs = [replace(config, seed=(config.seed + place) % 2**32) for place in places]
-    steps = _PLANNED_ROUNDS * long_run(config).round_steps
-    return build([replace(c, total_steps=steps) for c in configs], [None] * len(configs))
+    steps = long_run(config).round_steps
+    runs = [of_length(c, _PLANNED_ROUNDS, steps) for c in configs]
+    return build(runs, [None] * len(configs))
 
 
 def train(

@@ -38,7 +38,7 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
     """Train once with canaries in every slot and bound epsilon.
 
     Args:
-        config: of the run; `total_steps` is replaced by the number that `canaries` requires.
+        config: of the run; its number of rounds is replaced by the one that `canaries` requires.
         canaries: maximum number. The numbers of used and guessed canaries depend on the claim only and
             not on the run, so that the bound holds.
         confidence: of the bound.

@@ -145,6 +145,19 @@ def test_canary_scores_are_the_gaussians_of_the_claim(z, adjacency):
     assert stats.kstest(inside - start - run.mu, "norm").pvalue > 1e-3
 
 
+@pytest.mark.parametrize("words", [["rounds=3"], ["total_steps=100"], ["privacy.population=60"]])
+@pytest.mark.parametrize("attack", ["canary", "one-run"])
+def test_the_rounds_are_those_of_the_attack(words, attack, tmp_path, capsys):
+    sizes = ["--attack", attack, "--scores", "40", "--canaries", "100", "--folder", str(tmp_path)]
+    code = command(*sizes, *FORMAL, *words)
+    assert code == 0, capsys.readouterr().out
+
+
+def test_the_rounds_of_the_end_to_end_attack_are_many_too():
+    parts = crafted.parts_of(compose([*FORMAL, "rounds=3"]), [0])
+    assert parts.rounds == crafted.parts_of(compose(FORMAL), [0]).rounds
+
+
 def test_canaries_of_one_round_do_not_share_noise():
     run = canary.run_canaries(compose(FORMAL), 1600, 4, True, silent)
     noise = run.scores - run.coins * run.mu
