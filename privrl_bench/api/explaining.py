@@ -11,7 +11,7 @@ from typing import Any
 
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.epsilon_words import meaning
+from privrl_bench.experiment.epsilon_words import again, meaning
 from privrl_bench.metrics import shown_epsilon
 
 STATUSES = {
@@ -102,7 +102,9 @@ def explain(folder: str | Path) -> Explanation:
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
     title = f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}"
-    more = [*_delta(folder, plan, guarantee), *_since(folder, summary)]
+    repeated = (summary.get("ledger") or {}).get("repeated")
+    more = [again(repeated)] if repeated else []
+    more += [*_delta(folder, plan, guarantee), *_since(folder, summary)]
     return Explanation(title, dict(_sections(plan, summary, guarantee, more)))
 
 

@@ -31,6 +31,16 @@ def meaning(epsilon: float, delta: float) -> str:
     )
 
 
+def again(rounds: int) -> str:
+    """Return that so many rounds were released more than once.
+
+    >>> again(1)
+    '1 round was released again after an interruption, and every release counts'
+    """
+    what = "1 round was" if rounds == 1 else f"{rounds} rounds were"
+    return f"{what} released again after an interruption, and every release counts"
+
+
 def warning(epsilon: float) -> str:
     """Return a warning about an epsilon that is finite and too large to mean much; empty for others.
 

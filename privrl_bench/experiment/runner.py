@@ -17,7 +17,7 @@ from typing import Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment import unknown_env
+from privrl_bench.experiment import resume_words, unknown_env
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.epsilon_words import warning
@@ -225,6 +225,9 @@ def _run_group(
     for r, rundir in enumerate(dirs):
         _announce(parts, r, rundir)
         write_json(rundir / "plan.json", describe_plan(parts, r))
+        before = saved[r]
+        if more := resume_words.warning(parts.gate, r, before["round"] if before else 0):
+            print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
         results = Experiment(parts, dirs).run(saved, stop)
     for r, result in enumerate(results):

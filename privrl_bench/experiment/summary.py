@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EvalConfig
 from privrl_bench.evaluation.objective import Objective, objective_of
+from privrl_bench.experiment.epsilon_words import again
 from privrl_bench.experiment.metric_writer import MetricWriter
 from privrl_bench.experiment.plan_summary import preview_facts
 from privrl_bench.experiment.run_dir import RunDir, read_lines
@@ -151,9 +153,22 @@ def result_text(
         f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
         f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
         f"({guarantee['status']}, unit: {guarantee['unit']})\n"
+        f"{_since_the_plan(summary, folder)}"
         f"      {_pace(summary, from_data)}\n"
         f"      results: {folder}" + (f" ({', '.join(files)})" if files else "")
     )
+
+
+def _since_the_plan(summary: dict[str, Any], folder: Path) -> str:
+    """Return lines with what was released beyond the plan, and caveats that the plan did not have."""
+    lines, ledger = [], summary["ledger"]
+    if ledger["repeated"] and summary["epsilon"] > summary["epsilon_planned"]:
+        planned = f"the planned {shown_epsilon(summary['epsilon_planned'])}"
+        lines.append(f"more than {planned}: {again(ledger['repeated'])}")
+    plan = folder / "plan.json"
+    known = json.loads(plan.read_text())["guarantee"]["caveats"] if plan.exists() else []
+    lines += [f"caveat {one}" for one in summary["guarantee"]["caveats"] if one not in known]
+    return "".join(f"      {line}\n" for line in lines)
 
 
 def _pace(summary: dict[str, Any], from_data: bool) -> str:

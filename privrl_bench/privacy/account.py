@@ -171,7 +171,7 @@ class Account:
         )  # beyond that of one run, which `epsilon_of` has
 
         def cost(delta: float) -> float:
-            if self.is_preview or not self.mechanism.private or self._too_many_attempts(r, None):
+            if self.is_preview or not self.mechanism.private or self._too_many(self.ledgers[r]):
                 return math.inf
             configs = [replace(config, delta=delta * (1.0 - slack)) for config in self.configs]
             at = type(self.mechanism)(replace(self.mechanism.terms, configs=configs))
@@ -189,15 +189,27 @@ class Account:
         `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
         knows, never for a guarantee.
         """
-        if self.is_preview or self._too_many_attempts(r, below_round):
-            return math.inf
-        return self.mechanism.spent_epsilon(r, self.ledgers[r], self.participation, below_round)
+        return self._spent(r, self.ledgers[r], below_round)
 
-    def _too_many_attempts(self, r: int, below_round: int | None) -> bool:
-        """Whether rounds were repeated more often than rounding and discrete noise are analysed for."""
-        return self.mechanism.clipped and (
-            self.ledgers[r].repeats(below_round) > self.rounds + REPEATS
+    def continued(self, r: int, round_index: int) -> tuple[list[int], float]:
+        """What replica r will have repeated and spent if it continues from a round to its end.
+
+        Returns: the rounds with several lines in its ledger, and epsilon.
+        """
+        ledger = self.ledgers[r].continued(
+            round_index, self.rounds, self.event(r), repeatable=self._noises[r].name == "seeded"
         )
+        return ledger.repeated(), max(self.planned_epsilon(r), self._spent(r, ledger))
+
+    def _spent(self, r: int, ledger: Ledger, below_round: int | None = None) -> float:
+        """Epsilon of what a ledger of replica r says was released."""
+        if self.is_preview or self._too_many(ledger, below_round):
+            return math.inf
+        return self.mechanism.spent_epsilon(r, ledger, self.participation, below_round)
+
+    def _too_many(self, ledger: Ledger, below_round: int | None = None) -> bool:
+        """Whether rounds were repeated more often than rounding and discrete noise are analysed for."""
+        return self.mechanism.clipped and ledger.repeats(below_round) > self.rounds + REPEATS
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.

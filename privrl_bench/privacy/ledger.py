@@ -259,6 +259,30 @@ class Ledger:
         """The first round that has no line below `before`, nor any after it."""
         return self._end if before is None else min(self._end, before)
 
+    def repeated(self) -> list[int]:
+        """Rounds with more than one line, in order."""
+        return sorted(index for index, lines in self._by_round.items() if len(lines) > 1)
+
+    def continued(
+        self, round_index: int, rounds: int, release: ReleaseEvent, *, repeatable: bool
+    ) -> Ledger:
+        """What it will hold, in memory, when a run has continued from a round to its end.
+
+        Args:
+            round_index: where the run continues.
+            rounds: of the whole run.
+            release: as for `intend`.
+            repeatable: as for `intend`.
+        """
+        found = Ledger(None)
+        for line in self.lines:
+            found._remember(line)
+        for index in range(round_index, rounds):
+            attempt = self.attempts(index)
+            if not (repeatable and attempt):
+                found._remember({"round": index, "attempt": attempt, **release.to_dict()})
+        return found
+
     def last_lines(self, before: int) -> list[dict[str, Any]]:
         """The line of the last attempt at every round below `before`, in the order of rounds."""
         earlier = sorted(

@@ -18,6 +18,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import (
     DppgConfig,
     PpoConfig,
 )
+from privrl_bench.api.explaining import explain
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import (
@@ -284,7 +285,7 @@ def secure(**changes):
     )
 
 
-def killed_at(round_index, monkeypatch, folder, saved=3):
+def killed_at(round_index, monkeypatch, folder, saved=3, config=None):
     """As kill -9 leaves it: rows and lines up to a round, the checkpoint of an earlier one."""
     step, after_round = training.Trainer.step, training.Experiment._after_round
 
@@ -302,7 +303,7 @@ def killed_at(round_index, monkeypatch, folder, saved=3):
         patch.setattr(training.Trainer, "step", stopping)
         patch.setattr(training.Experiment, "_after_round", after)
         with pytest.raises(SystemExit):
-            train(secure(), folder)
+            train(config or secure(), folder)
     return folder / "ledger.jsonl"
 
 
@@ -338,6 +339,42 @@ def test_lines_beyond_the_checkpoint_are_counted(tmp_path, monkeypatch):
     summary = train(secure(), tmp_path / "run").summary
     assert summary["ledger"] == {"lines": 8, "rounds": 6, "repeated": 2}
     assert summary["epsilon"] == pytest.approx(6.5726, abs=1e-3)
+
+
+@pytest.mark.parametrize("noise", ["secure", "seeded"])
+def test_repeated_rounds_beyond_the_target_are_announced(tmp_path, monkeypatch, capsys, noise):
+    config = secure()
+    config = replace(config, privacy=replace(config.privacy, epsilon=4.5, noise=noise))
+    folder = tmp_path / "run"
+    killed_at(5, monkeypatch, folder, config=config)
+    capsys.readouterr()
+    train(config, folder)
+    warning = (
+        f"warning  {folder}: rounds 4 to 5 are released more than once, and every release counts: "
+        "epsilon 6.573 after all 6 rounds, above privacy.epsilon=4.5"
+    )
+    again = "2 rounds were released again after an interruption, and every release counts"
+    shown = capsys.readouterr().out.splitlines()
+    explained = "\n".join(explain(folder).lines(200))
+    found = (
+        warning in shown,
+        f"      more than the planned 4.378: {again}" in shown,
+        again in explained,
+    )
+    assert found == 3 * (noise == "secure",)
+
+
+def test_a_caveat_that_the_plan_did_not_have_is_printed_at_the_end(tmp_path, monkeypatch, capsys):
+    config = secure()
+    poisson = PrivacyConfig(
+        z=2.0, clip=0.05, noise="secure", users_per_round=2, sampling="poisson", population=100
+    )
+    config = replace(config, privacy=poisson)
+    killed_at(5, monkeypatch, tmp_path / "run", config=config)
+    capsys.readouterr()
+    assert train(config, tmp_path / "run").summary["guarantee"]["status"] == "heuristic"
+    shown = capsys.readouterr().out
+    assert "      caveat repeated rounds: epsilon is the larger of two analyses" in shown
 
 
 def test_the_first_tail_is_not_forgotten_after_a_resume(tmp_path, monkeypatch):
