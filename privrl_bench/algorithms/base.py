@@ -126,6 +126,10 @@ class Algorithm(ABC):
         """Assumptions of the guarantee in this configuration: name -> reason."""
         return {}
 
+    def results(self, state: State) -> list[dict[str, float]]:
+        """Released numbers of each replica that the run is made for, beside its evaluation: name -> value."""
+        return [{} for _ in next(iter(state.tensors.values()))]
+
     def unit(self) -> Unit | None:
         """The privacy unit; None: that of the environment or the dataset."""
         return None

@@ -85,6 +85,11 @@ class RunComponents:
         """The configuration, but for seed and z the same for all replicas."""
         return self.configs[0]
 
+    @property
+    def unit(self) -> str:
+        """What the loop counts: rounds of users, or iterations where policy training follows them."""
+        return "iterations" if self.iterations > self.rounds else "rounds"
+
 
 def supports_replicas(config: RunConfig) -> bool:
     """Whether several runs of this algorithm that differ in seed and z can be trained together."""

@@ -272,9 +272,14 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         return
     users = in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    size = f" x {_count(parts.steps, 'step')} = {parts.rounds * parts.round_steps} steps"
+    total = parts.rounds * parts.round_steps
+    size = f" x {_count(parts.steps, 'step')} = {total} steps"
+    if config.collector == "returning_users":
+        size, users = "", f"{users}, for {_count(parts.steps, 'step')}: {total} steps"
     if config.from_data:
         size = f", trajectories of at most {_count(parts.steps, 'step')}"
+    if after := parts.iterations - parts.rounds:
+        users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
     print(
         f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}{size}"
         f"{'; ' + users if users else ''}"

@@ -149,8 +149,10 @@ def result_text(
         f", {name} {measure.show(known['mean'])}"
         for name, known in summary.get("references", {}).items()
     )
+    numbers = "".join(f"{name} {x:.6g}, " for name, x in summary.get("released", {}).items())
+    evaluated = "simulated " if numbers else ""
     return (
-        f"done  {solution}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
+        f"done  {numbers}{solution}{evaluated}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
         f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
         f"({guarantee['status']}, unit: {guarantee['unit']})\n"
         f"{_since_the_plan(summary, folder)}"
@@ -177,8 +179,9 @@ def _pace(summary: dict[str, Any], from_data: bool) -> str:
     if from_data:
         rounds = summary["ledger"]["rounds"]
         count, speed, unit = rounds, speed * rounds / max(count, 1), "rounds"
+    digits = 0 if speed >= 10 else 2
     one = unit.removesuffix("s") if count == 1 else unit
-    return f"{count} {one} in {summary['wall_seconds']:.0f} s, {speed:.0f} {unit}/s"
+    return f"{count} {one} in {summary['wall_seconds']:.0f} s, {speed:.{digits}f} {unit}/s"
 
 
 def values_of(rundir: RunDir, metric: str, after: float = -1) -> list[float]:

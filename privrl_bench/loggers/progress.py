@@ -58,7 +58,7 @@ class Progress:
         initial_steps: steps of earlier parts of the run.
         result: name of the result.
         unit: what is counted.
-        each: steps of a round: rounds are shown; None: `unit` is.
+        each: steps of one `unit`.
         stream: where to write; default stderr.
         clock: seconds.
     """
@@ -72,14 +72,14 @@ class Progress:
         *,
         result: str = "return",
         unit: str = "steps",
-        each: int | None = None,
+        each: int = 1,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = max(int(total_steps), 1)
         self._initial = self._steps = self._printed_steps = int(initial_steps)
         self._label, self._result = label, result
-        self._unit, self._each = (unit, 1) if each is None else ("rounds", each)
+        self._unit, self._each = unit, each
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
         self._started = self._last_shown = clock()

@@ -212,7 +212,7 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
 
 def legend(rows: Sequence[Row]) -> str:
     """The note of a table: definition of the return, and the numbered guarantees."""
-    return ". ".join([_NOTE.rstrip("."), *_numbered(rows)])
+    return ". ".join([_note(rows).rstrip("."), *_numbered(rows)])
 
 
 def _numbered(rows: Sequence[Row]) -> list[str]:
@@ -221,22 +221,27 @@ def _numbered(rows: Sequence[Row]) -> list[str]:
     return [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
 
 
-_NOTE = (
-    "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
-    "its 95 % bootstrap interval over seeds, which stays within the seeds' returns. Fewer than "
-    f"{FEWEST} seeds have the range of their returns in its place, which is no 95 % interval; one has none."
-)
-
-
-_HALF_WIDTH_NOTE = (
-    "Return: mean over seeds of the undiscounted return of each run's final evaluation, with "
-    "the half width of its 95 % t interval over seeds (- for one seed)."
-)
+def _note(rows: Sequence[Row], half_width: bool = False) -> str:
+    """What the numbers of the rows are."""
+    measures = dict.fromkeys(row.measure for row in rows) or {RETURN: None}
+    what = "; ".join(
+        f"{one.name.capitalize()}: mean over seeds of the "
+        f"{'undiscounted return' if one is RETURN else one.label} of each run's final evaluation"
+        for one in measures
+    )
+    if half_width:
+        return f"{what}, with the half width of its 95 % t interval over seeds (- for one seed)."
+    values = "/".join(f"{one.name}s" for one in measures)
+    return (
+        f"{what}, with its 95 % bootstrap interval over seeds, which stays within the seeds' {values}. "
+        f"Fewer than {FEWEST} seeds have the range of their {values} in its place, which is no 95 % "
+        "interval; one has none."
+    )
 
 
 def markdown(rows: Sequence[Row], half_width: bool = False) -> str:
     """The table in Markdown with the definitions of its numbers; `half_width`: as in `cells`."""
-    note = _HALF_WIDTH_NOTE if half_width else _NOTE
+    note = _note(rows, half_width)
     terms = [f"- {line}" for line in _numbered(rows)]
     return "\n".join(
         [aligned(*cells(rows, half_width)), "", note, "", "Guarantees:", "", *terms, ""]

@@ -34,7 +34,7 @@ def test_plain_lines_say_speed_return_epsilon_and_time_left():
 
 def test_a_run_without_an_environment_counts_rounds():
     clock, out = Clock(), io.StringIO()
-    progress = Progress(1000, True, "gpope chain", each=100, stream=out, clock=clock)
+    progress = Progress(1000, True, "gpope chain", unit="rounds", each=100, stream=out, clock=clock)
     clock.now = 2.0
     progress.update(400, return_mean=0.5)
     assert "4 of 10 rounds (40 %), 2 rounds/s" in out.getvalue()

@@ -101,9 +101,13 @@ class MeanReturn(Algorithm):
         mean = new if index == 1 else torch.lerp(state.tensors["mean_return"], new, 1.0 / index)
         return State(index, {"actor": state.tensors["actor"], "mean_return": mean})
 
-    def metrics(self, state: State) -> list[dict[str, float]]:
+    def results(self, state: State) -> list[dict[str, float]]:
         """The released mean."""
-        return [{"release/mean_return": float(x)} for x in state.tensors["mean_return"][:, 0]]
+        return [{"mean_return": float(x)} for x in state.tensors["mean_return"][:, 0]]
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `results`."""
+        return [{f"release/{k}": x for k, x in one.items()} for one in self.results(state)]
 
 
 ALGORITHM = MeanReturn
