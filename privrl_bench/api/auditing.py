@@ -155,7 +155,8 @@ def audit_epsilon(
 
     Args:
         words: as for `run`.
-        folder: for audit.json and audit.png; None: outputs/audit/<algo>_<env>_z<z>.
+        folder: for audit.json and audit.png; None: outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with
+            the options that are not at their defaults.
         config_dir: a folder with more YAML files.
         options: the attack and its sizes: `pb.AuditOptions(attack="all", scores=2000)`.
         listener: called while the attacks run.
@@ -167,7 +168,7 @@ def audit_epsilon(
     chosen, told, given = options or AuditOptions(), listener or Listener(), words_of(words, groups)
     check_options(chosen)
     config, guarantee, runs = _claim(given, config_dir)
-    target = Path(folder) if folder is not None else lower_bound.default_folder(config)
+    target = Path(folder or lower_bound.default_folder(config, given, chosen))
     check_folder("--folder", target)
     one_thread()
     sized = lower_bound.attacked_runs(config, chosen, explicit_keys(given))

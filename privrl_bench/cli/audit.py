@@ -217,7 +217,8 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
         "--folder",
         type=Path,
         metavar="DIR",
-        help="for audit.json and audit.png (default outputs/audit/<algo>_<env>_z<z>)",
+        help="for audit.json and audit.png (default outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with "
+        "the options that are not at their defaults)",
     )
     args = parser.read(words)
     options = Options(**{name: getattr(args, name) for name in default})

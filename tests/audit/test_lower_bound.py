@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,8 +116,31 @@ def test_help_names_every_option(capsys):
 
 
 def test_the_default_folder_has_no_odd_characters():
-    config = compose(["env=gym", "env.id=my_pkg:Box-v0", "privacy.z=0.5"])
-    assert str(epsilon.default_folder(config)) == "outputs/audit/dppg_my_pkg-Box-v0_z0.5"
+    words = ["env=gym", "env.id=my_pkg:Box-v0", "privacy.z=0.5"]
+    folder = epsilon.default_folder(compose(words), words, epsilon.Options())
+    assert folder.parent == Path("outputs/audit/dppg_my_pkg-Box-v0")
+    assert re.fullmatch(
+        r"env\.id=my_pkg-Box-v0,privacy\.z=0\.5,sha_[0-9a-f]{8},seed=0", folder.name
+    )
+
+
+def test_audits_that_differ_have_folders_of_their_own():
+    """They were written over each other: attacks, samplings and mechanisms of one z."""
+    words = [
+        [],
+        ["privacy=poisson", "privacy.population=1000"],
+        ["algo.critic=private"],
+        ["seed=1"],
+    ]
+    options = [epsilon.Options(attack=name) for name in (*epsilon.ATTACKS, "all")]
+    options.append(epsilon.Options(scores=400))
+    folders = {
+        epsilon.default_folder(compose(["algo=dppg", "env=cartpole", *some]), some, one)
+        for some in words
+        for one in options
+    }
+    assert len(folders) == len(words) * len(options)
+    assert Path("outputs/audit/dppg_cartpole/attack=one-run,seed=1") in folders
 
 
 @pytest.mark.parametrize("user", ["fresh", "episode", "segment"])
