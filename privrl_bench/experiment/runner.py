@@ -298,7 +298,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         text = (
             f"lasts for {parts.rounds} of {whole} rounds"
             if parts.rounds < whole
-            else f"is enough for all {whole} rounds"
+            else f"is enough for {'all ' if whole > 1 else ''}{_count(whole, 'round')}"
         )
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     asked = config.total_steps // parts.round_steps

@@ -63,5 +63,5 @@ def values(config: RunConfig) -> str:
     """Where the hyperparameters are from; those of other environments are named so."""
     source = config.hyperparameter_source
     if unknown(config.env) and source.startswith("algo/"):
-        return f"{source}; nobody tuned them for {config.env.label}"
+        return f"{source}; they were not tuned for {config.env.label}"
     return source

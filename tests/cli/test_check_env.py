@@ -108,7 +108,7 @@ def test_the_plan_says_what_was_found(tmp_path, capsys):
     )
     shown = capsys.readouterr().out
     assert "Dict (a: Box [2] (float32), b: Discrete 3 (one-hot)), flattened to 5 numbers" in shown
-    assert "; nobody tuned them for my_pkg:DictObs-v0\n" in shown
+    assert "; they were not tuned for my_pkg:DictObs-v0\n" in shown
 
 
 def test_the_check_changes_no_result(tmp_path, monkeypatch):
