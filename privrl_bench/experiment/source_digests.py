@@ -21,7 +21,8 @@ from privrl_bench.config.schema import RunConfig
 
 PACKAGE = "privrl_bench"
 _STANDARD = {PACKAGE, "builtins", *sys.stdlib_module_names}
-_INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+_FOLDERS = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+_INSTALLED = (*_FOLDERS, *(folder.resolve() for folder in _FOLDERS))  # also behind links
 _ENTRY_POINT = re.compile(r"^([A-Za-z_][\w.]*):[A-Za-z_]\w*$")  # of an environment: module:Class
 
 
@@ -158,5 +159,10 @@ def _local_file(name: str) -> Path | None:
         return None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    path = Path(spec.origin).resolve()
-    return None if any(path.is_relative_to(folder) for folder in _INSTALLED) else path
+    path = Path(spec.origin)
+    return None if _is_installed(path) else path.resolve()
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a file is in a folder of installed modules: by its own path, or by that without links."""
+    return any(p.is_relative_to(folder) for p in (path, path.resolve()) for folder in _INSTALLED)

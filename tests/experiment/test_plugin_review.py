@@ -1,7 +1,9 @@
 """Algorithms from outside the package are `unreviewed` until the leak test has passed on them."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -294,3 +296,25 @@ def test_sources_of_the_package_and_broken_files_are_left_out(outsider):
     assert list(source_digests.sources(config)) == ["torn_env"]
     assert source_digests.changed(config, {}) == []  # a run of an earlier version
     assert source_digests.changed(config, {"sources": {}}) == ["torn_env"]
+
+
+def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
+    """A virtual environment that is reached through a symbolic link."""
+    code = (
+        "import sys\n"
+        "from privrl_bench.experiment.source_digests import _local_file\n"
+        "print([_local_file(name) for name in ('torch', 'numpy')], bool(_local_file('beside')))"
+    )
+    real = Path(sys.prefix).resolve()
+    (tmp_path / "linked").symlink_to(real)
+    (tmp_path / "beside.py").write_text("")
+    program = tmp_path / "linked" / "bin" / Path(sys.executable).name
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [program, "-c", code],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[None, None] True"
