@@ -107,6 +107,15 @@ def test_nobody_joined_is_a_round_of_zeros(sets) -> None:
     one.close()
 
 
+def test_the_terminal_tells_rounds_of_users_from_policy_training(sets, tmp_path, capsys) -> None:
+    run([config_of("primorl", sets, "log.progress=true")], [tmp_path / "run"], [["x=1"]])
+    said = capsys.readouterr()
+    assert "plan    6 rounds of 10 users" in said.out
+    assert "; then 2 iterations of policy training" in said.out
+    assert "      6 rounds in " in said.out
+    assert "8 of 8 iterations (100 %)" in said.err
+
+
 def test_a_release_moves_replicas_that_go_on(sets) -> None:
     one = session("primorl", sets, seeds=(0, 1))
     algo, state = one.parts.algo, one.state.clone()

@@ -51,6 +51,15 @@ def store(tmp_path):
     return tmp_path
 
 
+def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, capsys):
+    words = ["algo=dqn", "env=cartpole", "rounds=300", "plan_only=true"]
+    run([compose(words)], [tmp_path / "run"], [[]])
+    shown = capsys.readouterr().out
+    assert (
+        "300 rounds of 200 users; 1500 users, each comes once, for 500 steps: 750000 steps" in shown
+    )
+
+
 def test_noise_of_a_round_against_the_clip_is_what_one_computes_by_hand(store):
     words = ("privacy=fixed", "privacy.z=2", "algo.critic=none", "env.user=fresh")
     plan = planned(*words, results=store)
