@@ -425,7 +425,8 @@ def test_the_code_of_the_page_runs(package, capsys):
     for name, text in blocks:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
-    few = ("rounds=5", *(word for word in FEW[2:] if "total_steps" not in word), "seed=1")
+    assert leaks(["plugins=[my_plugin]", "algo=simple", "env=corridor"]) == 0  # as on the page
+    few = ("rounds=5", *(word for word in FEW[2:] if "total_steps" not in word))
     words = ["plugins=[my_plugin]", "algo=simple", "env=corridor", *few]
     assert compose(words).algo.lr == 10.0
     assert status(words)[0] == "unreviewed"

@@ -9,6 +9,8 @@ from privrl_bench.audit.compare import Difference
 from privrl_bench.audit.visits import UP_TO, Visit
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
+MOVED = "in rounds "  # how a reason of rounds begins that `--round` does not choose
+
 
 @dataclass(frozen=True)
 class LeakReport:
@@ -64,8 +66,15 @@ class LeakReport:
     def verdict(self) -> str:
         """One line."""
         if self.no_test_power:
-            hint = " (--round or --user chooses another; round 0 has the policy before any noise)"
-            return f"no test power: {'; '.join(self.no_test_power)}{hint}"
+            late = [why.startswith(MOVED) for why in self.no_test_power]
+            hints = []
+            if not all(late):
+                hints.append(
+                    "--round or --user chooses another; round 0 has the policy before any noise"
+                )
+            if any(late):
+                hints.append("another seed= or --user changes these later rounds")
+            return f"no test power: {'; '.join(self.no_test_power)} ({'; '.join(hints)})"
         wrong = []
         if self.undeclared:
             wrong.append(f"undeclared paths around the gate: {', '.join(self.undeclared)}")

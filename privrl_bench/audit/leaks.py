@@ -15,7 +15,7 @@ from typing import Any
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
-from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.leak_report import MOVED, LeakReport
 from privrl_bench.audit.replacement_data import CRAFTED, NULL
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
@@ -157,7 +157,7 @@ def _no_test_power(
     both = zip(model.own_rows, crafted.own_rows, strict=False)
     if all(distance(x, there[name]) is None for own, there in both for name, x in own.items()):
         reasons.append("the crafted user's row is the same as the one it replaces")
-    where = f"in rounds {visit.first} to {visit.last}: " if visit.moved else ""
+    where = f"{MOVED}{visit.first} to {visit.last}: " if visit.moved else ""
     return tuple(where + reason for reason in reasons)
 
 

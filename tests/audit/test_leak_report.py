@@ -26,6 +26,21 @@ def test_a_passed_test_does_not_end_with_the_word_unreviewed():
     assert replace(REPORT, status="formal").verdict() == "formal: no path around the gate"
 
 
+def test_the_hint_names_what_changes_the_rounds_without_power():
+    """`--round` was named for rounds that it does not choose."""
+    first, later = "the user's row is zero", "in rounds 10 to 11: the user's row is zero"
+
+    def hint(*reasons):
+        return replace(REPORT, no_test_power=reasons).verdict().partition(" (")[2]
+
+    assert "--round" in hint(first)
+    assert "seed=" not in hint(first)
+    assert "seed=" in hint(later)
+    assert "--round" not in hint(later)
+    assert "--round" in hint(first, later)
+    assert "seed=" in hint(first, later)
+
+
 def test_late_rounds_are_explained():
     """The numbers were printed as ranges of 15 digits, without what they are for."""
     visits = visits_after(RunConfig(env=EnvConfig(id="x")), 0, 4)
