@@ -23,6 +23,8 @@ from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 
+_ROUNDING = 1e-5  # of an action's bound, relative or absolute
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -84,6 +86,7 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
             f"{config.id} has {width} observations and actions of shape {tuple(actions)}; "
             f"env={spec.name} has {spec.obs_dim} and {expected}",
         )
+    _check_bounds(found.actions, config.id, spec)
     longest = int(found.lengths.max())
     if longest > spec.max_episode_steps:
         raise ConfigError(
@@ -93,6 +96,25 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
         )
     split = split_users(found, config.public, config.users)
     return Dataset(config.id, found, split, int(np.diff(split.private_starts).max()))
+
+
+def _check_bounds(actions: np.ndarray, name: str, spec: EnvSpec) -> None:
+    """Raise ConfigError: an action [N, A] is outside the environment's box by more than rounding."""
+    if spec.action_low is None or spec.action_high is None:
+        return
+    low, high = (np.asarray(bound, np.float64) for bound in (spec.action_low, spec.action_high))
+    # Datasets have single precision; the bounds of a box may be infinite.
+    room = [
+        _ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(b), b, 0.0))) for b in (low, high)
+    ]
+    below, above = actions.min(axis=0) < low - room[0], actions.max(axis=0) > high + room[1]
+    if (below | above).any():
+        j = int(np.argmax(below | above))
+        raise ConfigError(
+            "data.id",
+            f"{name}: component {j} of the actions is between {actions[:, j].min():g} and "
+            f"{actions[:, j].max():g}; env={spec.name} allows {low[j]:g} to {high[j]:g}",
+        )
 
 
 def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:

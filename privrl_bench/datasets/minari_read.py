@@ -44,7 +44,7 @@ PUBLIC = (
 )  # groups of the Farama Foundation's server
 _LABELS = "labels"  # of a read episode
 _REOPEN = 256  # episodes; an open HDF5 file keeps about 50 KB of cache for each episode read
-_FORMAT = 2  # of the cache; caches of another format are not used
+_FORMAT = 3  # of the cache and its checks; caches of another format are not used
 
 
 def local_ids() -> list[str]:

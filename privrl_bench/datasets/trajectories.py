@@ -195,6 +195,8 @@ def check_episode(
     for name in ("terminated", "truncated"):
         if getattr(episode, name)[:-1].any():
             raise invalid_episode(number, f"is {name} before its last step")
+    if not (episode.terminated[-1] or episode.truncated[-1]):
+        raise invalid_episode(number, "is neither terminated nor truncated at its last step")
     _check_probs(episode.behavior_probs, number, steps)
 
 

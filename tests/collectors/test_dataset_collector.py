@@ -17,7 +17,7 @@ from privrl_bench.config.schema import DataConfig, PrivacyConfig
 from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.datasets.split import moments
-from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import build
@@ -362,3 +362,19 @@ def test_the_moments_accountants_number_is_what_papers_print() -> None:
     assert plan.mechanism.paper_epsilon(0) == pytest.approx(38.4467, abs=1e-3)
     assert torch.isfinite(torch.tensor(plan.planned_epsilon(0)))
     assert plan.planned_epsilon(0) < plan.mechanism.paper_epsilon(0)
+
+
+@pytest.mark.parametrize(("factor", "message"), [(1.0 + 1e-6, ""), (1.5, "between -3 and 3; env=")])
+def test_actions_outside_the_box_are_refused(tmp_path, monkeypatch, factor, message) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    box = gym.spaces.Box(-4.0, 4.0, (1,))
+    actions = np.tile(np.array([[-2.0], [2.0]], np.float32), (5, 1)) * np.float32(factor)
+    zeros = np.zeros((11, 3), np.float32)
+    episodes = [episode_of(zeros, actions, np.zeros(10, np.float32), False) for _ in range(20)]
+    seen = gym.spaces.Box(-9.0, 9.0, (3,))
+    write_minari("mine/far-v0", episodes, None, seen, box, {"description": "d"})
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            opened("mine/far-v0")
+    else:
+        opened("mine/far-v0")

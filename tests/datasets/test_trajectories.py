@@ -120,6 +120,9 @@ BAD = {
     "has behavior_probs, unlike earlier ones": with_probs(GOOD),
     "is terminated before its last step": GOOD._replace(terminated=np.ones(4, bool)),
     "is truncated before its last step": GOOD._replace(truncated=np.ones(4, bool)),
+    "is neither terminated nor truncated at its last step": GOOD._replace(
+        terminated=np.zeros(4, bool), truncated=np.zeros(4, bool)
+    ),
 }
 
 
