@@ -20,6 +20,7 @@ class Objective:
         unit: of the number.
         label: for axes and tables.
         form: format of a printed number.
+        note: what a mean over runs is, for the note below a table.
         definition: what the number is, a format of `after`, `episodes` and `policy`.
     """
 
@@ -31,6 +32,7 @@ class Objective:
     unit: str
     label: str
     form: str
+    note: str
     definition: str
 
     def show(self, value: float) -> str:
@@ -56,6 +58,7 @@ RETURN = Objective(
     unit="reward",
     label="mean undiscounted return",
     form=".1f",
+    note="Return: mean over seeds of the undiscounted return of each run's final evaluation",
     definition="mean undiscounted return of {episodes} fresh {policy} evaluation episodes of the policy "
     "{after}; low and high are the ends of the 95 % bootstrap interval over episodes, ci95 is the half width "
     "of the t interval",
@@ -69,6 +72,7 @@ MSPBE = Objective(
     unit="squared value",
     label="MSPBE",
     form=".3g",
+    note="MSPBE: mean over seeds of the mean squared projected Bellman error of each run's final value",
     definition="mean squared projected Bellman error of the value {after}, of the states that data.policy "
     "visits; see docs/algorithms/gpope.md",
 )

@@ -255,6 +255,18 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def _for_comparison(parts: RunComponents, r: int) -> str:
+    """Return the number that the paper of the run's algorithm would print; empty: it has none."""
+    paper = parts.gate.mechanism.paper_epsilon(r)
+    if math.isinf(paper):
+        return ""
+    if parts.gate.participation is None:
+        return f" (for comparison, the moments accountant, a looser bound: {shown_epsilon(paper)})"
+    if parts.config.algo.dppg_formula:
+        return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
+    return ""
+
+
 def _short(folder: Path) -> Path:
     """Return the folder relative to the working directory, if it is below it."""
     here = Path.cwd()
@@ -295,11 +307,9 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
     print(f"  values  {unknown_env.values(config)}")
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps
-        text = (
-            f"lasts for {parts.rounds} of {whole} rounds"
-            if parts.rounds < whole
-            else f"is enough for {'all ' if whole > 1 else ''}{_count(whole, 'round')}"
-        )
+        text = f"covers the whole run ({_count(whole, 'round')})"
+        if parts.rounds < whole:
+            text = f"covers {parts.rounds} of {whole} planned rounds"
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     asked = config.total_steps // parts.round_steps
     if limited_by_population(config, parts.rounds) and parts.rounds < asked:
@@ -313,10 +323,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
         print(f"  preview noise as of {each}, with whom the run would have {real}")
     if config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
-    paper = parts.gate.mechanism.paper_epsilon(r)
-    whose = "the DPPG paper's formula" if parts.gate.participation else "the moments accountant"
-    formula = "" if math.isinf(paper) else f" ({whose}: {shown_epsilon(paper)})"
-    print(f"  privacy {first}{formula}")
+    print(f"  privacy {first}{_for_comparison(parts, r)}")
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")

@@ -157,7 +157,7 @@ class Progress:
         speed = (self._steps - self._initial) / max(self._last_shown - self._started, 1e-9)
         left = (self._total - self._steps) / speed if speed > 0 else math.inf
         parts = [
-            f"{speed / self._each:,.0f} {self._unit}/s",
+            f"{pace(speed / self._each)} {self._unit}/s",
             self._results(),
             f"{duration(left)} left",
         ]
@@ -185,6 +185,15 @@ class Progress:
         if self._epsilon is not None:
             parts.append(f"epsilon {shown_epsilon(self._epsilon)}")
         return ", ".join(parts)
+
+
+def pace(number: float) -> str:
+    """Return a number per second: whole, or with two digits below 1.
+
+    >>> pace(1234.5), pace(0.2381)
+    ('1,234', '0.24')
+    """
+    return f"{number:,.0f}" if number >= 1 or number == 0 else f"{number:.2g}"
 
 
 def duration(seconds: float) -> str:

@@ -211,7 +211,7 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
 
 
 def legend(rows: Sequence[Row]) -> str:
-    """The note of a table: definition of the return, and the numbered guarantees."""
+    """The note of a table: definition of its numbers, and the numbered guarantees."""
     return ". ".join([_note(rows).rstrip("."), *_numbered(rows)])
 
 
@@ -223,18 +223,12 @@ def _numbered(rows: Sequence[Row]) -> list[str]:
 
 def _note(rows: Sequence[Row], half_width: bool = False) -> str:
     """What the numbers of the rows are."""
-    measures = dict.fromkeys(row.measure for row in rows) or {RETURN: None}
-    what = "; ".join(
-        f"{one.name.capitalize()}: mean over seeds of the "
-        f"{'undiscounted return' if one is RETURN else one.label} of each run's final evaluation"
-        for one in measures
-    )
+    what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
     if half_width:
         return f"{what}, with the half width of its 95 % t interval over seeds (- for one seed)."
-    values = "/".join(f"{one.name}s" for one in measures)
     return (
-        f"{what}, with its 95 % bootstrap interval over seeds, which stays within the seeds' {values}. "
-        f"Fewer than {FEWEST} seeds have the range of their {values} in its place, which is no 95 % "
+        f"{what}, with its 95 % bootstrap interval over seeds, which stays within the seeds' values. "
+        f"Fewer than {FEWEST} seeds have the range of their values in its place, which is no 95 % "
         "interval; one has none."
     )
 

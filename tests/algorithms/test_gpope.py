@@ -184,6 +184,9 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     assert runs[0].final_value == summary["mspbe"]["mean"]
     page = write_report(runs, tmp_path / "report", "x")
     assert "<th>mspbe</th>" in page.read_text()  # of one seed there is no interval
+    note = (tmp_path / "report" / "table.md").read_text()
+    assert "MSPBE: mean over seeds of the mean squared projected Bellman error" in note
+    assert "undiscounted return" not in note + page.read_text()
     (again,) = run([config], [tmp_path / "a"], [[]])
     assert again.status == "skipped"
 

@@ -439,6 +439,39 @@ def test_a_plan_has_no_targets_where_z_alone_says_nothing(words, tmp_path, capsy
     assert "  targets " not in shown
 
 
+@pytest.mark.parametrize(
+    ("words", "shown", "absent"),
+    [
+        (
+            "algo=dqn env=cartpole rounds=300 privacy.epsilon=3",
+            "300 rounds of 200 users; 1500 users, each comes once, for 500 steps: 750000 steps",
+            "DPPG",
+        ),
+        (
+            "algo=dppg env=cartpole rounds=1 privacy.epsilon=3",
+            "epsilon 3 covers the whole run (1 round)",
+            "moments",
+        ),
+        (
+            "algo=dppg env=cartpole rounds=9 privacy.epsilon=3",
+            "(for comparison, the DPPG paper's formula: ",
+            "moments",
+        ),
+        (
+            "algo=reinforce env=cartpole rounds=9 privacy.epsilon=3",
+            "epsilon 3 covers the whole run (9 rounds)",
+            "for comparison",
+        ),
+    ],
+)
+def test_the_lines_of_a_plan_are_true(words, shown, absent, tmp_path, capsys):
+    planned = compose(later_wins([*words.split(), "plan_only=true"]))
+    run([planned], [tmp_path / "run"], [[]])
+    said = capsys.readouterr().out
+    assert shown in said
+    assert absent not in said
+
+
 def test_the_number_of_rounds_is_fixed_by_the_budget(tmp_path):
     with pytest.raises(ConfigError, match="total_steps"):
         train(cartpole(total_steps=511), tmp_path / "run")

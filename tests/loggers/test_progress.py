@@ -39,6 +39,9 @@ def test_a_run_without_an_environment_counts_rounds():
     progress.update(400, return_mean=0.5)
     assert "4 of 10 rounds (40 %), 2 rounds/s" in out.getvalue()
     assert "steps" not in out.getvalue()
+    clock.now = 20.0
+    progress.update(500, return_mean=0.5)
+    assert "5 of 10 rounds (50 %), 0.25 rounds/s" in out.getvalue()
 
 
 def test_a_resumed_run_does_not_look_fast():

@@ -35,6 +35,7 @@ class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
     learns_scaling: ClassVar[bool] = True
+    dppg_formula: ClassVar[bool] = True
     only_with: ClassVar[Mapping[str, str]] = {"anneal_after": "anneal_server"}
 
     name: str = "dppg"

@@ -30,6 +30,7 @@ class AlgoConfig(Section):
         one_cohort: all users are the cohort of its one round, each with a row.
         learns_scaling: it supports env.obs_scaling=private and env.reward_scaling=private.
         takes_noised_observations: it can learn under privacy=local, where the gate neither clips nor noises.
+        dppg_formula: the plan shows the epsilon of the DPPG paper's formula beside the exact one.
         only_with: setting -> the switch without which it has no effect, both of `algo`.
     """
 
@@ -44,6 +45,7 @@ class AlgoConfig(Section):
     one_cohort: ClassVar[bool] = False
     learns_scaling: ClassVar[bool] = False
     takes_noised_observations: ClassVar[bool] = True
+    dppg_formula: ClassVar[bool] = False
     only_with: ClassVar[Mapping[str, str]] = {}
 
     name: str = ""  # set by `algo=<name>`
