@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
@@ -201,7 +202,7 @@ def _run_group(
         parts = build(configs, [None] * len(configs))
         unknown_env.check_before_training(configs[0])
         for r, rundir in enumerate(dirs):
-            _announce(parts, r, rundir)
+            _announce(parts, r, rundir, overrides[r])
             if not rundir.status():
                 rundir.begin(configs[r], overrides[r])
                 rundir.set_status("planned")
@@ -223,7 +224,7 @@ def _run_group(
             write_json(rundir / f"{audit}.json", record)
     parts = build(configs, [rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
-        _announce(parts, r, rundir)
+        _announce(parts, r, rundir, overrides[r])
         write_json(rundir / "plan.json", describe_plan(parts, r))
         before = saved[r]
         if more := resume_words.warning(parts.gate, r, before["round"] if before else 0):
@@ -273,7 +274,7 @@ def _short(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
+def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism = parts.gate.mechanism
@@ -312,7 +313,10 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir) -> None:
             text = f"covers {parts.rounds} of {whole} planned rounds"
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     asked = config.total_steps // parts.round_steps
-    if limited_by_population(config, parts.rounds) and parts.rounds < asked:
+    chosen = "rounds" in explicit_keys(
+        given
+    )  # as many as asked for, not as many as there are users
+    if limited_by_population(config, parts.rounds) and parts.rounds < asked and not chosen:
         enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
         print(f"  limit   {config.privacy.population} users {enough}")
     if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):

@@ -377,6 +377,14 @@ def test_a_caveat_that_the_plan_did_not_have_is_printed_at_the_end(tmp_path, mon
     assert "      caveat repeated rounds: epsilon is the larger of two analyses" in shown
 
 
+@pytest.mark.parametrize("words", [("rounds=6",), ()])
+def test_rounds_that_were_asked_for_are_not_limited_by_the_population(tmp_path, capsys, words):
+    small = ["algo=dppg", "env=cartpole", "privacy.users_per_round=2", "privacy.population=12"]
+    small += ["plan_only=true", "log=none", *words]
+    run([compose(small)], [tmp_path / "run"], [small])
+    assert ("limit   12 users" in capsys.readouterr().out) == (not words)
+
+
 def test_the_first_tail_is_not_forgotten_after_a_resume(tmp_path, monkeypatch):
     """Rows of rounds 4 and 5 are cut when the run resumes: the checkpoint must remember their lines."""
     ledger = killed_at(5, monkeypatch, tmp_path / "run")
