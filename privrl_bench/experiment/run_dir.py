@@ -193,11 +193,14 @@ class RunDir:
         os.replace(temporary, self / "checkpoint.pt")
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """Return the last checkpoint, or None."""
+        """Return the last checkpoint, or None. Raises `ConfigError`: it cannot be read."""
         path = self / "checkpoint.pt"
         if not path.exists():
             return None
-        return dict(torch.load(path, weights_only=True, map_location="cpu"))
+        try:
+            return dict(torch.load(path, weights_only=True, map_location="cpu"))
+        except Exception:  # damaged bytes can fail anywhere in torch
+            raise ConfigError("resume", f"{path} is damaged; use resume=restart") from None
 
     def cut_metrics(self, rounds: int) -> None:
         """Remove the lines of rounds after `rounds`, which are going to be written again."""

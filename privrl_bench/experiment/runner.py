@@ -216,6 +216,11 @@ def _run_group(
     for config, rundir, given, before in zip(configs, dirs, overrides, saved, strict=True):
         if before is not None and (other := _changed(config, rundir)):
             print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
+        if before is None and (rundir / "ledger.jsonl").exists():
+            print(
+                f"resume   {rundir.path} has no checkpoint: it starts again from round 0",
+                flush=True,
+            )
         rundir.begin(config, given)
         rundir.set_status("running")
         if needs := needed(config):

@@ -402,6 +402,24 @@ def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
         train(secure(), tmp_path / "run")
 
 
+def test_a_damaged_checkpoint_is_one_line(tmp_path, monkeypatch):
+    """It was an UnpicklingError of torch."""
+    killed_at(5, monkeypatch, tmp_path / "run")
+    for content in (b"\x93no checkpoint" * 9, b"", b"PK"):
+        (tmp_path / "run" / "checkpoint.pt").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"checkpoint\.pt is damaged; use resume=restart$"):
+            train(secure(), tmp_path / "run")
+
+
+def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_again(
+    tmp_path, monkeypatch, capsys
+):
+    killed_at(2, monkeypatch, tmp_path / "run", saved=9)
+    assert "starts again" not in capsys.readouterr().out
+    train(secure(), tmp_path / "run")
+    assert "has no checkpoint: it starts again from round 0" in capsys.readouterr().out
+
+
 def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
     ledger = killed_at(5, monkeypatch, tmp_path / "run")
     ledger.write_bytes(ledger.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
