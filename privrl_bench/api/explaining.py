@@ -103,7 +103,7 @@ def explain(folder: str | Path) -> Explanation:
     noise = "" if z is None else f", z={z:g}"
     title = f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}"
     repeated = (summary.get("ledger") or {}).get("repeated")
-    more = [again(repeated)] if repeated else []
+    more = [*_broken_ledger(folder), *([again(repeated)] if repeated else [])]
     more += [*_delta(folder, plan, guarantee), *_since(folder, summary)]
     return Explanation(title, dict(_sections(plan, summary, guarantee, more)))
 
@@ -170,6 +170,19 @@ def _delta(folder: Path, plan: Mapping[str, Any], guarantee: Mapping[str, Any]) 
     beside = f"; 1 / users is {1 / users:.2g}" if users else ""
     how = "given" if given else "default of the YAML files, the same for every number of users"
     return [f"delta={guarantee['delta']:g} ({how}){beside}"]
+
+
+def _broken_ledger(folder: Path) -> list[str]:
+    """Return why epsilon is unknown where the ledger is damaged; nothing of a folder without its records."""
+    if not (folder / "ledger.jsonl").exists() and not (folder / "timing.jsonl").exists():
+        return []
+    from privrl_bench.experiment.run_dir import RunDir
+
+    try:
+        RunDir(folder).verify_ledger(None)
+    except ValueError as error:
+        return [f"the ledger does not verify, so this epsilon and status may be wrong: {error}"]
+    return []
 
 
 def _since(folder: Path, summary: dict[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import ERROR_FILE
 from privrl_bench.experiment.provenance import provenance
+from privrl_bench.privacy.ledger import Mark, require_reaches
 
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
@@ -201,6 +202,15 @@ class RunDir:
             return dict(torch.load(path, weights_only=True, map_location="cpu"))
         except Exception:  # damaged bytes can fail anywhere in torch
             raise ConfigError("resume", f"{path} is damaged; use resume=restart") from None
+
+    def verify_ledger(self, saved: dict[str, Any] | None) -> None:
+        """Raise ValueError unless the ledger is whole and has every line that a row or `saved` depends on."""
+        marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
+        for row in read_lines(self / "timing.jsonl"):
+            if "ledger" not in row:
+                raise ValueError("timing.jsonl is of another version of this program")
+            marks.append((f"the row of round {row['round']}", Mark(*row["ledger"])))
+        require_reaches(self / "ledger.jsonl", marks)
 
     def cut_metrics(self, rounds: int) -> None:
         """Remove the lines of rounds after `rounds`, which are going to be written again."""

@@ -35,7 +35,6 @@ from privrl_bench.kernels.machine import one_thread, workers_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.guarantee import WEAK_DELTA
-from privrl_bench.privacy.ledger import Mark, require_reaches
 
 __all__ = ["RunResult", "run", "run_each", "supports_replicas"]
 
@@ -154,15 +153,10 @@ def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
 
 def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
     """Raise `ConfigError` if the ledger lacks a line that the checkpoint or a row depends on."""
-    marks = [("the checkpoint", Mark(*saved["ledger"]))] if saved else []
     try:
         if read_lines(rundir / "metrics.jsonl") and not (rundir / "timing.jsonl").exists():
             raise ValueError("timing.jsonl is missing")
-        for row in read_lines(rundir / "timing.jsonl"):
-            if "ledger" not in row:
-                raise ValueError("timing.jsonl is of another version of this program")
-            marks.append((f"the row of round {row['round']}", Mark(*row["ledger"])))
-        require_reaches(rundir / "ledger.jsonl", marks)
+        rundir.verify_ledger(saved)
     except ValueError as error:
         raise ConfigError(
             "resume", f"{rundir.path}: {error}, so epsilon is unknown; use resume=restart"

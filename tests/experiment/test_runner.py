@@ -402,6 +402,21 @@ def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
         train(secure(), tmp_path / "run")
 
 
+@pytest.mark.parametrize("damage", ["edited", "first", "last", "all"])
+def test_explain_says_that_the_ledger_of_a_finished_run_does_not_verify(tmp_path, damage):
+    folder = tmp_path / "run"
+    train(secure(), folder)
+    wrong = "the ledger does not verify"
+    assert wrong not in "\n".join(explain(folder).lines(200))
+    path = folder / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if damage == "edited":
+        lines[0] = lines[0].replace(b'"z": 1.0', b'"z": 9.0')
+    kept = {"edited": lines, "first": lines[1:], "last": lines[:-1], "all": []}[damage]
+    path.write_bytes(b"".join(kept))
+    assert wrong in "\n".join(explain(folder).lines(200))
+
+
 def test_a_damaged_checkpoint_is_one_line(tmp_path, monkeypatch):
     """It was an UnpicklingError of torch."""
     killed_at(5, monkeypatch, tmp_path / "run")
