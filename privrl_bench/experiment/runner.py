@@ -273,6 +273,17 @@ def _short(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
+def _limit(parts: RunComponents, given: list[str]) -> list[str]:
+    """Return that users limit the rounds; nothing where as many rounds as there are were asked for."""
+    config, asked = parts.config, parts.config.total_steps // parts.round_steps
+    if "rounds" in explicit_keys(given) or parts.rounds >= asked:
+        return []
+    if not limited_by_population(config, parts.rounds):
+        return []
+    enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
+    return [f"  limit   {config.privacy.population} users {enough}"]
+
+
 def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
@@ -311,13 +322,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
         if parts.rounds < whole:
             text = f"covers {parts.rounds} of {whole} planned rounds"
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
-    asked = config.total_steps // parts.round_steps
-    chosen = "rounds" in explicit_keys(
-        given
-    )  # as many as asked for, not as many as there are users
-    if limited_by_population(config, parts.rounds) and parts.rounds < asked and not chosen:
-        enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
-        print(f"  limit   {config.privacy.population} users {enough}")
+    for line in _limit(parts, given):
+        print(line)
     if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):
         print(f"  noise   {noise}")
     for facts in preview_facts(parts.gate, r).values():
