@@ -23,7 +23,7 @@ class EnvironmentFailure(RuntimeError):
     """The user's environment raised an error; carries its message."""
 
 
-def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
+def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.65) -> str:
     """Return ` (did you mean X?)`, or an empty string when nothing is near.
 
     Args:

@@ -95,14 +95,23 @@ def algo_schema(name: str) -> type[AlgoConfig]:
     """
     where = ALGORITHMS[name]
     try:
-        found: type[AlgoConfig] = getattr(importlib.import_module(where.settings), where.config)
+        module = importlib.import_module(where.settings)
+    except Exception as error:
+        what = f"{where.settings} cannot be imported: {_why(error)}"
+        raise ConfigError("algo", what) from error
+    try:
+        found: type[AlgoConfig] = getattr(module, where.config)
         if not issubclass(found, AlgoConfig):
             raise TypeError("it must be a subclass of AlgoConfig")
         default = found().name
     except Exception as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError("algo", f"{where.settings} has no {where.config}: {why}") from error
+        what = f"{where.settings} has no {where.config}: {_why(error)}"
+        raise ConfigError("algo", what) from error
     if default != name:
         what = f"{where.settings}: the default of `name` must be {name!r}, got {default!r}"
         raise ConfigError("algo", what)
     return found
+
+
+def _why(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -6,15 +6,16 @@ composing fails, `explain` tries the overrides one at a time, which does not dep
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import re
-import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -29,19 +30,21 @@ from hydra_plugins.plugin_folders import PluginFolders
 from privrl_bench.config import hydra_files, plugins
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
 from privrl_bench.config.diagnostics import (
+    OPTIONAL_GROUPS,
     SET_BY_FILES,
     check_choice,
     check_choices,
     check_repeated,
     first_line,
-    no_such_key,
     not_one_word,
     unreadable_value,
     wrong_type,
 )
+from privrl_bench.config.file_errors import check_names, found_in_file, unreadable
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.generic_values import with_generic_values
 from privrl_bench.config.given_checks import as_asked
+from privrl_bench.config.hydra_files import field_types, sections, unknown_key, wrong_in_file
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     added_folders,
@@ -181,11 +184,16 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
                 hydra_files.options, hydra_files.searchpath(parsed), added_folders()
             )
             check_choices(parsed, hydra_files.groups() - {"collect"}, options)
-            return hydra_files.composed(parsed)
+            cfg = hydra_files.composed(parsed)
         except ConfigError:
             raise
+        except yaml.YAMLError as error:
+            raise unreadable(error) from error
         except COMPOSE_ERRORS as error:
             raise explain(words, error) from error
+    chosen = {o.key_or_group: str(o.value()) for o in parsed}
+    check_names(chosen, lambda group: str(cfg[group].name))
+    return cfg
 
 
 def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
@@ -195,11 +203,11 @@ def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
         cfg: the composed config.
         explicit: keys that the command line gives (`overrides.explicit_keys`), which must not be ignored.
     """
-    for prefix, section in _sections(cfg):
-        fields = _field_types(section)
+    for prefix, section in sections(cfg):
+        fields = field_types(section)
         for name in map(str, section):
             if name not in fields:
-                raise _unknown(f"{prefix}{name}", cfg)
+                raise unknown_key(f"{prefix}{name}", cfg)
         for name in fields:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
@@ -256,7 +264,9 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
             if override.is_sweep_override():
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
-            if known and not isinstance(override.value(), dict):
+            if override.is_delete() and group in OPTIONAL_GROUPS:
+                chosen[group] = override.input_line or ""
+            elif known and not isinstance(override.value(), dict):
                 check_choice(override, hydra_files.options(searchpath, added_folders(), group))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
@@ -267,6 +277,11 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         return found
     except COMPOSE_ERRORS as broken:
         error = broken
+        in_file = found_in_file(error)
+        if in_file is not None and not in_file.file.startswith("paper/"):
+            others = [word for group, word in chosen.items() if group != in_file.group]
+            with contextlib.suppress(*COMPOSE_ERRORS):
+                return wrong_in_file(in_file, hydra_compose(CONFIG_NAME, [*searchpath, *others]))
     return not_one_word(error, [override.key_or_group for override in parsed])
 
 
@@ -277,56 +292,17 @@ def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> N
     section = OmegaConf.select(base, parent) if parent else base
     if override.is_add() and isinstance(section, DictConfig) and name in section:
         raise ConfigError(key, f"exists already; write it without +, {key}=<value>")
-    typed = isinstance(section, DictConfig) and name in _field_types(section)
+    typed = isinstance(section, DictConfig) and name in field_types(section)
     if override.is_delete() and typed:
         raise ConfigError(key, "a key cannot be removed")
     if override.is_add() or (override.is_force_add() and not typed):
         return  # `to_run_config` finds what they break
     if not isinstance(section, DictConfig) or name not in section:
-        raise _unknown(key, base, groups)
-    wanted = _field_types(section).get(name)
+        raise unknown_key(key, base, groups)
+    wanted = field_types(section).get(name)
     try:
         OmegaConf.update(base, key, value, merge=True, force_add=override.is_force_add())
     except OmegaConfBaseException as error:
         if dataclasses.is_dataclass(wanted):
             raise ConfigError(key, f"is a group of keys; set one of them, {key}.<name>=") from error
         raise ConfigError(key, wrong_type(wanted, value, key)) from error
-
-
-def _unknown(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
-    """The error for an unknown key of a config."""
-    names = [
-        f"{prefix}{name}"
-        for prefix, section in _sections(cfg)
-        for name in _field_types(section)
-        if key.startswith("hydra") or not prefix.startswith("hydra")
-    ]
-    parent = key.rpartition(".")[0]
-    section = OmegaConf.select(cfg, parent) if parent else None
-    free = isinstance(section, DictConfig) and not _field_types(section)
-    return no_such_key(key, names, free, groups)
-
-
-def _sections(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
-    """The config and every typed section below it, with key prefix (`""`, `algo.`, ...)."""
-    yield prefix, cfg
-    for name in map(str, cfg):
-        if OmegaConf.is_missing(cfg, name) or OmegaConf.is_interpolation(cfg, name):
-            continue
-        node = cfg[name]
-        if isinstance(node, DictConfig) and _field_types(node):
-            yield from _sections(node, f"{prefix}{name}.")
-
-
-def _field_types(section: DictConfig) -> dict[str, Any]:
-    """Names and types of a typed section's keys, in order; empty for a free mapping."""
-    schema = OmegaConf.get_type(section)
-    if schema is None or not dataclasses.is_dataclass(schema):
-        return {}
-    return _types_of(schema)
-
-
-@functools.cache
-def _types_of(schema: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(schema)
-    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}

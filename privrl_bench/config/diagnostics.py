@@ -18,7 +18,7 @@ from privrl_bench.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-OPTIONAL_GROUPS = ("tuned", "paper", "paper/column")
+OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
 # Keys that say which file a value is from: files set them, a command line must not.
 NULL_WORDS = {"privacy.z": "auto"}  # what the command line calls null
@@ -143,7 +143,13 @@ def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str
         known += [*groups, "tuned", "paper"]
     endings = {name.rpartition(".")[2]: name for name in reversed(known)}
     ending = key.rpartition(".")[2]
-    near = f" (did you mean {endings[ending]}?)" if ending in endings else suggest(key, known)
+    if ending in endings:
+        near = f" (did you mean {endings[ending]}?)"
+    elif beside[0].startswith(f"{parent}."):  # the section is right, which is no likeness
+        near = suggest(ending, [name.rpartition(".")[2] for name in beside])
+        near = near.replace("did you mean ", f"did you mean {parent}.")
+    else:
+        near = suggest(key, known)
     return ConfigError(key, f"no such key{near}; allowed: {', '.join(beside)}")
 
 

@@ -1,13 +1,16 @@
 """What Hydra makes of the YAML files: groups, choices, and the config of a choice of files, composed once.
 
+Also the typed sections of such a config, and the errors for keys that are not in them.
 Hydra takes 0.1 s to find and merge the files of a run; setting keys of the result takes a tenth of it.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
+from privrl_bench.config.diagnostics import no_such_key, wrong_type
+from privrl_bench.config.file_errors import FileError
 from privrl_bench.config.overrides import CONFIG_NAME, added_folders
+from privrl_bench.errors import ConfigError
 
 
 def loader() -> ConfigLoader:
@@ -96,3 +102,57 @@ def _is_plain(override: Override) -> bool:
     if key.partition(".")[0] == "hydra":
         other |= not key.startswith(("hydra.run.", "hydra.sweep."))
     return not (special or other or override.is_sweep_override())
+
+
+# --- typed sections
+
+
+def unknown_key(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
+    """The error for an unknown key of a config."""
+    names = [
+        f"{prefix}{name}"
+        for prefix, section in sections(cfg)
+        for name in field_types(section)
+        if key.startswith("hydra") or not prefix.startswith("hydra")
+    ]
+    parent = key.rpartition(".")[0]
+    section = OmegaConf.select(cfg, parent) if parent else None
+    free = isinstance(section, DictConfig) and not field_types(section)
+    return no_such_key(key, names, free, groups)
+
+
+def sections(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
+    """The config and every typed section below it, with key prefix (`""`, `algo.`, ...)."""
+    yield prefix, cfg
+    for name in map(str, cfg):
+        if OmegaConf.is_missing(cfg, name) or OmegaConf.is_interpolation(cfg, name):
+            continue
+        node = cfg[name]
+        if isinstance(node, DictConfig) and field_types(node):
+            yield from sections(node, f"{prefix}{name}.")
+
+
+def field_types(section: DictConfig) -> dict[str, Any]:
+    """Names and types of a typed section's keys, in order; empty for a free mapping."""
+    schema = OmegaConf.get_type(section)
+    if schema is None or not dataclasses.is_dataclass(schema):
+        return {}
+    return _types_of(schema)
+
+
+@functools.cache
+def _types_of(schema: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(schema)
+    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+
+
+def wrong_in_file(found: FileError, base: DictConfig) -> ConfigError:
+    """The error for a key of a YAML file; `base` is composed without the file."""
+    parent, _, name = found.key.rpartition(".")
+    if found.unknown:
+        error = unknown_key(found.key, base)
+    else:
+        section = OmegaConf.select(base, parent) if parent else base
+        wanted = field_types(section).get(name)
+        error = ConfigError(found.key, wrong_type(wanted, found.value, found.key))
+    return ConfigError(error.key, f"in {found.file}.yaml: {error.problem}")

@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -300,6 +301,76 @@ def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no
         config.compose(["env=mien"], config_dir=str(tmp_path))
 
 
+OWN_FILES = [
+    ("env/mine", "name: cartpole\nid: Mine-v0\n", "env.name: env/mine.yaml must have `name: mine`"),
+    ("env/mine", "id: Mine-v0\n", "env.name: env/mine.yaml must have `name: mine`, as the file is"),
+    (
+        "algo/mine",
+        "# @package _global_\ndefaults: [/schema/algo/dppg@algo]\nalgo:\n  name: dppg\n",
+        "algo.name: algo/mine.yaml must have `name: mine`, as the file is named, got 'dppg'",
+    ),
+    (
+        "env/mine",
+        "name: mine\nid: [Mine\nuser: fresh\n",
+        "env: env/mine.yaml cannot be read: line 3",
+    ),
+    (
+        "env/mine",
+        "name: mine\nname: mine\n",
+        "env: env/mine.yaml cannot be read: line 2: found dup",
+    ),
+    (
+        "env/mine",
+        "name: mine\nobs_scalling: none\n",
+        "env.obs_scalling: in env/mine.yaml: no such key (did you mean env.obs_scaling?); allowed: ",
+    ),
+    (
+        "env/mine",
+        "name: mine\nuser_steps: abc\n",
+        "env.user_steps: in env/mine.yaml: must be null or an integer, got 'abc'",
+    ),
+    (
+        "env/mine",
+        "name: mine\nuser_steps: 1e6\n",
+        "env.user_steps: in env/mine.yaml: must be null or an integer, got 1000000.0",
+    ),
+    (
+        "env/mine",
+        "name: mine\nobs_mean: [1, a]\n",
+        "env.obs_mean: in env/mine.yaml: must be null or a list of numbers, got 'a'",
+    ),
+    (
+        "tuned/mine",
+        "# @package _global_\nalgo:\n  lrr: 1\n",
+        "algo.lrr: in tuned/mine.yaml: no such key (did you mean algo.lr?); allowed: algo.gamma, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "expected"), OWN_FILES)
+def test_a_wrong_file_of_ones_own(file: str, text: str, expected: str, tmp_path: Path) -> None:
+    group, _, name = file.partition("/")
+    (tmp_path / group).mkdir()
+    (tmp_path / f"{file}.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.compose([f"{group}={name}"], config_dir=str(tmp_path))
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_packages_files_are_named_as_they_are() -> None:
+    for group in ("env", "algo"):
+        for path in (config.conf_dir() / group).glob("*.yaml"):
+            content = yaml.safe_load(path.read_text())
+            assert (content["algo"] if group == "algo" else content)["name"] == path.stem
+
+
+@pytest.mark.parametrize("word", ["tuned=null", "~tuned"])
+def test_a_typo_beside_a_removed_group(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"^algo.lrr: no such key \(did you mean algo.lr\?\)"):
+        config.compose([word, "algo.lrr=3"])
+
+
 ERRORS = [
     (
         "algo=dpgp",
@@ -348,6 +419,7 @@ ERRORS = [
     ),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
     ("~seed", "seed: a key cannot be removed"),
+    ("~paper", "paper: takes one choice; allowed: "),
     ("hopper", "cannot read 'hopper'; write key=value"),
     ("seed=(1", "seed: cannot read the value '(1'; quote it"),
 ]
@@ -442,7 +514,9 @@ def test_an_algorithm_of_another_package(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(algorithm_registry, "ALGORITHMS", dict(algorithm_registry.ALGORITHMS))
     monkeypatch.setattr(config, "ALGORITHMS", algorithm_registry.ALGORITHMS)
     algorithm_registry.register_algorithm("mine", "some_pkg.mine")
-    with pytest.raises(ConfigError, match=r"algo: some_pkg.mine has no CONFIG: No module named"):
+    with pytest.raises(
+        ConfigError, match=r"algo: some_pkg.mine cannot be imported: No module named"
+    ):
         config.register_algo(["env=hopper", "algo=dppg,mine"])
     monkeypatch.setitem(sys.modules, "some_pkg", types.ModuleType("some_pkg"))
     module = types.ModuleType("some_pkg.mine")

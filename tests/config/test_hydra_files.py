@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from privrl_bench.config import compose as config
 from privrl_bench.config import hydra_files
+from privrl_bench.config.hydra_files import sections
 from privrl_bench.config.overrides import CONFIG_NAME, conf_dir
 from privrl_bench.errors import ConfigError
 
@@ -49,7 +50,7 @@ def outcome(compose, words):
             made = compose(words)
         except config.COMPOSE_ERRORS as error:
             return type(error), str(error)
-    types = {prefix: OmegaConf.get_type(one) for prefix, one in config._sections(made)}
+    types = {prefix: OmegaConf.get_type(one) for prefix, one in sections(made)}
     return OmegaConf.to_yaml(made), types, OmegaConf.is_struct(made), OmegaConf.is_readonly(made)
 
 
