@@ -85,7 +85,7 @@ class AlgorithmContext:
         device: where local updates are computed.
         env: settings of the environment; None: the algorithm needs none.
         behavior_policy: `data.policy`, of algorithms that evaluate a policy.
-        read_policy: reads the policy of a run folder (`experiment/policy_file.py`).
+        read_policy: reads the policy of a run folder, named by a key (`experiment/policy_file.py`).
     """
 
     spec: EnvSpec
@@ -95,7 +95,7 @@ class AlgorithmContext:
     device: str = "cpu"
     env: EnvConfig | None = None
     behavior_policy: str | None = None
-    read_policy: Callable[[str], Any] | None = None
+    read_policy: Callable[[str, str], Any] | None = None
 
 
 class Algorithm(ABC):

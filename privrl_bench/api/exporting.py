@@ -44,7 +44,7 @@ class GreedyModule(nn.Module):
         super().__init__()
         if getattr(file.policy, "by_step", False):
             raise ConfigError(
-                "",
+                "path",
                 f"{file.path}: a policy with a table for each step cannot be exported; use load_policy",
             )
         self._policy, self._clip = file.policy, float(file.scaling.clip)

@@ -62,6 +62,11 @@ def env_of(file: PolicyFile, words: Iterable[str] = ()) -> EnvConfig:
     own = EnvConfig(**{k: v for k, v in file.env.items() if k in known})
     if not given:
         return own
+    for word in given:
+        key = word.partition("=")[0].lstrip("+~")
+        if key not in ("env", "plugins") and not key.startswith("env."):
+            rule = "words of an environment only, env=<name> or env.<key>=<value>"
+            raise ConfigError(key, f"has no effect on a trained policy, which takes {rule}")
     if not any(word.startswith("env=") for word in given):
         given.insert(0, f"env={own.name}")
         given += [f"env.{k}={getattr(own, k)}" for k in ("id", "domain", "task") if getattr(own, k)]

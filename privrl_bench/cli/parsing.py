@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from privrl_bench.errors import ConfigError, suggest
@@ -52,16 +53,39 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise `ConfigError` with argparse's message, and the nearest option for an unknown one."""
-        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]
-        near = ""
-        if unknown != message.partition(" ")[0]:
-            near = suggest(unknown.partition("=")[0], self._option_string_actions)
-        raise ConfigError("", f"{message}{near}; see {self.prog} --help")
+        """Raise `ConfigError` for argparse's message, with the nearest option for an unknown one."""
+        key, problem = _in_our_words(message, self._option_string_actions)
+        raise ConfigError(key, f"{problem}; see {self.prog} --help")
 
     def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
         """Parse arguments, which default to those of the process. Raises `ConfigError`."""
         return self.parse_intermixed_args(given(arguments))
+
+
+def _in_our_words(message: str, options: Iterable[str]) -> tuple[str, str]:
+    """The argument and what is wrong, of a message of argparse.
+
+    >>> _in_our_words("argument --cfg/-c: invalid choice: 'jbo' (choose from 'job', 'all')", [])
+    ('--cfg', "must be one of job, all, got 'jbo'")
+    """
+    unknown = re.match(r"unrecognized arguments: ([^ =]*)", message)
+    if unknown is not None:
+        return unknown[1], f"no such argument{suggest(unknown[1], options)}"
+    missing = re.match(r"the following arguments are required: (.*)", message)
+    if missing is not None:
+        return missing[1], f"{'are' if ', ' in missing[1] else 'is'} required"
+    key, problem = "", message
+    wrong = re.fullmatch(r"argument ([^:/]+)(?:/[^:]+)?: (.*)", message, re.DOTALL)
+    if wrong is not None:
+        key, problem = wrong[1], wrong[2]
+    choice = re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", problem)
+    if choice is not None:
+        allowed = choice[2].replace("'", "")
+        return key, f"must be one of {allowed}, got {choice[1]}"
+    kind = re.fullmatch(r"invalid (int|float) value: (.*)", problem)
+    if kind is not None:
+        return key, f"must be {'an integer' if kind[1] == 'int' else 'a number'}, got {kind[2]}"
+    return key, problem
 
 
 def given(arguments: Sequence[str] | None) -> list[str]:

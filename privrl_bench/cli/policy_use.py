@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from privrl_bench.cli.parsing import Parser, add_working_directory, check_at_least, given
@@ -11,6 +11,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.metrics import shown_epsilon
 
+# Arguments of the Python functions -> arguments of the commands.
+_TYPED = {"path": "RUN", "to": "--to", "out": "--out", "video": "--video"}
 RUN = "a run folder, or its policy.pt"
 PLAY = """Play episodes of trained policies, in a window or into a video file.
 
@@ -27,17 +29,25 @@ EXPORT = """Write the greedy policy of a run for other programs: ONNX or TorchSc
 
 def play(arguments: Sequence[str] | None = None, prog: str = "privrl play") -> int:
     """Run `privrl play` and return its exit code."""
-    return guarded(lambda: _play(given(arguments), prog))
+    return guarded(lambda: _as_typed(_play, given(arguments), prog))
 
 
 def evaluate(arguments: Sequence[str] | None = None, prog: str = "privrl evaluate") -> int:
     """Run `privrl evaluate` and return its exit code."""
-    return guarded(lambda: _evaluate(given(arguments), prog))
+    return guarded(lambda: _as_typed(_evaluate, given(arguments), prog))
 
 
 def export(arguments: Sequence[str] | None = None, prog: str = "privrl export") -> int:
     """Run `privrl export` and return its exit code."""
-    return guarded(lambda: _export(given(arguments), prog))
+    return guarded(lambda: _as_typed(_export, given(arguments), prog))
+
+
+def _as_typed(command: Callable[[list[str], str], int], words: list[str], prog: str) -> int:
+    """Run a command. Errors name its arguments, not those of the Python function that it calls."""
+    try:
+        return command(words, prog)
+    except ConfigError as error:
+        raise ConfigError(_TYPED.get(error.key, error.key), error.problem) from error
 
 
 def _parser(prog: str, about: str, many: bool) -> Parser:

@@ -104,7 +104,7 @@ def _mechanism(run: RunConfig) -> None:
         "for a non-private baseline algo=ppo or algo=a2c",
     )
     if mechanism.like not in algo.mechanisms:
-        _takes(run, "privacy.mechanism", mechanism.name, algo.mechanisms)
+        _takes(run, "privacy.mechanism", mechanism.name, privacy_rules().fitting(algo.mechanisms))
 
 
 def _noise(run: RunConfig) -> None:
@@ -208,7 +208,7 @@ def _dataset(run: RunConfig) -> None:
         run.collector == "dataset" and run.data.id is None,
         "data.id",
         f"algo={algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
-        "privrl-collect makes one",
+        "privrl collect makes one",
     )
     refuse(
         run.data.id is not None and "dataset" not in algo.collectors,

@@ -59,10 +59,13 @@ def split_users(trajectories: Trajectories, public_share: float, limit: int | No
             "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
         )
     if not 0 < public_share < 1:
-        raise ConfigError("data.public", f"must be between 0 and 1, got {public_share}")
+        raise ConfigError("data.public", f"must be above 0 and below 1, got {public_share}")
     chosen = _order(there)[:limit]
     # 0.07 * 100 is more than 7 in floating point.
     public = math.ceil(Fraction(repr(float(public_share))) * len(chosen))
+    if len(chosen) < 2:
+        key = "data.id" if there < 2 else "data.users"
+        raise ConfigError(key, "a split into public and private needs at least two users, got 1")
     if public == len(chosen):
         raise ConfigError(
             "data.public", f"{public_share} of {public} users leaves no private user; lower it"

@@ -10,7 +10,7 @@ import numpy as np
 
 from privrl_bench.errors import ConfigError, suggest
 
-OURS = "user"  # the key that `write_minari` and `privrl-collect` use
+OURS = "user"  # the key that `write_minari` and `privrl collect` use
 OPTION = "options/user"  # where Minari keeps the user of `reset(options={"user": k})`
 AUTO = "auto"  # `OURS` or `OPTION` if episodes have it; otherwise each episode is a user
 MINARIS = ("id", "total_steps", "seed")  # Minari's own keys

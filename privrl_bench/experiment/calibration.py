@@ -67,7 +67,35 @@ def _numbers(
         while assemble(replace(one, privacy=replace(plain, z=z))).gate.real_epsilon(0) > target:
             z *= 1.0 + 1e-6
     except PrivacyError as error:
+        if _reached(one, assemble, target, "pld"):
+            rule = (
+                f"{plain.accountant} is an upper bound that no noise brings to epsilon {target:g}"
+            )
+            raise ConfigError("privacy.accountant", f"{rule}; use pld, which reaches it") from error
         raise ConfigError(
             "privacy.epsilon", f"{error} after {parts.rounds} rounds; give another, or privacy.z"
         ) from error
+    except ConfigError as error:
+        if error.key != "privacy.z":
+            raise
+        rule = error.problem.partition(", got ")[0]
+        why = f"{target:g} at delta {plain.delta:g} takes z = {z:.6g}, which {rule}"
+        raise ConfigError("privacy.epsilon", why) from error
     return z, rounds
+
+
+def _reached(
+    config: RunConfig,
+    assemble: Callable[[RunConfig], RunComponents],
+    target: float,
+    accountant: str,
+) -> bool:
+    """Whether noise leads to an epsilon with another accountant than that of the run."""
+    if config.privacy.accountant == accountant:
+        return False
+    try:
+        privacy = replace(config.privacy, accountant=accountant)
+        calibrated_z(assemble(replace(config, privacy=privacy)).gate, 0, target)
+    except (ConfigError, PrivacyError):
+        return False
+    return True

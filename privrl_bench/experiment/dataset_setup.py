@@ -43,7 +43,7 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
             raise ConfigError(
                 "data.id",
                 f"{data.name} has no behaviour probabilities, which importance ratios to algo.target={target} "
-                "need; privrl-collect policy=... writes data with them",
+                "need; privrl collect policy=... writes data with them",
             )
     for c in configs:
         privacy = c.privacy

@@ -111,11 +111,12 @@ class PolicyFile:
     guarantee: dict[str, Any]
 
 
-def read_policy(path: str | Path) -> PolicyFile:
+def read_policy(path: str | Path, key: str = "path") -> PolicyFile:
     """Read a policy.
 
     Args:
         path: a run folder or a `policy.pt`.
+        key: of the setting or the argument that names it, for messages.
 
     Raises:
         ConfigError: there is none, it is damaged or of another version, or the run has no policy of its own.
@@ -126,25 +127,25 @@ def read_policy(path: str | Path) -> PolicyFile:
         more = (
             _unfinished(file.parent) if file.name == FILE else "; name a run folder or a policy.pt"
         )
-        raise ConfigError("", f"there is no {file}{more}")
+        raise ConfigError(key, f"there is no {file}{more}")
     try:
         content = dict(torch.load(file, weights_only=True, map_location="cpu"))
     except Exception as error:  # torch raises many kinds
-        raise ConfigError("", f"{file} is not a policy file ({type(error).__name__})") from None
+        raise ConfigError(key, f"{file} is not a policy file ({type(error).__name__})") from None
     if content.get("format") != FORMAT:
         raise ConfigError(
-            "", f"{file} is of another version of this program; train again, or use that version"
+            key, f"{file} is of another version of this program; train again, or use that version"
         )
     algo = str(content["algo"]["name"])
     if content["spec"]["observation_space"] is None:
-        raise ConfigError("", f"{file} is of a language model: load the run's adapter/ with peft")
+        raise ConfigError(key, f"{file} is of a language model: load the run's adapter/ with peft")
     if content["policy"] is None:
-        raise ConfigError("", f"{file} holds no policy: algo={algo} estimates the value of one")
+        raise ConfigError(key, f"{file} holds no policy: algo={algo} estimates the value of one")
     spec = _spec_of(content["spec"])
     return PolicyFile(
         path=file,
         spec=spec,
-        policy=_policy_of(file, content["policy"], spec),
+        policy=_policy_of(file, content["policy"], spec, key),
         params=content["actor"],
         scaling=_scaling_of(content, spec.obs_dim),
         algo=content["algo"],
@@ -173,20 +174,20 @@ def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
     return EnvSpec(**found)
 
 
-def _policy_of(file: Path, content: Mapping[str, Any], spec: EnvSpec) -> Policy:
+def _policy_of(file: Path, content: Mapping[str, Any], spec: EnvSpec, key: str) -> Policy:
     """The policy. A file names a class; only classes of this package and of its plugins are imported."""
     load_installed()
     module, _, name = str(content["class"]).partition(":")
     package = module.partition(".")[0]
     ours = {"privrl_bench"} | {one.module.partition(".")[0] for one in registered().values()}
     if package not in ours:
-        raise ConfigError("", f"{file} needs the plugin {package}: {_LOAD}")
+        raise ConfigError(key, f"{file} needs the plugin {package}: {_LOAD}")
     try:
         kind = getattr(importlib.import_module(module), name)
         policy: Policy = kind(spec, **content["arguments"])
     except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError(
-            "", f"{file}: its policy {module}.{name} cannot be made: {error}"
+            key, f"{file}: its policy {module}.{name} cannot be made: {error}"
         ) from error
     return policy
 

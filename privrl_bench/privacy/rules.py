@@ -42,6 +42,13 @@ def kinds(names: Iterable[str]) -> list[type[Mechanism]]:
     return [mechanisms.mechanism_class(name) for name in names]
 
 
+def fitting(names: Iterable[str]) -> tuple[str, ...]:
+    """These mechanisms, then the others that can be used in place of one of them (`like`)."""
+    taken = tuple(names)
+    others = [kind for kind in kinds(mechanisms.names()) if kind.name not in taken]
+    return (*taken, *(kind.name for kind in others if kind.like in taken))
+
+
 def samplings(fits: Callable[[type[Sampler]], bool]) -> list[str]:
     """The names of the samplings that fit."""
     return [kind.name for kind in sampling.samplers() if fits(kind)]

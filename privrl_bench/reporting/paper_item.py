@@ -48,7 +48,7 @@ class Item(ABC):
         return True
 
     def datasets(self) -> list[list[str]]:
-        """Arguments of `privrl-collect` for each dataset that the item itself shows."""
+        """Arguments of `privrl collect` for each dataset that the item itself shows."""
         return []
 
 

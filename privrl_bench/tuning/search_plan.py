@@ -29,6 +29,7 @@ from privrl_bench.tuning.run_costs import (
 )
 from privrl_bench.tuning.settings import Search, public_words
 
+_LENGTHS = ("rounds", "total_steps", "privacy.users_per_round", "privacy.population")
 _SCORE_USERS = 100  # without a population
 _SCORE_SEED = 0x5C0E5C0E  # who scores a run is simulated apart from who trained it
 
@@ -130,6 +131,11 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
             epsilon = max(epsilon, search_epsilon([score], search.runs, delta))
     except PrivacyError as error:
         raise ConfigError("tune.runs", f"no guarantee of this search: {error}") from error
+    except ConfigError as error:
+        if mine is None or not scorers or error.key not in _LENGTHS:
+            raise
+        why = f"{error.problem} ({scorers} of the {mine} users score: tune.score_users)"
+        raise ConfigError(error.key, why) from error
     if target is not None and epsilon > target * (1 + 1e-6):
         raise ConfigError(
             "privacy.epsilon",

@@ -130,8 +130,11 @@ def test_its_policy_keeps_the_guarantee_that_it_came_with(policy, tmp_path, caps
     ("words", "message"),
     [
         (["algo.policy=null"], "algo.policy: name the folder"),
-        (["algo.policy=nowhere"], "there is no nowhere"),
-        (["env=acrobot"], "another environment"),
+        (["algo.policy=nowhere"], "^algo.policy: there is no nowhere"),
+        (
+            ["env=acrobot"],
+            "takes 4 numbers of an observation and 2 choices .*; env=acrobot has 6 numbers",
+        ),
         (["env.reward_scaling=public"], "env.reward_scaling: must be none"),
         (["env.obs_scaling=none"], "env.obs_scaling: must be that of the policy"),
         (["env.user=fresh"], "env.user"),

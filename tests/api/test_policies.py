@@ -162,15 +162,17 @@ def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["play", "nowhere"], "there is no nowhere"),
+        (["play", "nowhere"], "RUN: there is no nowhere"),
         (["play", "RUN", "--video", "a.avi"], "must end with .gif or .mp4"),
-        (["play", "RUN", "--video", "no/a.gif"], "there is no folder no"),
+        (["play", "RUN", "--video", "no/a.gif"], ": there is no folder no"),
         (["play", "RUN", "RUN", "--video", "a.gif"], "is one file"),
         (["evaluate", "RUN", "--episodes", "1"], "integer >= 2"),
         (["evaluate", "RUN", "--env", "env=hopper"], "hopper does not fit the policy"),
         (["evaluate", "RUN", "--env", "env=hoper"], "did you mean hopper"),
+        (["evaluate", "RUN", "--env", "algo.lr=3"], "algo.lr: has no effect on a trained policy"),
+        (["evaluate", "RUN", "--env", "env.foo=3"], "env.foo: no such key"),
         (["export", "RUN", "--to", "onx"], "did you mean onnx"),
-        (["export", "RUN", "--out", "no/x.onnx"], "there is no folder no"),
+        (["export", "RUN", "--out", "no/x.onnx"], ": there is no folder no"),
     ],
 )
 def test_bad_input_is_one_line(words, message, trained, capsys):

@@ -86,9 +86,9 @@ def test_a_bound_above_the_claim_ends_with_one(tmp_path, capsys, monkeypatch):
         (["algo=ppo"], "privacy=none claims nothing"),
         (["--attack", "canaries"], "--attack: must be one of canary"),
         (["--confidence", "1"], "--confidence: must be in"),
-        (["--scores", "many"], "invalid int value"),
+        (["--scores", "many"], "--scores: must be an integer, got 'many'"),
         (["--replicas", "2"], "--replicas: must be an integer >= 20"),
-        (["--nonsense"], "unrecognized arguments"),
+        (["--nonsense"], "--nonsense: no such argument"),
         (["privacy.zz=1"], "privacy.zz: no such key"),
         (["env=cartpol"], "did you mean cartpole"),
         (

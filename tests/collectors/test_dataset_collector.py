@@ -226,7 +226,7 @@ def test_fewer_users_and_another_share(sets) -> None:
         (["privacy.users_per_round=55"], r"^privacy\.(users_per_round|population): "),
         (["data.users=1"], r"^data\.users: "),
         (["data.users=61"], r"^data\.users: must be from 1 to 60"),
-        (["data.public=1"], r"^data\.public: must be between 0 and 1"),
+        (["data.public=1"], r"^data\.public: must be above 0 and below 1"),
         (["data.public=0.99", "data.users=3"], r"^data\.public: .* leaves no private user"),
     ],
     ids=lambda x: x[0] if isinstance(x, list) else "",

@@ -49,7 +49,8 @@ def test_users_are_whole_and_on_one_side(owners, share, seed):
     count = data.user_count
     public = math.ceil(Fraction(str(share)) * count)
     if public == count:
-        with pytest.raises(ConfigError, match=r"^data.public: .* leaves no private user"):
+        why = r"^data.public: .* leaves no private user" if count > 1 else r"^data.id: .* two users"
+        with pytest.raises(ConfigError, match=why):
             split_users(data, share)
         return
     split = split_users(data, share)
@@ -87,8 +88,13 @@ def test_the_share_is_a_decimal_number():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
 def test_shares_outside(share):
-    with pytest.raises(ConfigError, match=r"^data.public: must be between 0 and 1"):
+    with pytest.raises(ConfigError, match=r"^data.public: must be above 0 and below 1"):
         split_users(owned_by([0, 1]), share)
+
+
+def test_one_user_of_many():
+    with pytest.raises(ConfigError, match=r"^data.users: .* at least two users, got 1"):
+        split_users(owned_by([0, 1]), 0.5, 1)
 
 
 @pytest.mark.parametrize("limit", [0, 6])

@@ -21,9 +21,10 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution, Released
-from privrl_bench.types import State, UserBatch
+from privrl_bench.types import EnvSpec, State, UserBatch
 
 SCALINGS = ("none", "public")  # of the policy's observations: constants of the environment
+_SIZES = ("obs_dim", "discrete", "actions", "choices")
 _SAME = ("obs_scaling", "obs_mean", "obs_std", "obs_clip")
 
 
@@ -48,13 +49,14 @@ class MeanReturn(Algorithm):
         if context.env.reward_scaling != "none":
             rule = "must be none: returns are in the environment's units"
             raise ConfigError("env.reward_scaling", f"{rule}, got {context.env.reward_scaling}")
-        file = context.read_policy(config.policy)
+        file = context.read_policy(config.policy, "algo.policy")
         ours, theirs = context.spec, file.spec
-        for name in ("obs_dim", "discrete", "actions", "choices"):
-            if getattr(ours, name) != getattr(theirs, name):
-                raise ConfigError(
-                    "algo.policy", f"{config.policy} is of another environment: {name}"
-                )
+        if any(getattr(ours, name) != getattr(theirs, name) for name in _SIZES):
+            raise ConfigError(
+                "algo.policy",
+                f"{config.policy} is of another environment: it takes {_sizes(theirs)}; "
+                f"env={context.env.label} has {_sizes(ours)}",
+            )
         if file.env["obs_scaling"] not in SCALINGS:
             what = f"its observations were scaled with env.obs_scaling={file.env['obs_scaling']}"
             raise ConfigError("algo.policy", f"{what}; must be one of {', '.join(SCALINGS)}")
@@ -108,6 +110,13 @@ class MeanReturn(Algorithm):
     def metrics(self, state: State) -> list[dict[str, float]]:
         """See `results`."""
         return [{f"release/{k}": x for k, x in one.items()} for one in self.results(state)]
+
+
+def _sizes(spec: EnvSpec) -> str:
+    """The sizes of observations and actions in words."""
+    kind = "choices of a discrete action" if spec.discrete else "numbers of an action"
+    choices = "" if spec.choices is None else f" with {list(spec.choices)} choices"
+    return f"{spec.obs_dim} numbers of an observation and {spec.actions} {kind}{choices}"
 
 
 ALGORITHM = MeanReturn

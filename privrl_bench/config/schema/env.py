@@ -127,10 +127,6 @@ class EnvConfig(Section):
 
     def _check_ranges(self) -> None:
         """Lists and bounds that do not fit each other. Raises ConfigError."""
-        mean, std = self.obs_mean, self.obs_std
-        if mean is not None and std is not None:
-            rule = f"as long as env.obs_mean ({len(mean)})"
-            require("env.obs_std", len(std) == len(mean), rule, len(std))
         low, high = self.obs_low, self.obs_high
         if low is not None and high is not None:
             ok = len(low) == len(high) and all(a < b for a, b in zip(low, high, strict=True))
