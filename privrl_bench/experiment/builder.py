@@ -43,7 +43,6 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.accounting.calibrate import affordable, needed_z
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -303,7 +302,7 @@ def _build(
     gate = Gate(
         configs=privacy,
         blocks=algo.blocks(),
-        unit=_unit(config, spec, steps, data, algo),
+        unit=unit_of(config, spec, steps, data, algo),
         rounds=rounds,
         noises=noises,
         ledgers=ledgers,
@@ -314,20 +313,6 @@ def _build(
         pooled=config.algo.pools_users,
     )
     return algo, gate
-
-
-def _unit(
-    config: RunConfig, spec: EnvSpec, steps: int, data: Dataset | None, algo: Algorithm
-) -> Unit:
-    """The privacy unit: the mechanism's, the algorithm's, or that of environment and data."""
-    mechanism, sampler = config.privacy.rules
-    one_trajectory = data is None or data.most == 1
-    limit, poisson, who = spec.max_episode_steps, sampler.independent, spec.one_user
-    return (
-        mechanism.unit(config.env, config.privacy, spec, steps)
-        or (algo.unit() if one_trajectory else None)
-        or unit_of(config.env, limit, steps, poisson, data, who, in_order(config))
-    )
 
 
 def _allowed(gate: Gate, r: int) -> int:

@@ -16,6 +16,21 @@ NOT_PRIVATE = "not private"
 
 
 def unit_of(
+    config: RunConfig, spec: EnvSpec, steps: int, data: Dataset | None, algo: Algorithm
+) -> Unit:
+    """The privacy unit: the mechanism's, the algorithm's, or that of environment and data."""
+    mechanism, sampler = config.privacy.rules
+    one_trajectory = data is None or data.most == 1
+    limit, who = spec.max_episode_steps, spec.one_user
+    in_order = declared_users.in_order(config)
+    return (
+        mechanism.unit(config.env, config.privacy, spec, steps)
+        or (algo.unit() if one_trajectory else None)
+        or _of_environment(config.env, limit, steps, sampler.independent, data, who, in_order)
+    )
+
+
+def _of_environment(
     config: EnvConfig,
     max_episode_steps: int,
     steps: int,
