@@ -89,6 +89,11 @@ class RunComponents:
         """What the loop counts: rounds of users, or iterations where policy training follows them."""
         return "iterations" if self.iterations > self.rounds else "rounds"
 
+    @property
+    def counted(self) -> dict[str, Any]:
+        """What progress counts: environment steps, or iterations of a run from data; see `Progress`."""
+        return {"unit": self.unit, "each": self.round_steps} if self.config.from_data else {}
+
 
 def supports_replicas(config: RunConfig) -> bool:
     """Whether several runs of this algorithm that differ in seed and z can be trained together."""

@@ -97,8 +97,7 @@ class Experiment:
             label=f"{self.config.algo.name} {self.config.env.label}{together}",
             initial_steps=steps * self._resume(saved),
             result=self.measure.name,
-            unit=self.parts.unit if self.config.from_data else "steps",
-            each=self.parts.round_steps if self.config.from_data else 1,
+            **self.parts.counted,
         )
         tell_of_compiling(progress.note)
         resume = "rerun the same command to resume"
@@ -166,10 +165,8 @@ class Experiment:
                     "resumed run continues from other states than the interrupted run had",
                     flush=True,
                 )
-            print(
-                f"  resume  at {self.trainer.round} of {self.parts.iterations} {self.parts.unit}",
-                flush=True,
-            )
+            whole = f"{self.parts.iterations} {self.parts.unit}"
+            print(f"  resume  at {self.trainer.round} of {whole}", flush=True)
         self._checkpoints.keep_marks(self.trainer, saved)
         for r, rundir in enumerate(self.dirs):
             rundir.cut_metrics(self.trainer.round or -1)
@@ -308,8 +305,6 @@ class Experiment:
         summary = self._summary(r, "done") | {"references": references_of(self.parts, rundir)}
         if config.eval.solved is not None:
             summary["solved"] = solved
-        if numbers := self.parts.algo.results(self.trainer.state)[r]:
-            summary["released"] = numbers
         write_json(rundir / "summary.json", summary)
         files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")

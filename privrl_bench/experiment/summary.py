@@ -120,6 +120,7 @@ def summary_of(
         "delta": guarantee.delta,
         "guarantee": guarantee.to_dict(),
         **preview_facts(gate, r),
+        **({"released": numbers} if (numbers := parts.algo.results(trainer.state)[r]) else {}),
         "ledger": gate.ledgers[r].summary(),
         "steps": rounds * parts.round_steps,
         **timing,
