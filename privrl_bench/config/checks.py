@@ -213,7 +213,7 @@ def _dataset(run: RunConfig) -> None:
     refuse(
         run.data.id is not None and "dataset" not in algo.collectors,
         "data.id",
-        f"algo={algo.name} learns from live users and takes no dataset",
+        f"algo={algo.name} acts with its own policy while it learns, and takes no dataset",
     )
 
 

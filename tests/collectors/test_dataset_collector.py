@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:
 
 def test_live_algorithms_take_no_dataset(sets) -> None:
     for algo in ("sac", "dppg"):
-        with pytest.raises(ConfigError, match=rf"^data\.id: algo={algo} learns from live users"):
+        with pytest.raises(ConfigError, match=rf"^data\.id: algo={algo} acts with its own policy"):
             compose([f"algo={algo}", "env=pendulum", f"data.id={sets}"])
     with pytest.raises(ConfigError, match=r"^env\.obs_scaling: split is the public part"):
         compose(["algo=dppg", "env=pendulum", "env.obs_scaling=split"])
@@ -274,7 +274,7 @@ def plan_of(population=40, expected=6, seeds=(0,), noise=None, **changes):
 
 
 @pytest.mark.parametrize("noise", [None, SecureNoise()], ids=["seeded", "secure"])
-def test_each_person_joins_with_q_by_herself(noise) -> None:
+def test_each_person_joins_with_q_by_themselves(noise) -> None:
     """Sizes are binomial (but for the cap), people and pairs of people as frequent as they should be."""
     from scipy import stats
 
@@ -305,7 +305,7 @@ def test_each_person_joins_with_q_by_herself(noise) -> None:
     assert again == pytest.approx(q * q, abs=6 * q / np.sqrt(rounds * n))
 
 
-def test_the_place_of_a_person_in_her_round_is_uniform() -> None:
+def test_the_place_of_a_person_in_their_round_is_uniform() -> None:
     from scipy import stats
 
     plan = plan_of(population=12, expected=4, seeds=(3,))

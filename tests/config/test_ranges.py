@@ -132,7 +132,7 @@ def test_every_number_declares_its_range() -> None:
         ("algo=primorl env=pendulum data.id=a/b-v0 privacy=local", "privacy: local is noise on"),
         ("algo=dppg data.policy=uniform", "data.policy: algo=dppg learns its own policy"),
         ("algo=mopo env=pendulum data.id=null", "data.id: algo=mopo learns from a dataset"),
-        ("algo=dppg data.id=a/b-v0", "data.id: algo=dppg learns from live users"),
+        ("algo=dppg data.id=a/b-v0", "data.id: algo=dppg acts with its own policy"),
         ("algo=dppg env.obs_scaling=split", "env.obs_scaling: split is the public part of a"),
         ("algo=ppo env.obs_scaling=private", "env.obs_scaling: private is a block of a private"),
         ("privacy=poisson privacy.population=900 env.user=segment", "env.user: with privacy.samp"),
