@@ -88,7 +88,7 @@ def pieces_of(module, vector, spec=None):
 def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
     """One user with modules, distributions, torch's Adam and an explicit projection.
 
-    Returns her (actor change, shared critic change or None).
+    Returns their (actor change, shared critic change or None).
     """
     config, spec = algo.config, algo._context.spec
     one = {n: x[r, u] for n, x in tensors(users).items()}
@@ -215,7 +215,7 @@ def test_the_seeded_start_changes_the_row_and_the_first_round_has_none() -> None
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "episodes"])
 @pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
-def test_one_gradient_is_that_of_all_her_steps_scaled_to_the_clip(spec, lengths) -> None:
+def test_one_gradient_is_that_of_all_their_steps_scaled_to_the_clip(spec, lengths) -> None:
     """By autograd on the surrogate at ratio 1; a short user's steps are repeated to fill T."""
     algo, state = made(spec, critic="none", local_update="gradient", minibatches=3)
     users = random_users(spec, 2, 3, 9, seed=1, lengths=lengths)
@@ -261,7 +261,7 @@ def test_the_gradient_zero_stays_zero() -> None:
     assert not rows_of(algo, state, users)[0]["actor"].any()
 
 
-def test_the_private_row_of_the_critic_is_the_ridge_solution_on_her_own_residuals() -> None:
+def test_the_private_row_of_the_critic_is_the_ridge_solution_on_their_own_residuals() -> None:
     algo, state = made(critic="private", critic_ridge=0.3)
     state = State(0, {n: x.float() for n, x in state.tensors.items()})
     users = random_users(CHOICE, 2, 3, 9, seed=1, lengths=LENGTHS)
@@ -444,7 +444,7 @@ def masks(lengths, steps):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_every_user_goes_through_her_own_steps_and_no_others(data) -> None:
+def test_every_user_goes_through_their_own_steps_and_no_others(data) -> None:
     steps = data.draw(st.integers(1, 24))
     epochs, minibatches = data.draw(st.integers(1, 3)), data.draw(st.integers(1, steps))
     own_steps = data.draw(st.lists(st.integers(1, steps), min_size=4, max_size=4))

@@ -68,7 +68,7 @@ def brute(state, users, r, u, steps, gamma=0.99):
     return vector_of(q)
 
 
-def test_a_row_is_the_mean_gradient_over_her_own_steps():
+def test_a_row_is_the_mean_gradient_over_their_own_steps():
     algo, state = made(batch=None)
     users = random_users(CHOICE, 2, 3, 9, seed=5, lengths=LENGTHS)
     users.rewards *= 3  # both sides of the smooth loss's bend
@@ -79,7 +79,7 @@ def test_a_row_is_the_mean_gradient_over_her_own_steps():
             torch.testing.assert_close(rows[r, u], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_batch_is_drawn_from_her_own_steps():
+def test_a_batch_is_drawn_from_their_own_steps():
     algo, state = made(batch=200)
     users = random_users(CHOICE, 2, 3, 9, seed=5, lengths=LENGTHS)
     for name in ("obs", "next_obs", "rewards"):  # what did not happen would show

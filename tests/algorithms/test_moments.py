@@ -65,7 +65,7 @@ def test_its_bound_and_noise_are_the_configured_ones() -> None:
     assert (block.clip, block.noise_ratio) == (0.7, 5.0)
 
 
-def test_a_wish_is_mean_log_spread_and_log_reward_of_her_own_steps() -> None:
+def test_a_wish_is_mean_log_spread_and_log_reward_of_their_own_steps() -> None:
     moments = PrivateMoments(BOTH, 3.0, 3.0)
     users = random_users(CHOICE, 2, 3, 9, seed=1, lengths=LENGTHS)
     moment_updates = moments.local(users)["moments"]
@@ -79,7 +79,7 @@ def test_a_wish_is_mean_log_spread_and_log_reward_of_her_own_steps() -> None:
             torch.testing.assert_close(moment_updates[r, u], expected)
 
 
-def test_wishes_are_bounded_whatever_she_saw_and_nobodys_without_rewards() -> None:
+def test_wishes_are_bounded_whatever_they_saw_and_nobodys_without_rewards() -> None:
     moments = PrivateMoments(BOTH, 3.0, 3.0)
     users = random_users(CHOICE, 1, 3, 9, seed=1)
     users.obs[0, 0] *= 1e6

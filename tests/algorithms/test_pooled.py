@@ -18,7 +18,7 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 @pytest.mark.parametrize("what", ["invalid", "nan"])
-def test_a_round_with_a_broken_user_is_skipped_for_her_replica_alone(kind, config, what) -> None:
+def test_a_round_with_a_broken_user_is_skipped_for_their_replica_alone(kind, config, what) -> None:
     algo, state = made(kind, config(hidden=HIDDEN), CHOICE)
     sound, _ = one_round(algo, state, random_users(CHOICE, 2, USERS, STEPS, seed=0))
     users = random_users(CHOICE, 2, USERS, STEPS, seed=0)

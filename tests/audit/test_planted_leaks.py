@@ -382,7 +382,7 @@ def test_noise_that_depends_on_the_observation(monkeypatch):
     assert_local_caught("users obs")
 
 
-def test_a_user_left_out_because_her_observation_is_no_number(monkeypatch):
+def test_a_user_left_out_because_their_observation_is_no_number(monkeypatch):
     real = SimulatedCollector.collect
 
     def collect(self, actor, index, cohort):

@@ -1,4 +1,4 @@
-"""People who keep what they did: everybody their own, in any order of joining; nobody before they come."""
+"""Users who keep their own steps: in any order of joining, and none before they come."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What one user is, what her neighbours may change (nothing), and coming back after a stop."""
+"""What one user is, what their neighbours may change (nothing), and coming back after a stop."""
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ def rounds_of(config, seeds, users, steps, count, **more) -> list[UserBatch]:
 
 
 def read_clock(users: UserBatch, slot, expected) -> tuple[int, int] | None:
-    """Follow one user's steps; `expected` is the (step, length) she must start from, None: reset.
+    """Follow one user's steps; `expected` is the (step, length) they must start from, None: reset.
 
     Returns where the next user of the slot must start, None: at a reset.
     """
@@ -71,7 +71,7 @@ def test_a_fresh_user_starts_from_a_reset_and_restarts_inside() -> None:
     assert not torch.equal(history[0].obs[:, :, 0], history[1].obs[:, :, 0])
 
 
-def test_every_round_and_user_draws_her_own_actions() -> None:
+def test_every_round_and_user_draws_their_own_actions() -> None:
     rollout, actor = rollout_of(own("Clock", user="fresh"), [3], 3, 40)
     drawn = [
         rollout.collect(0 * actor, k, sized(3)).actions[0, u] for k in range(3) for u in range(3)

@@ -19,7 +19,7 @@ from privrl_bench.privacy.mechanisms.tree import RunningNoise, levels
 from privrl_bench.privacy.noise import SeededNoise
 
 KNOWN_EPSILON = "privacy/test_tree.py::test_known_epsilons_of_a_tree_over_1000_rounds"
-SENSITIVITY = "privacy/test_tree.py::test_one_user_moves_every_later_sum_by_her_clipped_row"
+SENSITIVITY = "privacy/test_tree.py::test_one_user_moves_every_later_sum_by_their_clipped_row"
 LEAKS = "audit/test_leaks.py::test_every_algorithm_as_it_is_shipped"  # ucbvi
 AUDIT = (
     "privacy/test_mechanism_registry.py::test_an_audit_of_one_release_does_not_contradict_epsilon"
@@ -100,16 +100,16 @@ def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
     assert plan.spent_epsilon(0) == pytest.approx(twelve, rel=1e-9)
 
 
-def test_one_user_moves_every_later_sum_by_her_clipped_row() -> None:
-    """The same noise with and without her: sums differ by her row from her round on, and by no more."""
-    with_her, without = (make_plan(z=1.0, rounds=8, mechanism="tree") for _ in range(2))
+def test_one_user_moves_every_later_sum_by_their_clipped_row() -> None:
+    """With the same noise, sums with and without the user differ by their row from their round on."""
+    with_user, without = (make_plan(z=1.0, rounds=8, mechanism="tree") for _ in range(2))
     rows = [rows_for(ONE, scale=10.0 + i) for i in range(8)]
     one, two = torch.zeros(6), torch.zeros(6)
     for index, row in enumerate(rows):
         other = {"actor": row["actor"].clone()}
         if index == 3:
             other["actor"][0, 2] = 0.0
-        one = one + 4 * send(with_her, row, index).values["actor"][0]
+        one = one + 4 * send(with_user, row, index).values["actor"][0]
         two = two + 4 * send(without, other, index).values["actor"][0]
         moved = float((one - two).norm())
         assert moved == pytest.approx(0.5 if index >= 3 else 0.0, abs=5e-3)

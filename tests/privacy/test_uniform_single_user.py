@@ -92,8 +92,8 @@ def test_adversarial_people_stay_below_the_composition():
     area = (grid[1] - grid[0]) ** 2
     law = loss_distribution(z, n, 1e-3).self_compose(2)
 
-    def one(hers, others):
-        return sum(norm.pdf(grid, loc=m) for m in (hers, *others)) / n
+    def one(own, others):
+        return sum(norm.pdf(grid, loc=m) for m in (own, *others)) / n
 
     rows = [-1 / z, 0.0, 1 / z]
     pairs = [
