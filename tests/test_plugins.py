@@ -298,7 +298,7 @@ BAD = {
     "settings": (
         {"plugged.py": ALGORITHM.replace("DppgConfig)", "NoConfig)")},
         WORDS,
-        "algo: plug_pkg.plugged has no CONFIG: name 'NoConfig' is not defined",
+        "algo: plug_pkg.plugged cannot be imported: name 'NoConfig' is not defined",
     ),
     "no config": (
         {"plugged.py": ALGORITHM + "\nCONFIG = dict\n"},

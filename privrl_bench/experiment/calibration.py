@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from privrl_bench.config.identity import group_key
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import calibrated_z
 
 if TYPE_CHECKING:
@@ -68,9 +69,8 @@ def _numbers(
             z *= 1.0 + 1e-6
     except PrivacyError as error:
         if _reached(one, assemble, target, "pld"):
-            rule = (
-                f"{plain.accountant} is an upper bound that no noise brings to epsilon {target:g}"
-            )
+            what = f"epsilon {shown_epsilon(target)}"
+            rule = f"{plain.accountant} is an upper bound that no noise brings to {what}"
             raise ConfigError("privacy.accountant", f"{rule}; use pld, which reaches it") from error
         raise ConfigError(
             "privacy.epsilon", f"{error} after {parts.rounds} rounds; give another, or privacy.z"

@@ -26,11 +26,11 @@ def unit_of(
     return (
         mechanism.unit(config.env, config.privacy, spec, steps)
         or (algo.unit() if one_trajectory else None)
-        or _of_environment(config.env, limit, steps, sampler.independent, data, who, in_order)
+        or unit_in_words(config.env, limit, steps, sampler.independent, data, who, in_order)
     )
 
 
-def _of_environment(
+def unit_in_words(
     config: EnvConfig,
     max_episode_steps: int,
     steps: int,

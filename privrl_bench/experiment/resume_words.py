@@ -24,7 +24,8 @@ def warning(account: Account, r: int, round_index: int) -> str:
         return ""
     return (
         f"{numbers(repeated)} released more than once, and every release counts: epsilon "
-        f"{shown_epsilon(epsilon)} after all {account.rounds} rounds, above privacy.epsilon={limit:g}"
+        f"{shown_epsilon(epsilon)} after all {account.rounds} rounds, above "
+        f"privacy.epsilon={shown_epsilon(limit)}"
     )
 
 

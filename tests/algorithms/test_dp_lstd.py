@@ -33,7 +33,7 @@ def test_the_ridge_is_the_least_that_is_enough(seed, size, level):
     g = torch.Generator().manual_seed(seed)
     A, b = torch.randn(2, size, size, generator=g), torch.randn(2, size, generator=g)
     A, b = A.double(), b.double()
-    theta = ridge_solve(A, b, torch.full((2,), level))
+    theta = ridge_solve(A, b, torch.full((2,), level, dtype=A.dtype))
     for one, rest, found in zip(A, b, theta, strict=True):
         least = float(torch.linalg.eigvalsh((one + one.T) / 2)[0])
         ridge = min(max(level - least, 0.0), 3 * level)

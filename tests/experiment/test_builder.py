@@ -13,7 +13,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.guarantee_terms import unit_of
+from privrl_bench.experiment.guarantee_terms import unit_in_words
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from privrl_bench.experiment.guarantee_terms import unit_of
 )
 def test_an_episode_meets_this_many_segments(max_episode_steps, steps, segments):
     env = EnvConfig(id="x", user="segment")
-    assert unit_of(env, max_episode_steps, steps, poisson=False).participation == segments
+    assert unit_in_words(env, max_episode_steps, steps, poisson=False).participation == segments
     worst = max((start + max_episode_steps - 1) // steps + 1 for start in range(steps))
     assert worst == segments
 

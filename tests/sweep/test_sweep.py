@@ -285,7 +285,7 @@ def test_what_is_wrong_with_one_folder_is_the_matter_of_its_job() -> None:
     assert "total_steps: 64 -> 512" in outcomes[1].reason
     assert outcomes[1].bad_input
     assert outcomes[1].exit_code == 2
-    assert outcomes[2].reason.startswith("UnpicklingError")
+    assert "checkpoint.pt is damaged; use resume=restart" in outcomes[2].reason
     assert "ledger.jsonl line 1 is damaged" in outcomes[3].reason
 
 

@@ -27,7 +27,7 @@ class DataConfig(Section):
 
     id: str | None = None  # of a local Minari dataset, e.g. pendulum/ddpg-v0
     # share of its users that is public: scaling, early stopping, start states
-    public: float = ranged(0.01, "between 0 and 1", lambda x: 0 < x < 1)
+    public: float = ranged(0.01, "above 0 and below 1", lambda x: 0 < x < 1)
     users: int | None = integer(None, least=2)  # use only this many of its users; null: all
     # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
     # user, and refused if values of other keys repeat | a key | null: each episode is a user
