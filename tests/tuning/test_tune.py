@@ -561,6 +561,7 @@ def test_a_dataset_is_not_scored_by_users(sets):
         plan_search(read_search([*words, "tune.score_range=[0,1]"]))
 
 
+@pytest.mark.slow
 def test_audit_of_a_search_is_below_the_claim(tmp_path):
     audit = pb.audit_epsilon(
         [*SMALL, LR, PUBLIC, "privacy=fixed", "privacy.z=0.7", "tune.runs=logarithmic(4)"],
