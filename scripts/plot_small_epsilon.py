@@ -2,7 +2,7 @@
 
     python scripts/plot_small_epsilon.py
 
-From the items outputs/paper/dppg/small_epsilon and gap. Runs of a task with the same settings but z are one
+From the items outputs/paper/dppg/small_epsilon and gap. Runs of a task with the same number of steps are one
 line. Dotted: without privacy, and before training.
 """
 
@@ -38,26 +38,36 @@ from privrl_bench.reporting.style import (
 PATH = STORE / ITEM / "figure.svg"
 
 
-def points(env: str) -> list[tuple[float, float, float]]:
-    """(epsilon, mean, half width of the 95 % interval) of a task; of several splits at an epsilon the best."""
-    groups: dict[tuple[float, int], list[float]] = {}
+Point = tuple[float, float, float]  # epsilon, mean, half width of the 95 % interval
+
+
+def lines(env: str) -> list[list[Point]]:
+    """Points of a task, a line for each number of steps; of several splits at an epsilon the best."""
+    groups: dict[tuple[int, float, int], list[float]] = {}
     for run in stored(ITEM):
         if run.env == env:
-            key = (number(run.summary["epsilon"]), rounds_of(run))
+            steps = round(number(run.summary["steps"]), -5)  # whole rounds differ a little
+            key = (int(steps), number(run.summary["epsilon"]), rounds_of(run))
             groups.setdefault(key, []).append(run.final_value)
-    best = {key[0]: values for key, values in sorted(groups.items(), key=lambda one: fmean(one[1]))}
-    return [(epsilon, *mean_ci(values)) for epsilon, values in sorted(best.items())]
+    best: dict[int, dict[float, list[float]]] = {}
+    for (steps, epsilon, _), values in sorted(groups.items(), key=lambda one: fmean(one[1])):
+        best.setdefault(steps, {})[epsilon] = values
+    return [
+        [(epsilon, *mean_ci(values)) for epsilon, values in sorted(line.items())]
+        for _, line in sorted(best.items())
+    ]
 
 
 def main() -> None:
     """Draw the picture."""
-    tasks = [env for env in TASKS if len(points(env)) > 1 or others(env, "dppg")]
+    tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or others(env, "dppg")]
     private, ppo = looks([Mark("dppg"), Mark("ppo", status="none")])
     with figure(PATH, len(tasks), row_height=1.2) as places:
         for axes, env in zip(places, tasks, strict=True):
-            epsilon, mean, half = (np.array(column) for column in zip(*points(env), strict=True))
             axes.set_xscale("log")
-            dots(axes, private, "DPPG, formal", epsilon, mean, (mean - half, mean + half))
+            for line in lines(env):
+                epsilon, mean, half = (np.array(column) for column in zip(*line, strict=True))
+                dots(axes, private, "DPPG, formal", epsilon, mean, (mean - half, mean + half))
             epsilon_axis(axes, [0.1, 10.0], "epsilon")
             for look, label, values in (
                 (private, "DPPG without noise", others(env, "dppg")),
