@@ -51,7 +51,19 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
             (run.rounds or 0) * 500 or run.total_steps for run in live
         ]  # episodes of CartPole
         assert max(longest, default=0) <= 35_000
+        sizes = [run.privacy.users_per_round * (run.env.user_steps or 1) for run in live]
+        assert all(run.rounds or run.total_steps >= n for run, n in zip(live, sizes, strict=True))
         assert all((run.rounds or 99) <= 5 for run in seen.values() if run.collector == "dataset")
+
+
+def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:
+    """An epsilon without a z is a target, as on the command line, not a budget for the z of a file."""
+    words = ("algo=dp_lstd", "data.policy=uniform", "privacy.population=100", "privacy.epsilon=0.1")
+    ((job, other),) = reproduce._parts([Setting("chain", words, 2)], tmp_path)
+    run = config.compose(Setting("chain", words, 2).overrides(1))
+    assert job.config.privacy == other.config.privacy == run.privacy
+    assert run.privacy.z is None
+    assert (job.config.rounds, job.config.fit_population) == (run.rounds, run.fit_population)
 
 
 def test_a_runs_folder_is_the_one_that_the_command_would_use() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from privrl_bench.cli.collect import collect, parse
 from privrl_bench.cli.parsing import Parser, check_at_least, given
 from privrl_bench.config import compose as config
-from privrl_bench.config.overrides import conf_dir, later_wins
+from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.reporting.paper_item import write_item
@@ -168,7 +168,8 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
             if folder in taken or load_run(folder).state == "done":
                 continue
             taken.add(folder)  # settings of several lines may differ in the order of words only
-            run = config.replace(raw, f"seed={seed}")  # composing takes a tenth of a second
+            # As `compose` of the words, which takes a tenth of a second.
+            run = config.replace(raw, f"seed={seed}", explicit_keys(words))
             by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
     room = 0
     for group in by_setting.values():

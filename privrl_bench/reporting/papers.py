@@ -170,7 +170,8 @@ class Paper:
         sized = line.get("scaled", {}).get(scale, [])
         base = (*line["words"], *panel["words"], *more)
         key = line.get("key", "privacy.z")
-        sweep = [[f"{key}={value}"] for value in line.get("sweep", [])] or [[]]
+        values = line.get("sweep_at", {}).get(scale, line.get("sweep", []))
+        sweep = [[f"{key}={value}"] for value in values] or [[]]
         points = line.get("points", sweep)[: self.content["scales"][scale].get("points")]
         settings = [
             Setting(panel["env"], (*base, *own, *extra), count, line.get("target"))

@@ -109,6 +109,14 @@ def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
 
 
+def test_hardly_any_noise_is_an_infinite_epsilon_not_a_crash():
+    """z = 1e-4, as in table 6 of PriMORL."""
+    one = ReleaseEvent("gaussian", 1e-4, "add_or_remove", q=0.2, population=20, cap=12)
+    assert ledger_epsilon([one] * 5, 1e-5) == math.inf
+    weak = dataclasses.replace(one, z=1e-3)
+    assert 1e6 < ledger_epsilon([weak] * 5, 1e-5) < math.inf
+
+
 def test_zero_out_of_poisson_cohorts_costs_what_add_or_remove_does():
     for more in ({}, {"population": 1000, "cap": 25}):
         removed = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, **more)

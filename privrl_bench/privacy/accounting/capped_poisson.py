@@ -88,12 +88,20 @@ def loss_distribution(one: Cohorts, cell: float, tail: int) -> Any:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rounds: tuple[tuple[Cohorts, int], ...], delta: float) -> float:
-    """Epsilon at `delta` under add-or-remove of (release, count) pairs, at least one."""
+    """Epsilon at `delta` under add-or-remove of (release, count) pairs, at least one.
+
+    Infinite where a loss is so large (z = 1e-4) that its exponential is no number.
+    """
     # Ln of the mass to leave out of one release: a thousandth of delta over all of them, in few steps.
     enough = math.log(1e-3 * delta / sum(k for _, k in rounds))
     tail = max(_LEAST_TAIL, _TAIL_STEP * math.floor(enough / _TAIL_STEP))
     cell = cell_of(rounds, tail)
-    return composed_epsilon(((loss_distribution(one, cell, tail), k) for one, k in rounds), delta)
+    try:
+        return composed_epsilon(
+            ((loss_distribution(one, cell, tail), k) for one, k in rounds), delta
+        )
+    except OverflowError:
+        return math.inf
 
 
 def composed_epsilon(losses: Iterable[tuple[Any, int]], delta: float) -> float:
