@@ -54,6 +54,7 @@ ADDED: dict[str, Any] = {
     "algo.averaging": None,
     "algo.anneal_after": 0.0,
     "algo.time_limit": "bootstrap",
+    "algo.log_std_init": 0.0,
     "search": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.

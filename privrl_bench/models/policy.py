@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.policy_heads import CATEGORICAL, GAUSSIAN
 from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.cnn import Network, make_network
@@ -218,9 +219,16 @@ class GaussianPolicy:
 
     kernel_head: ClassVar[int | None] = GAUSSIAN
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
+    def __init__(
+        self,
+        spec: EnvSpec,
+        hidden: tuple[int, ...],
+        network: str = "mlp",
+        log_std_init: float = 0.0,
+    ):
         self.net = make_network(spec, hidden, spec.actions, network)
         self._network = {"hidden": list(hidden), "network": network}
+        self._log_std_init = log_std_init
         self.size = self.net.size + spec.actions
         self._actions = spec.actions
         assert spec.action_low is not None
@@ -242,9 +250,9 @@ class GaussianPolicy:
         return params.split([self.net.size, self._actions], dim=-1)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Return initial parameters [P]; mean near 0 (last gain 0.01), standard deviation 1."""
+        """Return initial parameters [P]; mean near 0 (last gain 0.01), log deviations `log_std_init`."""
         weights = self.net.init(generator, last_gain=0.01)
-        return torch.cat([weights, torch.zeros(self._actions)])
+        return torch.cat([weights, torch.full((self._actions,), self._log_std_init)])
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
         """Draw standard normals [*shape, A]."""
@@ -299,20 +307,27 @@ class GaussianPolicy:
         return Bounds(self._least, self._most, self._centre, self._half)
 
 
-def make_policy(spec: EnvSpec, hidden: list[int], network: str = "mlp") -> NetPolicy:
+def make_policy(
+    spec: EnvSpec, hidden: list[int], network: str = "mlp", log_std_init: float = 0.0
+) -> NetPolicy:
     """Return the policy for the action space of `spec`.
 
     Args:
         spec: of the environment.
         hidden: widths of the tanh layers.
         network: `algo.network`, mlp or cnn.
+        log_std_init: initial log standard deviation of continuous actions.
 
     Raises:
-        ConfigError: `cnn` without images.
+        ConfigError: `cnn` without images; `log_std_init` with discrete actions.
     """
+    if not spec.discrete and spec.choices is None:
+        return GaussianPolicy(spec, tuple(hidden), network, log_std_init)
+    if log_std_init:
+        what = f"must be 0: the actions of {spec.name} are discrete"
+        raise ConfigError("algo.log_std_init", what)
     if spec.choices is not None:
         from privrl_bench.models.multi_categorical import MultiCategoricalPolicy
 
         return MultiCategoricalPolicy(spec, tuple(hidden), network)
-    kind = CategoricalPolicy if spec.discrete else GaussianPolicy
-    return kind(spec, tuple(hidden), network)
+    return CategoricalPolicy(spec, tuple(hidden), network)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from helpers import BOX, CHOICE, TorchPolicy
 
+from privrl_bench.errors import ConfigError
 from privrl_bench.models.policy import CategoricalPolicy, GaussianPolicy, make_policy
 from privrl_bench.types import EnvSpec, generator
 
@@ -20,6 +21,24 @@ def made(spec, count=3):
 def test_the_action_space_decides_the_class() -> None:
     assert isinstance(make_policy(CHOICE, HIDDEN), CategoricalPolicy)
     assert isinstance(make_policy(BOX, HIDDEN), GaussianPolicy)
+
+
+def test_the_initial_standard_deviation_of_actions_is_given() -> None:
+    plain, small = make_policy(BOX, HIDDEN), make_policy(BOX, HIDDEN, log_std_init=-2.0)
+    first, second = (policy.init(torch.Generator().manual_seed(0)) for policy in (plain, small))
+    assert torch.equal(first[: -BOX.actions], second[: -BOX.actions])
+    assert torch.equal(first[-BOX.actions :], torch.zeros(BOX.actions))
+    noise = torch.randn(1, 5000, BOX.actions, generator=torch.Generator().manual_seed(1))
+    obs = torch.zeros(1, 5000, BOX.obs_dim)
+    actions = small.sampler(second.unsqueeze(0))(obs, noise)
+    torch.testing.assert_close(
+        actions.std(1)[0], torch.full((BOX.actions,), -2.0).exp(), rtol=0.05, atol=0.0
+    )
+
+
+def test_discrete_actions_have_no_standard_deviation() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.log_std_init: must be 0: .* are discrete"):
+        make_policy(CHOICE, HIDDEN, log_std_init=-1.0)
 
 
 @pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])

@@ -44,7 +44,7 @@ class Dppg(Algorithm):
 
     def __init__(self, config: DppgConfig, context: AlgorithmContext):
         self.config = config
-        self.policy = make_policy(context.spec, config.hidden, config.network)
+        self.policy = make_policy(context.spec, config.hidden, config.network, config.log_std_init)
         self.critic = make_critic(config, context)
         self.moments = PrivateMoments(context, config.moments_clip, config.moments_noise_ratio)
         objective = PolicyObjective(

@@ -28,6 +28,8 @@ class NetConfig(AlgoConfig):
     anneal_lr: bool = True  # linearly to 0 over the run
     entropy_coef: float = nonnegative(0.0)
     normalize_advantage: bool = True
+    # log standard deviation of continuous actions before training
+    log_std_init: float = within(0.0, "[-10, 10]")
 
 
 @dataclass

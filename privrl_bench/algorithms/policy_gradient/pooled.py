@@ -30,7 +30,7 @@ class PooledActorCritic(PooledAlgorithm):
 
     def __init__(self, config: PpoConfig | A2cConfig, context: AlgorithmContext):
         super().__init__(config, context)
-        self.policy = make_policy(context.spec, config.hidden, config.network)
+        self.policy = make_policy(context.spec, config.hidden, config.network, config.log_std_init)
         self.value_net = make_network(context.spec, tuple(config.hidden), 1, config.network)
 
     def init(self, streams: list[Streams]) -> State:
