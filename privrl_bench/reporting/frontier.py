@@ -20,14 +20,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from privrl_bench.config.identity import ADDED
 from privrl_bench.reporting.results_store import RUNS_FILE
 
 ITEMS = ("frontier", "gap", "small_epsilon")
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 NEAR = 0.05  # of `least_users`
 _TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 to 990 million
-# Runs whose other settings differ are no preview of the plan.
-_SAME = ("privacy.mechanism", "privacy.clip", "env.user_steps", "algo.local_update")
+# Runs that differ in one of these settings are no preview of the plan.
+_SAME = (
+    *("privacy.mechanism", "privacy.clip", "env.user_steps"),
+    *("algo.local_update", "algo.log_std_init"),
+)
 _ROUNDING = 1e-9
 
 
@@ -119,7 +123,7 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 kept = json.loads(row["settings"])
-                same = all(kept.get(key) == settings.get(key) for key in keys)
+                same = all(_setting(kept, key) == _setting(settings, key) for key in keys)
                 if (row["algo"], row["env"]) != (algo, env) or not (same and row["value"]):
                     continue
                 users = int(kept["privacy.users_per_round"])
@@ -127,6 +131,11 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
                 # A seed counts once, also if two items have its run.
                 found.setdefault(key, {})[row["seed"]] = float(row["value"])
     return [Point(*key, tuple(values.values())) for key, values in sorted(found.items())]
+
+
+def _setting(settings: Mapping[str, Any], key: str) -> Any:
+    """A setting; one that an earlier version did not have is the value at which nothing changed."""
+    return settings.get(key, ADDED.get(key))
 
 
 def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Prediction | None:
