@@ -39,7 +39,7 @@ COLUMNS = (
 # Settings that every row holds, because figures and tables read them.
 _KEPT = (
     *("privacy.mechanism", "privacy.z", "privacy.clip", "privacy.population", "algo.lr", "rounds"),
-    *("privacy.users_per_round", "env.user_steps", "algo.local_update"),
+    *("privacy.users_per_round", "env.user_steps", "algo.local_update", "algo.log_std_init"),
 )
 # Metrics whose curves are drawn, beside the objective and its interval.
 _DRAWN = ("exact/regret", "eval/relative_mspbe")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_scripts import load
 
 from privrl_bench.reporting.frontier import (
+    _SAME,
     Point,
     best,
     least_users,
@@ -19,6 +20,7 @@ from privrl_bench.reporting.frontier import (
     rounds_by_rule,
 )
 from privrl_bench.reporting.frontier_figure import draw_frontier, predicted
+from privrl_bench.reporting.results_store import _KEPT
 
 MEASURED = [
     Point(10, 8, 0.1, (100.0, 120.0)),
@@ -112,6 +114,10 @@ def test_only_runs_with_the_same_settings_count(tmp_path):
     same, other = plan | {"algo.log_std_init": 0.0}, plan | {"algo.log_std_init": -2.0}
     assert points("dppg", "cartpole", same, tmp_path) == [Point(7, 4, 0.5, (9.0, 11.0))]
     assert points("dppg", "cartpole", other, tmp_path) == []
+
+
+def test_every_row_of_the_store_keeps_what_makes_it_a_preview():
+    assert {*_SAME, "algo.lr", "privacy.z", "privacy.users_per_round"} <= {*_KEPT}
 
 
 def test_a_large_cohort_with_one_noise_hides_no_prediction():
