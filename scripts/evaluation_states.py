@@ -1,6 +1,6 @@
 """Interquartile ranges of the states of evaluation episodes, one after every training episode.
 
-    python scripts/evaluation_states.py [runs=40] [episodes=180] [any override]
+    python scripts/evaluation_states.py [--runs 40] [--episodes 180]
 
 Figure 4 and table 1 of Doulazmi and Odonnat have states "during the training" of REINFORCE without noise. The
 authors' code plays one greedy episode without dropout after every training episode. This prints the ranges of
@@ -10,7 +10,7 @@ episodes, `outputs/paper/dp-rl/fig4/`.
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 import torch
@@ -46,13 +46,13 @@ def greedy_episodes(trainer: Trainer, config: RunConfig, first_seed: int) -> lis
 
 def main() -> None:
     """Train, play after every round, print the ranges."""
-    own = {"runs": "40", "episodes": "180"}
-    own |= {k: v for k, v in (word.split("=", 1) for word in sys.argv[1:]) if k in own}
-    words = [word for word in sys.argv[1:] if word.split("=")[0] not in own]
-    base = ["algo=reinforce", "+paper=reinforce", "env=cartpole", "privacy=none", *words]
-    raw = [
-        compose([*base, f"rounds={own['episodes']}", f"seed={i}"]) for i in range(int(own["runs"]))
-    ]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--episodes", type=int, default=180, help="of training, of each run")
+    options = parser.parse_args()
+    words = ["algo=reinforce", "+paper=reinforce", "env=cartpole", "privacy=none"]
+    words.append(f"rounds={options.episodes}")
+    raw = [compose([*words, f"seed={i}"]) for i in range(options.runs)]
     torch.set_num_threads(1)
     trainer = Trainer(build(raw, [None] * len(raw)))
     states: list[list[np.ndarray]] = [[] for _ in raw]
