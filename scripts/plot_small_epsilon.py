@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from results_blocks.gap import ITEM as OTHERS
-from results_blocks.small_epsilon import ITEM, rounds_of
+from results_blocks.small_epsilon import ITEM, rounds_of, users_of
 from results_blocks.store import STORE, TASKS, finals, stored
 
 from privrl_bench.functional.statistics import mean_ci
@@ -43,14 +43,15 @@ Point = tuple[float, float, float]  # epsilon, mean, half width of the 95 % inte
 
 def lines(env: str) -> list[list[Point]]:
     """Points of a task, a line for each number of steps; of several splits at an epsilon the best."""
-    groups: dict[tuple[int, float, int], list[float]] = {}
+    groups: dict[tuple[int, float, int, int], list[float]] = {}
     for run in stored(ITEM):
         if run.env == env:
             steps = round(number(run.summary["steps"]), -5)  # whole rounds differ a little
-            key = (int(steps), number(run.summary["epsilon"]), rounds_of(run))
+            epsilon = number(run.summary["epsilon"])
+            key = (int(steps), epsilon, rounds_of(run), users_of(run))
             groups.setdefault(key, []).append(run.final_value)
     best: dict[int, dict[float, list[float]]] = {}
-    for (steps, epsilon, _), values in sorted(groups.items(), key=lambda one: fmean(one[1])):
+    for (steps, epsilon, *_), values in sorted(groups.items(), key=lambda one: fmean(one[1])):
         best.setdefault(steps, {})[epsilon] = values
     return [
         [(epsilon, *mean_ci(values)) for epsilon, values in sorted(line.items())]

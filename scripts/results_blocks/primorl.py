@@ -21,6 +21,8 @@ from results_blocks.store import (
     z_of,
 )
 
+_EVALUATED = "eval.episodes=50,eval.every=0,privacy.epsilon="
+
 
 def score(value: float) -> float:
     """The paper's score of a return on Pendulum."""
@@ -99,7 +101,7 @@ def _primorl_short() -> str:
 def _figk() -> str:
     found = []
     for users in (30_000, 10_000, 3_000):
-        runs = chosen("primorl/figk", f"primorl/pendulum/data.users={users},")
+        runs = chosen("primorl/figk", f"primorl/pendulum/data.users={users},privacy.z")
         found.append(f"{users:,} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=3)}")
     return f"{', '.join(found)} ({each(runs)})"
 
@@ -111,3 +113,24 @@ def _fig4() -> str:
         runs = chosen("primorl/fig4", f"primorl/pendulum/privacy.z={z:g},")
         found.append(f"{z:g} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=2)}")
     return ", ".join(found)
+
+
+@block("primorl/cohorts")
+def _cohorts() -> str:
+    few, many = "1000 rounds of 30", "100 rounds of 300"
+    groups = [
+        ("29,700", few, "fig4", [f"privacy.z={z}," for z in ("0.5", "0.8", "1.5", "3")]),
+        ("29,700", many, "fig4", [f"{_EVALUATED}{e}," for e in ("1", "0.31", "0.086", "0.05")]),
+        ("2,970", few, "figk", ["data.users=3000,privacy.z=0.5,"]),
+        ("2,970", many, "figk", [f"data.users=3000,{_EVALUATED}1,"]),
+    ]
+    lines = []
+    for users, split, item, starts in groups:
+        for start in starts:
+            runs = chosen(f"primorl/{item}", f"primorl/pendulum/{start}")
+            values = finals(runs)
+            extremes = [f"{min(values):.0f}", f"{max(values):.0f}"]
+            cells = [spent(runs, digits=2), z_of(runs), str(len(runs)), spread(values, 0)]
+            lines.append([f"{users} users, {split}", *cells, *extremes])
+    head = ["private users, rounds", "epsilon", "z", "seeds", "return", "min", "max"]
+    return compact(head, without_repeats(lines))

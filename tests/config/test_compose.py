@@ -167,7 +167,9 @@ def test_every_privacy_file_composes_with_some_algorithm(choice: str) -> None:
 def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
     pairs = {f"{a}_{e}" for a in config.choices("algo") for e in config.choices("env")}
     texts = "".join(path.read_text() for path in (config.conf_dir() / "tuned").glob("*.yaml"))
-    papers = (Path(__file__).parents[2] / "scripts/papers/dppg.yaml").read_text()
+    papers = "".join(
+        path.read_text() for path in (Path(__file__).parents[2] / "scripts/papers").glob("*.yaml")
+    )
     for name in config.choices("tuned"):
         generic = name.endswith(("_short", "_long"))  # chosen by `config.generic_values`
         committed = f"tuned={name}" in papers  # former values, which results were made with

@@ -112,7 +112,7 @@ def test_golden_digests():
         "correlated": "a7b36853f19271b1",
         "local": "33bd203948ab2504",
         "text": "24c54933ba6525ed",
-        "offline": "14b15d285c05c800",
+        "offline": "989df9dd7bfebddb",
         "gpope": "218fd242e8c36928",
     }
 
