@@ -123,6 +123,7 @@ def _cohorts() -> str:
         ("29,700", many, "fig4", [f"{_EVALUATED}{e}," for e in ("1", "0.31", "0.086", "0.05")]),
         ("2,970", few, "figk", ["data.users=3000,privacy.z=0.5,"]),
         ("2,970", many, "figk", [f"data.users=3000,{_EVALUATED}1,"]),
+        ("297", "100 rounds of 150", "figk", ["data.users=300,"]),
     ]
     lines = []
     for users, split, item, starts in groups:
