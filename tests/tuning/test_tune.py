@@ -546,6 +546,7 @@ def test_a_public_simulator_has_no_users(sets, where):
     words, message = [*clinic, "privacy.users_per_round=4"], "tune.public: .* declares users"
     if where == "data":
         words = ["algo=primorl", "env=pendulum", "env.max_episode_steps=40", f"data.id={sets}"]
+        words.append("privacy.users_per_round=4")
         message = "tune.public: .* data.id names a dataset"
     if where == "drawn":  # only the second choice leads to users
         ids = "env.id=choice(my_pkg:Clock-v0,my_pkg:Clinic-v0)"
