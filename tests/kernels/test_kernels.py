@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment.runner import run
-words = ["algo=reinforce", "env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false"]
+words = ["algo=dppg", "env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false"]
 run([compose(words)], [Path(sys.argv[1])], [words])
 """
 PARTS = """
