@@ -29,6 +29,12 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
             "privacy.population",
             f"must be at least the {data.users} private users of {data.name}, got {population}",
         )
+    cohort = config.privacy.users_per_round
+    if sampler.independent and population is None and data.users < cohort:
+        raise ConfigError(
+            "privacy.users_per_round",
+            f"must be at most the {data.users} private users of {data.name}, got {cohort}",
+        )
     found = []
     evaluates = config.algo.evaluator == "mspbe"
     if evaluates and population not in (None, data.users):

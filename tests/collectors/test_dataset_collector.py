@@ -223,7 +223,10 @@ def test_fewer_users_and_another_share(sets) -> None:
         (["data.id=null"], r"^data\.id: algo=primorl learns from a dataset"),
         (["data.id=pendulum/randon-v0"], r"^data\.id: no dataset .*pendulum/random-v0"),
         (["privacy.population=53"], r"^privacy\.population: must be at least the 54 private"),
-        (["privacy.users_per_round=55"], r"^privacy\.(users_per_round|population): "),
+        (
+            ["privacy.users_per_round=55"],
+            r"^privacy\.users_per_round: must be at most the 54 private .*55$",
+        ),
         (["data.users=1"], r"^data\.users: "),
         (["data.users=61"], r"^data\.users: must be from 1 to 60"),
         (["data.public=1"], r"^data\.public: must be above 0 and below 1"),
