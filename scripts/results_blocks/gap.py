@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -23,6 +25,25 @@ from results_blocks.store import (
 )
 
 ITEM = "dppg/gap"
+_SAME = 0.01  # relative difference: rounds of another size end at another step
+
+
+def ppo(env: str, private: list[Run]) -> list[list[Run]]:
+    """PPO's runs on a task, those of the same number of steps together, nearest to the private runs first."""
+    runs = sorted((r for r in stored(ITEM) if (r.env, r.algo) == (env, "ppo")), key=_steps)
+    groups = [list(group) for _, group in groupby(runs, key=_steps)]
+    return sorted(groups, key=lambda group: abs(_steps(group[0]) - _steps(private[0])))
+
+
+def returns_of(
+    groups: list[list[Run]], private: list[Run], show: Callable[[list[Run]], str]
+) -> str:
+    """Each group's returns, with its steps where they are not those of the private runs."""
+    cells = []
+    for group in groups:
+        equal = abs(_steps(group[0]) / _steps(private[0]) - 1) < _SAME
+        cells.append(show(group) + ("" if equal else f", {steps(group)} steps"))
+    return "; ".join(cells)
 
 
 def _steps(run: Run) -> float:
@@ -44,19 +65,19 @@ def _gap() -> str:
     lines = []
     for env in TASKS:
         noiseless = [run for run in others if (run.env, run.algo) == (env, "dppg")]
-        ppo = [run for run in others if (run.env, run.algo) == (env, "ppo")]
         private = [r for r in stored(PRIVATE) if r.env == env and _same_settings(r, noiseless)]
-        if not (noiseless and ppo):
+        if not private:
             continue
-        digits = 0 if env in LARGE else 1
-        reached, without = np.mean(finals(ppo)), np.mean(finals(noiseless))
+        digits, pooled = 0 if env in LARGE else 1, ppo(env, noiseless)
+        show = partial(_counted, digits=digits)
+        reached, without = np.mean(finals(pooled[0])), np.mean(finals(noiseless))
         by_epsilon = sorted(private, key=lambda run: -number(run.summary["epsilon"]))
         for _, group in groupby(by_epsilon, key=lambda run: number(run.summary["epsilon"])):
             runs = list(group)
             mean = np.mean(finals(runs))
             parts = [reached - mean, reached - without, without - mean]
-            line = [TASKS[env], steps(runs), _ppo(ppo, runs, digits), _counted(noiseless, digits)]
-            line += [spent(runs), _counted(runs, digits)]
+            line = [TASKS[env], steps(runs), returns_of(pooled, runs, show), show(noiseless)]
+            line += [spent(runs), show(runs)]
             lines.append([*line, *[f"{x:.{digits}f}" for x in parts]])
     head = ["task", "steps", "PPO", "DPPG, z = 0", "epsilon", "DPPG"]
     return compact([*head, "gap", "learner", "noise"], without_repeats(lines))
@@ -64,9 +85,3 @@ def _gap() -> str:
 
 def _counted(runs: list[Run], digits: int) -> str:
     return f"{spread(finals(runs), digits)} ({len(runs)})"
-
-
-def _ppo(ppo: list[Run], private: list[Run], digits: int) -> str:
-    """PPO's returns, with its steps where they are fewer than those of the private runs."""
-    fewer = _steps(ppo[0]) < 0.95 * _steps(private[0])
-    return _counted(ppo, digits) + (f", {steps(ppo)} steps" if fewer else "")

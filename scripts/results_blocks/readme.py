@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.table_writer import compact
-from results_blocks.gap import ITEM as GAP
+from results_blocks.gap import ppo, returns_of
 from results_blocks.small_epsilon import ITEM, users_of
 from results_blocks.store import LARGE, TASKS, block, finals, spent, spread, steps, stored
 
@@ -33,16 +35,11 @@ def _readme() -> str:
         runs = _row(env)
         digits = 0 if env in LARGE else 1
         line = [TASKS[env], spent(runs), f"{users_of(runs[0]):,}", steps(runs), str(len(runs))]
-        line.append(spread(finals(runs), digits))
-        lines.append([*line, _ppo(env, runs, digits)])
+        show = partial(_returns, digits=digits)
+        lines.append([*line, show(runs), returns_of(ppo(env, runs), runs, show)])
     head = ["task", "epsilon", "users of a run", "steps", "seeds", "return"]
     return compact([*head, "PPO"], lines)
 
 
-def _ppo(env: str, private: list[Run], digits: int) -> str:
-    """PPO, with its steps where they are fewer than those of the private runs."""
-    runs = [run for run in stored(GAP) if (run.env, run.algo) == (env, "ppo")]
-    runs = runs or [run for run in stored("dppg/table1") if (run.env, run.algo) == (env, "ppo")]
-    taken, wanted = (number(some[0].summary["steps"]) for some in (runs, private))
-    fewer = f" ({steps(runs)} steps)" if taken < 0.95 * wanted else ""
-    return f"{spread(finals(runs), digits)}{fewer}"
+def _returns(runs: list[Run], digits: int) -> str:
+    return spread(finals(runs), digits)

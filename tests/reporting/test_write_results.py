@@ -28,6 +28,19 @@ def test_known_numbers_are_shown() -> None:
     )
 
 
+def test_the_gap_to_ppo_is_at_equal_steps() -> None:
+    rows = [line.split("|")[1:-1] for line in script.BLOCKS["dppg/gap"]().splitlines()[2:]]
+    assert len(rows) >= 40
+    for row in rows:
+        assert " steps" not in row[2].split(";")[0], row
+        assert float(row[6]) == pytest.approx(mean(row[2]) - mean(row[5]), abs=1.01), row
+
+
+def mean(cell: str) -> float:
+    """The mean in a cell: 12.3 ± 4.5 (10)."""
+    return float(cell.split("±")[0])
+
+
 def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
     tmp_path, monkeypatch, capsys
 ) -> None:
