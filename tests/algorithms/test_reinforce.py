@@ -332,3 +332,16 @@ def test_it_learns_cartpole_without_noise() -> None:
     _, curve = learn(algo, rollout, 50)
     assert sum(curve[:5]) / 5 < 35
     assert sum(curve[-10:]) / 10 > 65
+
+
+def test_the_paper_has_the_same_runs_without_noise_in_figures_2_and_5() -> None:
+    """`scripts/papers/dp-rl.yaml` judges figure 5's number by figure 2's runs."""
+    states = []
+    for words in (["privacy=none"], ["privacy=local", "privacy.z=0"]):
+        run, _ = session("+paper=reinforce", "rounds=6", *words)
+        while not run.over:
+            run.step()
+        run.close()
+        states.append(run.state.tensors)
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
