@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.returns import ReturnEvaluator
-from privrl_bench.experiment.policy_file import PolicyFile, read_policy
+from privrl_bench.experiment.policy_file import (
+    PolicyFile,
+    check_fits,
+    env_config,
+    env_words,
+    read_policy,
+)
 from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci
@@ -58,30 +64,17 @@ def env_of(file: PolicyFile, words: Iterable[str] = ()) -> EnvConfig:
         ConfigError: bad words, or the policy does not fit that environment.
     """
     given = list(words)
-    known = {field.name for field in fields(EnvConfig)} - {"text"}
-    own = EnvConfig(**{k: v for k, v in file.env.items() if k in known})
     if not given:
-        return own
+        return env_config(file)
     for word in given:
         key = word.partition("=")[0].lstrip("+~")
         if key not in ("env", "plugins") and not key.startswith("env."):
             rule = "words of an environment only, env=<name> or env.<key>=<value>"
             raise ConfigError(key, f"has no effect on a trained policy, which takes {rule}")
     if not any(word.startswith("env=") for word in given):
-        given.insert(0, f"env={own.name}")
-        given += [f"env.{k}={getattr(own, k)}" for k in ("id", "domain", "task") if getattr(own, k)]
+        given = env_words(file) + given
     found = compose(["algo=ppo", "tuned=null", *given]).env
-    spec, mine = env_spec(found), file.spec
-    for name, theirs, ours in (
-        ("observations have", spec.obs_dim, mine.obs_dim),
-        ("actions have", spec.actions, mine.actions),
-    ):
-        if theirs != ours or spec.discrete != mine.discrete:
-            raise ConfigError(
-                "env",
-                f"{found.label} does not fit the policy: {name} {theirs} numbers or choices there, "
-                f"{ours} in {file.path}",
-            )
+    check_fits(file, env_spec(found), found.label)
     return found
 
 

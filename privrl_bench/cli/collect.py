@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from privrl_bench.config.overrides import explicit_keys, later_wins, plain_group
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
+from privrl_bench.experiment.policy_file import env_config, env_words
+from privrl_bench.experiment.recorded_policy import trained
 from privrl_bench.experiment.recording import (
     PolicyOrder,
     Recorded,
@@ -25,18 +28,21 @@ from privrl_bench.experiment.recording import (
 )
 from privrl_bench.reporting.style import PALETTE, figure
 
-ABOUT = """Record the episodes of training runs, or of a fixed policy, as a local Minari dataset.
+ABOUT = """Record the episodes of training runs, or of a policy that does not change, as a local Minari dataset.
 
   {0} env=pendulum algo=ddpg runs=6 steps=20_000 name=pendulum/small-v0
   {0} +collect=primorl env=pendulum
   {0} env=mountain_car env.max_episode_steps=1000 policy=mountain_car:epsilon:0.05 episodes=1_000
+  {0} policy=outputs/sac/pendulum/seed=0 episodes=100 name=pendulum/sac-expert-v0
 
 of training runs:      runs=8 steps=20_000 together=64 name=<env>/<algo>-v0, or a preset +collect=<name>
-of a fixed policy:     policy=<name> episodes=1_000 together=256 name=<env>/<policy>-v0
+of a known policy:     policy=<name> episodes=1_000 together=256 name=<env>/<policy>-v0
+of a finished run:     policy=<run folder or policy.pt> episodes=1_000 together=256 name=<env>/<algo>-policy-v0
 together:              runs or episodes that are played at the same time
 
-With `policy` (uniform, or a file of action values; see models/fixed_policies.py) every step has the
-probability of its action: data for policy evaluation. The card of the dataset (a plot of returns, provenance,
+With a known policy (uniform, or a file of action values; see models/fixed_policies.py) every step has the
+probability of its action: data for policy evaluation. The policy of a run acts stochastically, in the
+environment of its training unless `env` names another. The card of the dataset (a plot of returns, provenance,
 the overrides) is in outputs/collect/<name>. Rerun the same command to resume. Of two values for one key the
 later one counts."""
 ROOT = Path("outputs/collect")
@@ -60,7 +66,7 @@ def _collect(words: Sequence[str], prog: str) -> int:
         return 0
     if any(word.partition("=")[0] == "policy" for word in found):
         order = parse_play(found)
-        return _show(record_policy(order, config.compose(later_wins(order.words, _QUIET)), ROOT))
+        return _show(record_policy(order, _config_of(order), ROOT))
     return collect(parse(found), ROOT)
 
 
@@ -77,6 +83,19 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     if first.privacy.rules.mechanism.private or first.collector == "dataset":
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [config.replace(raw, f"seed={first.seed + i}", given) for i in range(order.runs)]
+
+
+def _config_of(order: PolicyOrder) -> RunConfig:
+    """Return the configuration; a trained policy brings its environment. Raises `ConfigError`."""
+    file, words = trained(order.policy), order.words
+    if file is None or _value("env", words):
+        return config.compose(later_wins(words, _QUIET))
+    found = config.compose(later_wins(env_words(file), words, _QUIET))
+    keys = (word.partition("=")[0] for word in words if word.startswith("env."))
+    changes = {
+        key.removeprefix("env."): getattr(found.env, key.removeprefix("env.")) for key in keys
+    }
+    return replace(found, env=replace(env_config(file), **changes))
 
 
 # --- words
@@ -116,12 +135,14 @@ def parse_play(arguments: Sequence[str]) -> PolicyOrder:
             raise ConfigError(
                 key, f"goes with training runs; policy= takes {', '.join(_OF_POLICY)}"
             )
-    env = _value("env", rest)
+    policy = own.get("policy", "")
+    file = trained(policy)
+    env = _value("env", rest) or ("" if file is None else str(file.env["name"]))
     if not env:
         raise ConfigError("env", "is missing; for example env=chain policy=uniform episodes=1_000")
-    policy = own.get("policy", "")
     # Of a path, the file's name.
-    short = re.sub(r"[^a-zA-Z0-9]+", "-", re.sub(r"^.*/|\.json", "", policy)).strip("-").lower()
+    short = re.sub(r"^.*/|\.json", "", policy) if file is None else f"{file.algo['name']}-policy"
+    short = re.sub(r"[^a-zA-Z0-9]+", "-", short).strip("-").lower()
     return PolicyOrder(
         policy,
         _integer("episodes", own.get("episodes", "1_000")),

@@ -1,18 +1,19 @@
-"""Episodes of a fixed policy, with the probabilities of its actions: data that policies are evaluated on.
+"""Episodes of a fixed policy, with the probabilities of its actions if they are known.
 
-An episode is a function of seed and number. It does not depend on the number of parallel episodes or on
-interruptions.
+An episode is a function of seed and number. It does not depend on interruptions, nor, but for the rounding of a
+network, on the number of parallel episodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
@@ -20,50 +21,52 @@ from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.fixed_policies import FixedPolicy
 from privrl_bench.types import EnvSpec
 
 
-def choose(behavior_probs: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """[n] actions with the probabilities [n, A], from uniforms [n] in [0, 1); never one of probability 0."""
-    reached = np.cumsum(behavior_probs, axis=-1)
-    first = (uniforms[:, None] >= reached).sum(-1)
-    # Rounded sums may end below 1; then the last action with a positive probability is taken.
-    last = behavior_probs.shape[-1] - 1 - (behavior_probs[:, ::-1] > 0).argmax(-1)
-    return np.asarray(np.minimum(first, last))
+class Player(Protocol):
+    """Acts in whole episodes that are played side by side."""
+
+    def draws(self, generator: torch.Generator, steps: int) -> Tensor:
+        """Return the random numbers [T, ...] of one episode."""
+
+    def begin(self) -> Callable[[np.ndarray, Tensor], tuple[np.ndarray, np.ndarray | None]]:
+        """Return a function that acts in new episodes, one call for each step.
+
+        It takes raw observations [n, D] in single precision and draws [n, ...] of the episodes that go on, and
+        returns actions [n] or [n, A] of the environment, and their probabilities [n] if these are known.
+        """
 
 
 def play(
-    slots: Slots, spec: EnvSpec, policy: FixedPolicy, streams: Streams, numbers: range
+    slots: Slots, spec: EnvSpec, policy: Player, streams: Streams, numbers: range
 ) -> list[Episode]:
     """The whole episodes of these numbers, at most as many as there are slots.
 
-    The policy acts on observations in single precision, as they are stored. Probabilities are rounded to single
-    precision. Users whom the environment declares are replaced by simulated ones.
+    The policy acts on observations in single precision, as they are stored. Probabilities, if known, are
+    rounded to single precision. Users whom the environment declares are replaced by simulated ones.
     """
     n, max_episode_steps = len(numbers), spec.max_episode_steps
     obs = np.zeros((n, max_episode_steps + 1, spec.obs_dim), np.float32)
     actions = np.zeros((n, max_episode_steps), np.int64)
+    if not spec.discrete:
+        actions = np.zeros((n, max_episode_steps, spec.actions), np.float32)
     rewards, behavior_probs = (np.zeros((n, max_episode_steps), np.float32) for _ in range(2))
     lengths, terminated = np.zeros(n, np.int64), np.zeros(n, bool)
-    uniforms = np.stack(
-        [
-            torch.rand(
-                max_episode_steps, generator=streams.torch("play_policy", k), dtype=torch.float64
-            )
-            for k in numbers
-        ]
+    draws = torch.stack(
+        [policy.draws(streams.torch("play_policy", k), max_episode_steps) for k in numbers]
     )
+    act, known = policy.begin(), False
     going = np.arange(n)
     seeds = [streams.episode_seed("play_env", k) for k in numbers]
     obs[:, 0] = slots.reset(going, seeds, None if spec.users is None else [None] * n)
     for t in range(max_episode_steps):
-        seen = torch.from_numpy(obs[going, t]).double()
-        offered = policy.probabilities(seen).numpy()
-        chosen = choose(offered, uniforms[going, t])
+        chosen, chances = act(obs[going, t], draws[going, t])
         found = slots.step(going, chosen)
         actions[going, t] = chosen
-        behavior_probs[going, t] = np.take_along_axis(offered, chosen[:, None], -1)[:, 0]
+        known = chances is not None
+        if chances is not None:
+            behavior_probs[going, t] = chances
         rewards[going, t] = found.rewards
         obs[going, t + 1] = found.obs
         lengths[going] += 1
@@ -77,7 +80,7 @@ def play(
             actions[i, :size],
             rewards[i, :size],
             bool(terminated[i]),
-            behavior_probs[i, :size],
+            behavior_probs[i, :size] if known else None,
         )
         for i, size in enumerate(lengths)
     ]
@@ -99,7 +102,7 @@ class Playing:
         folder: Path,
         config: EnvConfig,
         spec: EnvSpec,
-        policy: FixedPolicy,
+        policy: Player,
         seed: int,
         episodes: int,
         together: int,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from privrl_bench.config.algorithm_registry import registered
 from privrl_bench.config.plugins import load_installed
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.policy import ParameterFree, Policy
@@ -208,3 +209,37 @@ def _scaling_of(content: Mapping[str, Any], dim: int) -> FrozenScaling:
             std = std * content["private_obs_std"].double().numpy()
         var = np.square(std)
     return FrozenScaling(mean[None, None], np.sqrt(var + 1e-8)[None, None], clip)
+
+
+def env_config(file: PolicyFile) -> EnvConfig:
+    """The environment of training."""
+    known = {field.name for field in fields(EnvConfig)} - {"text"}
+    return EnvConfig(**{key: value for key, value in file.env.items() if key in known})
+
+
+def env_words(file: PolicyFile) -> list[str]:
+    """Words of a command line that name the environment of training."""
+    own = file.env
+    return [f"env={own['name']}"] + [
+        f"env.{key}={own[key]}" for key in ("id", "domain", "task") if own.get(key)
+    ]
+
+
+def check_fits(file: PolicyFile, spec: EnvSpec, label: str) -> None:
+    """Raise `ConfigError` if the policy does not fit an environment.
+
+    Args:
+        file: of the policy.
+        spec: public facts of the environment.
+        label: its name, for the message.
+    """
+    for name, theirs, ours in (
+        ("observations have", spec.obs_dim, file.spec.obs_dim),
+        ("actions have", spec.actions, file.spec.actions),
+    ):
+        if theirs != ours or spec.discrete != file.spec.discrete:
+            raise ConfigError(
+                "env",
+                f"{label} does not fit the policy: {name} {theirs} numbers or choices there, "
+                f"{ours} in {file.path}",
+            )

@@ -1,4 +1,4 @@
-"""Recordings: episodes of training runs, or of a fixed policy, as a local Minari dataset.
+"""Recordings: episodes of training runs, or of a policy that does not change, as a local Minari dataset.
 
 A recording has a work folder with the episodes so far. The same order continues in it, and gives the same
 dataset after any interruption.
@@ -19,6 +19,7 @@ from privrl_bench.collectors.fixed_policy_episodes import Playing
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.datasets.minari_spaces import flat_action_space, flat_space
 from privrl_bench.datasets.minari_write import check_id, write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.episode_recorder import RecordingSlots
@@ -26,12 +27,13 @@ from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.provenance import provenance
+from privrl_bench.experiment.recorded_policy import played
 from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.experiment.signals import Stop, catching_signals
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.loggers.progress import Progress
-from privrl_bench.models.fixed_policies import fixed_policy
+from privrl_bench.types import EnvSpec
 
 _SAVE_EVERY = 50_000  # steps between checkpoints
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -56,10 +58,10 @@ class RunsOrder(NamedTuple):
 
 
 class PolicyOrder(NamedTuple):
-    """An order to record a fixed policy.
+    """An order to record a policy that does not change.
 
     Attributes:
-        policy: name of the policy, see `models/fixed_policies.py`.
+        policy: name of the policy, see `recorded_policy.played`.
         episodes: how many.
         name: of the dataset.
         together: episodes that are played at the same time.
@@ -183,9 +185,9 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
     Raises:
         ConfigError: the name is taken or invalid, or the environment declares real users.
     """
-    _check_name(order.name)
     config = configs[0]
     spec = build(configs[:1], [None]).spec  # every ConfigError before a folder is made
+    _check(order.name, spec)
     if spec.users is not None:
         raise ConfigError(
             "env",
@@ -222,28 +224,27 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
 
 
 def record_policy(order: PolicyOrder, config: RunConfig, root: Path) -> Recorded | int:
-    """Record the missing episodes of a fixed policy, then write the dataset.
+    """Record the missing episodes of a policy that does not change, then write the dataset.
 
-    See `record_runs` for the arguments, the returned value and the errors. Every step has the probability of
-    its action.
+    See `record_runs` for the arguments, the returned value and the errors. Every step of a known policy has the
+    probability of its action.
     """
     spec = env_spec(config.env)
-    policy = fixed_policy(order.policy, config.env, spec)
-    _check_name(order.name)
+    player, about, facts = played(order.policy, config.env, spec)
+    _check(order.name, spec)
     simulated = "" if spec.users is None else "; its declared users were not played but simulated"
     card: dict[str, Any] = {
-        "description": f"{order.episodes} whole episodes of the known policy {order.policy} on "
-        f"{config.env.label}, with the chance of every action{simulated}",
-        "algorithm_name": order.policy,
-        "policy": order.policy,
+        "description": f"{order.episodes} whole episodes of {about}{simulated}",
         "words": list(order.words),
+        **facts,
     }
     if _exists(order.name, card):
         return 0
     label = f"{order.episodes} episodes of {order.policy}, {config.env.label}"
-    folder = _begin(order, root, config, label)
+    # A policy that was trained again at the same path has another `about`.
+    folder = _begin(order._replace(policy=about), root, config, label)
     playing = Playing(
-        folder / "episodes", config.env, spec, policy, config.seed, order.episodes, order.together
+        folder / "episodes", config.env, spec, player, config.seed, order.episodes, order.together
     )
     progress = Progress(order.episodes, True, f"{order.policy} {config.env.label}", unit="episodes")
     try:
@@ -252,16 +253,25 @@ def record_policy(order: PolicyOrder, config: RunConfig, root: Path) -> Recorded
                 return _interrupted(progress, stop)
     finally:
         progress.close()
-    behavior_probs = [e.behavior_probs for e in playing.episodes() if e.behavior_probs is not None]
-    card |= {"smallest_chance": float(min(x.min() for x in behavior_probs))}
+    chances = [
+        float(e.behavior_probs.min()) for e in playing.episodes() if e.behavior_probs is not None
+    ]
+    if chances:
+        card["smallest_chance"] = min(chances)
     return _publish(order.name, playing.episodes, config, card, folder)
 
 
-def _check_name(name: str) -> None:
+def _check(name: str, spec: EnvSpec) -> None:
+    """Raise `ConfigError` if no dataset can have this name, or hold episodes of this environment."""
     try:
         check_id(name)
     except ConfigError as error:
         raise ConfigError("name", error.problem) from None
+    try:
+        flat_space(spec.observation_space)
+        flat_action_space(spec.action_space)
+    except ConfigError as error:
+        raise ConfigError("env", f"cannot be recorded: {error.problem}") from None
 
 
 def _exists(name: str, card: dict[str, Any]) -> bool:

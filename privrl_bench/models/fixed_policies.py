@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,28 @@ class FixedPolicy:
     def probabilities(self, obs: Tensor) -> Tensor:
         """Return action probabilities [..., A] of raw observations [..., D], in the precision of `obs`."""
         return self.rule(obs.double()).to(obs.dtype)
+
+    def draws(self, generator: torch.Generator, steps: int) -> Tensor:
+        """Return the random numbers [T] of one episode, for `begin`."""
+        return torch.rand(steps, generator=generator, dtype=torch.float64)
+
+    def begin(self) -> Callable[[np.ndarray, Tensor], tuple[np.ndarray, np.ndarray]]:
+        """Return the function from observations [n, D] and draws [n] to actions [n] and their probabilities."""
+        return self._act
+
+    def _act(self, obs: np.ndarray, draws: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        offered = self.probabilities(torch.from_numpy(obs).double()).numpy()
+        chosen = choose(offered, draws.numpy())
+        return chosen, np.take_along_axis(offered, chosen[:, None], -1)[:, 0]
+
+
+def choose(behavior_probs: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """[n] actions with the probabilities [n, A], from uniforms [n] in [0, 1); never one of probability 0."""
+    reached = np.cumsum(behavior_probs, axis=-1)
+    first = (uniforms[:, None] >= reached).sum(-1)
+    # Rounded sums may end below 1; then the last action with a positive probability is taken.
+    last = behavior_probs.shape[-1] - 1 - (behavior_probs[:, ::-1] > 0).argmax(-1)
+    return np.asarray(np.minimum(first, last))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""`privrl collect policy=<run folder>`: episodes of a trained policy as a dataset."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import privrl_bench as pb
+from privrl_bench.cli.main import main
+from privrl_bench.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.experiment.policy_file import read_policy
+from privrl_bench.experiment.trained_policy import TrainedPlayer
+from privrl_bench.functional.rng import Streams
+
+SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
+LEARNERS = {
+    "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
+    "squashed": "algo=sac env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
+    "multi": "algo=dppg env=gym env.id=spaces_pkg:Two-v0 algo.hidden=[8] privacy.users_per_round=4",
+    "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
+    "states": "algo=dppg_kl env=gym env.id=FrozenLake-v1 privacy.users_per_round=4 env.obs_scaling=none",
+    "table": "algo=ucbvi env=riverswim",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Run folders by the name of the policy, made when asked for."""
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            at = tmp_path_factory.mktemp(name)
+            words = [*SMALL.split(), *LEARNERS[name].split(), f"hydra.run.dir={at}/run"]
+            last = {word.partition("=")[0]: word for word in words}
+            made[name] = pb.run(last.values(), quiet=True).folder
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+
+
+def everything(name):
+    found = open_dataset(name)
+    return [found.episode(k) for k in range(found.episodes)]
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "multi"])
+def test_a_dataset_holds_what_the_policy_did(name, trained, capsys):
+    folder = trained(name)
+    words = ["collect", f"policy={folder}", "episodes=3", "name=own/x-v0", "seed=5"]
+    assert main([*words, "together=2"]) == 0
+    capsys.readouterr()
+    file = read_policy(folder)
+    env = gym.make(file.env["id"], max_episode_steps=file.spec.max_episode_steps)
+    for k, episode in enumerate(everything("own/x-v0")):
+        assert episode.behavior_probs is None
+        # The policy's own actions, one by one, from the stored observations.
+        player = pb.load_policy(folder)
+        draws = TrainedPlayer(file).draws(
+            Streams(5).torch("play_policy", k), file.spec.max_episode_steps
+        )
+        act = TrainedPlayer(file).begin()
+        obs = env.reset(seed=Streams(5).episode_seed("play_env", k))[0]
+        for t in range(len(episode.rewards)):
+            flat = player._flat(obs)[0].astype(np.float32)
+            np.testing.assert_allclose(flat[0], episode.observations[t], rtol=1e-6, atol=1e-6)
+            chosen, chances = act(episode.observations[t : t + 1], draws[t : t + 1])
+            assert chances is None
+            np.testing.assert_allclose(chosen[0], episode.actions[t], rtol=1e-4, atol=1e-5)
+            obs, reward, *_ = env.step(player._to_space(episode.actions[t : t + 1])[0])
+            assert reward == pytest.approx(float(episode.rewards[t]), rel=1e-5, abs=1e-5)
+    assert len({e.observations.tobytes() for e in everything("own/x-v0")}) > 1
+
+
+def test_the_card_names_the_policy_and_its_guarantee(trained, tmp_path, capsys):
+    folder = trained("gaussian")
+    words = ["collect", f"policy={folder}/policy.pt", "episodes=2"]
+    assert main(words) == 0
+    assert local_ids() == ["pendulum/dppg-policy-v0"]
+    card = json.loads((tmp_path / "outputs/collect/pendulum-dppg-policy-v0/card.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert card["algorithm_name"] == "dppg"
+    assert card["policy_guarantee"]["epsilon"] == summary["guarantee"]["epsilon"]
+    assert card["policy_guarantee"]["status"] == "formal"
+    assert "smallest_chance" not in card
+    assert main(words) == 0
+    assert "skipped  pendulum/dppg-policy-v0 exists" in capsys.readouterr().out
+
+
+def test_a_policy_that_was_trained_again_is_another_order(trained, tmp_path, capsys):
+    copy = tmp_path / "policy.pt"
+    content = torch.load(trained("gaussian") / "policy.pt", weights_only=True)
+    torch.save(content, copy)
+    words = ["collect", f"policy={copy}", "episodes=2", "name=own/x-v0"]
+    assert main(words) == 0
+    torch.save(content | {"actor": content["actor"] + 0.1}, copy)
+    capsys.readouterr()
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("error: name: own/x-v0 exists, made with another")
+
+
+def test_actions_that_are_not_finite_are_one_line(trained, tmp_path, capsys):
+    copy = tmp_path / "policy.pt"
+    content = torch.load(trained("gaussian") / "policy.pt", weights_only=True)
+    torch.save(content | {"actor": torch.full_like(content["actor"], torch.nan)}, copy)
+    assert main(["collect", f"policy={copy}", "episodes=2", "name=own/x-v0"]) == 2
+    assert f"error: policy: {copy}: its actions are not finite\n" in capsys.readouterr().err
+    assert local_ids() == []
+
+
+def test_another_environment_must_fit(trained, capsys):
+    words = ["collect", f"policy={trained('gaussian')}", "episodes=2"]
+    assert main([*words, "env=hopper"]) == 2
+    assert (
+        "error: env: hopper does not fit the policy: observations have" in capsys.readouterr().err
+    )
+    assert main([*words, "env.max_episode_steps=30", "name=own/short-v0"]) == 0
+    assert {len(e.rewards) for e in everything("own/short-v0")} == {30}
+
+
+def test_actions_that_no_dataset_holds_are_refused_before_playing(trained, tmp_path, capsys):
+    words = ["collect", f"policy={trained('multi')}", "episodes=2", "name=own/x-v0"]
+    runs = "collect algo=ppo env=gym env.id=spaces_pkg:Two-v0 runs=1 steps=512 name=own/y-v0"
+    for request in (words, runs.split()):
+        assert main(request) == 2
+        assert "error: env: cannot be recorded: actions must be in a Box" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ("nowhere/policy.pt", "there is no nowhere/policy.pt"),
+        ("nowhere/run", "nowhere/run is no run folder, policy.pt or .json file of values"),
+    ],
+)
+def test_a_policy_that_does_not_exist_is_one_line(policy, line, capsys):
+    assert main(["collect", f"policy={policy}", "episodes=2", "env=pendulum"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: policy: {line}")
+    assert shown.count("\n") == 1
