@@ -71,29 +71,33 @@ def trivial_means(item: str, env: str) -> dict[str, float]:
     return {one.partition("(")[2].rstrip(")"): float(one.split()[0]) for one in text.split("; ")}
 
 
-@block("primorl/table1-short")
-def _primorl_short() -> str:
-    table = paper_table("primorl", "short")
-    runs, lines = finished_runs(STORE / "primorl/table1-short", table), []
-    for env, cells in groupby(table.cells, key=lambda cell: cell.env):
-        for cell in (cell for cell in cells if runs[cell.judged_by]):
+@block("primorl/table1-dm_control")
+def _dm_control() -> str:
+    table, lines = paper_table("primorl"), []
+    runs = finished_runs(STORE / "primorl/table1", table)
+    cells = (c for c in table.cells if c.env != "pendulum" and runs[c.judged_by])
+    for env, cells_of in groupby(cells, key=lambda cell: cell.env):
+        trivial = trivial_means("primorl/table1", env)
+        shown = [f"{trivial[name]:.0f}" for name in ("do nothing", "random")]
+        for cell in cells_of:
             some = runs[cell.judged_by]
             label, _, theirs = cell.label.removeprefix("PriMORL ").partition(" (")
-            noise, cost = (
-                (f", z = {z_of(some)}", f" ({spent(some, digits=3)})") if theirs else ("", "")
-            )
-            trivial = trivial_means("primorl/table1-short", env)
-            shown = [f"{trivial[name]:.0f}" for name in ("do nothing", "random")]
+            noise = f", z = {z_of(some)}" if theirs else ""
+            cost = f" ({spent(some, 'epsilon_paper', 3)})" if theirs else ""
+            mean, half = cell.paper
             lines.append(
                 [
                     TASKS[env],
                     label + noise,
-                    "{:.1f} ± {:.1f}".format(*cell.paper) + (f" ({theirs}" if theirs else ""),
-                    spread(finals(some), 0) + cost,
-                    *(["", ""] if theirs else shown),
+                    f"{mean:.1f} ± {half:.1f}",
+                    theirs.rstrip(")") or "inf",
+                    f"{spread(finals(some), 0)} ({each(some)})",
+                    spent(some, digits=3) + cost,
+                    *shown,
                 ]
             )
-    head = ["task", "method", "paper, 30,000 trajectories (epsilon)", "ours, 3,000 (epsilon)"]
+            shown = ["", ""]
+    head = ["task", "method", "paper", "epsilon", "ours", "epsilon (moments accountant)"]
     return compact([*head, "do nothing", "random"], without_repeats(lines))
 
 

@@ -167,9 +167,7 @@ def test_a_digest_tells_settings_apart_and_ignores_hardware(tmp_path) -> None:
     assert load_run(tmp_path / "0").digest == first.digest
 
 
-@pytest.mark.parametrize(
-    "item", ["dppg/table1", "dppg/fig2", "dppg/formal", "primorl/table1-short"]
-)
+@pytest.mark.parametrize("item", ["dppg/table1", "dppg/fig2", "dppg/formal", "primorl/table1"])
 def test_committed_tables_are_made_from_the_store(tmp_path, item) -> None:
     load("collect_results").report(PAPER / item, tmp_path)
     assert (tmp_path / "table.md").read_text() == (PAPER / item / "table.md").read_text()
