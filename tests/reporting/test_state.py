@@ -77,9 +77,10 @@ def test_stated_numbers_need_a_row() -> None:
 def test_known_cells_and_totals_are_shown() -> None:
     cells = {(one.name, one.cell): one for one in state.numbers("primorl", rows("primorl"))}
     assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
-    assert cells["Table 1", "Balance, MOPO"].verdict == "not run"
-    tenth = cells["Table 1", "Balance, PriMORL No Privacy"]
-    assert (tenth.verdict, tenth.seeds) == ("not comparable", "0 / 3")  # a tenth of the data
+    assert cells["Table 1", "Balance, MOPO"].verdict == "below"
+    assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not run"
+    swingup = cells["Table 1", "Swingup, PriMORL No Privacy"]
+    assert (swingup.verdict, swingup.seeds) == ("inside", "0 / 5")
     assert "| DPPG | 20 | 17 | 3 | 0 | 0 |" in state.summary()
     good, below, other, missing = (
         state.summary().splitlines()[-1].split(" | ")[k] for k in (2, 3, 4, 5)
@@ -89,6 +90,18 @@ def test_known_cells_and_totals_are_shown() -> None:
         f"{below} are below it, {other} are not comparable, {missing} were not run."
     )
     assert "| Figure 1 | REINFORCE, without noise | 180 | " in state.number_table("dp-rl")
+
+
+def test_a_cell_that_only_a_smaller_scale_has_is_not_comparable(monkeypatch) -> None:
+    def compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
+        ran = scale == "short"
+        line = {"env": "pendulum", "method": "MOPO", "paper": "1 ± 1", "formal": ""}
+        line |= {"as the paper does it": "1" if ran else "-", "seeds": "3" if ran else "0"}
+        return [line | {"verdict": "inside" if ran else "no run"}]
+
+    monkeypatch.setattr(state, "_compared", compared)
+    (found,) = state.numbers("primorl", {"Table 1": {"item": "table1"}})
+    assert (found.verdict, found.seeds, found.ours[0]) == ("not comparable", "3", "1")
 
 
 def stated(monkeypatch, **line: str) -> state.Number:
