@@ -60,6 +60,8 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> Played:
         about = f"the known policy {name} on {config.label}, with the chance of every action"
         return Played(known, about, {"algorithm_name": name, "policy": name})
     check_fits(file, spec, config.label)
+    if not file.params.isfinite().all():
+        raise ConfigError("policy", f"{file.path}: its parameters are not finite")
     algo, guarantee = str(file.algo["name"]), file.guarantee
     digest = hashlib.sha256(file.params.numpy().tobytes()).hexdigest()[:8]
     about = f"the policy {name} (algo={algo}, parameters {digest}) on {config.label}"

@@ -16,10 +16,8 @@ from privrl_bench.functional.rng import Streams
 
 SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
 LEARNERS = {
-    "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
     "squashed": "algo=sac env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
     "multi": "algo=dppg env=gym env.id=spaces_pkg:Two-v0 algo.hidden=[8] privacy.users_per_round=4",
-    "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
     "states": "algo=dppg_kl env=gym env.id=FrozenLake-v1 privacy.users_per_round=4 env.obs_scaling=none",
     "table": "algo=ucbvi env=riverswim",
 }
@@ -81,23 +79,23 @@ def test_a_dataset_holds_what_the_policy_did(name, trained, capsys):
 
 
 def test_the_card_names_the_policy_and_its_guarantee(trained, tmp_path, capsys):
-    folder = trained("gaussian")
+    folder = trained("states")
     words = ["collect", f"policy={folder}/policy.pt", "episodes=2"]
     assert main(words) == 0
-    assert local_ids() == ["pendulum/dppg-policy-v0"]
-    card = json.loads((tmp_path / "outputs/collect/pendulum-dppg-policy-v0/card.json").read_text())
+    assert local_ids() == ["gym/dppg-kl-policy-v0"]
+    card = json.loads((tmp_path / "outputs/collect/gym-dppg-kl-policy-v0/card.json").read_text())
     summary = json.loads((folder / "summary.json").read_text())
-    assert card["algorithm_name"] == "dppg"
+    assert card["algorithm_name"] == "dppg_kl"
     assert card["policy_guarantee"]["epsilon"] == summary["guarantee"]["epsilon"]
     assert card["policy_guarantee"]["status"] == "formal"
     assert "smallest_chance" not in card
     assert main(words) == 0
-    assert "skipped  pendulum/dppg-policy-v0 exists" in capsys.readouterr().out
+    assert "skipped  gym/dppg-kl-policy-v0 exists" in capsys.readouterr().out
 
 
 def test_a_policy_that_was_trained_again_is_another_order(trained, tmp_path, capsys):
     copy = tmp_path / "policy.pt"
-    content = torch.load(trained("gaussian") / "policy.pt", weights_only=True)
+    content = torch.load(trained("states") / "policy.pt", weights_only=True)
     torch.save(content, copy)
     words = ["collect", f"policy={copy}", "episodes=2", "name=own/x-v0"]
     assert main(words) == 0
@@ -107,17 +105,25 @@ def test_a_policy_that_was_trained_again_is_another_order(trained, tmp_path, cap
     assert capsys.readouterr().err.startswith("error: name: own/x-v0 exists, made with another")
 
 
-def test_actions_that_are_not_finite_are_one_line(trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("states", torch.nan, "its parameters are not finite"),
+        ("squashed", 3e38, "its actions are not finite"),
+    ],
+)
+def test_a_policy_that_is_not_finite_is_one_line(name, value, line, trained, tmp_path, capsys):
     copy = tmp_path / "policy.pt"
-    content = torch.load(trained("gaussian") / "policy.pt", weights_only=True)
-    torch.save(content | {"actor": torch.full_like(content["actor"], torch.nan)}, copy)
+    content = torch.load(trained(name) / "policy.pt", weights_only=True)
+    signs = 1.0 - 2.0 * (torch.arange(len(content["actor"])) % 2)
+    torch.save(content | {"actor": value * signs}, copy)
     assert main(["collect", f"policy={copy}", "episodes=2", "name=own/x-v0"]) == 2
-    assert f"error: policy: {copy}: its actions are not finite\n" in capsys.readouterr().err
+    assert f"error: policy: {copy}: {line}\n" in capsys.readouterr().err
     assert local_ids() == []
 
 
 def test_another_environment_must_fit(trained, capsys):
-    words = ["collect", f"policy={trained('gaussian')}", "episodes=2"]
+    words = ["collect", f"policy={trained('squashed')}", "episodes=2"]
     assert main([*words, "env=hopper"]) == 2
     assert (
         "error: env: hopper does not fit the policy: observations have" in capsys.readouterr().err
