@@ -1,6 +1,7 @@
 """Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,23 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     from text_runs import make
 
     return make(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Run folders by the name of the policy (`helpers.LEARNERS`), made when asked for."""
+    from helpers import LEARNERS, SMALL
+
+    import privrl_bench as pb
+
+    made: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            at = tmp_path_factory.mktemp(name)
+            words = [*SMALL.split(), *LEARNERS[name].split(), f"hydra.run.dir={at}/run"]
+            last = {word.partition("=")[0]: word for word in words}
+            made[name] = pb.run(last.values(), quiet=True).folder
+        return made[name]
+
+    return folder

@@ -240,3 +240,19 @@ def learn(algo, rollout: SimulatedCollector, rounds: int) -> tuple[State, list[f
 def changed(config: EnvConfig, **changes: object) -> EnvConfig:
     """A copy with other settings."""
     return replace(config, **changes)
+
+
+# Words of short runs by the kind of policy that they train; the fixture `trained` runs them.
+SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
+LEARNERS = {
+    "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
+    "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
+    "multi": "algo=dppg env=gym env.id=spaces_pkg:Two-v0 algo.hidden=[8] privacy.users_per_round=4",
+    "dropout": "algo=reinforce env=cartpole algo.hidden=[8] privacy.users_per_round=4",
+    "q": "algo=dqn env=cartpole algo.hidden=[8] privacy.users_per_round=4",
+    "loglinear": "algo=dppg_kl env=riverswim privacy.users_per_round=4",
+    "states": "algo=dppg_kl env=gym env.id=FrozenLake-v1 privacy.users_per_round=4 env.obs_scaling=none",
+    "table": "algo=ucbvi env=riverswim",
+    "squashed": "algo=sac env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
+    "deterministic": "algo=ddpg env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
+}

@@ -91,10 +91,9 @@ def _config_of(order: PolicyOrder) -> RunConfig:
     if file is None or _value("env", words):
         return config.compose(later_wins(words, _QUIET))
     found = config.compose(later_wins(env_words(file), words, _QUIET))
-    keys = (word.partition("=")[0] for word in words if word.startswith("env."))
-    changes = {
-        key.removeprefix("env."): getattr(found.env, key.removeprefix("env.")) for key in keys
-    }
+    # Of a nested key, such as env.kwargs.g, the whole entry of the environment.
+    given = {key.split(".")[1] for key in explicit_keys(words) if key.startswith("env.")}
+    changes = {name: getattr(found.env, name) for name in given}
     return replace(found, env=replace(env_config(file), **changes))
 
 

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from helpers import LEARNERS
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
@@ -15,36 +16,6 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.policy_file import policy_content, read_policy
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
-
-SMALL = "eval.episodes=2 eval.every=0 log=none log.plot=false rounds=2"
-LEARNERS = {
-    "categorical": "algo=dppg env=acrobot algo.hidden=[8] env.max_episode_steps=60",
-    "gaussian": "algo=dppg env=pendulum algo.hidden=[8] privacy.users_per_round=4",
-    "multi": "algo=dppg env=gym env.id=spaces_pkg:Two-v0 algo.hidden=[8] privacy.users_per_round=4",
-    "dropout": "algo=reinforce env=cartpole algo.hidden=[8] privacy.users_per_round=4",
-    "q": "algo=dqn env=cartpole algo.hidden=[8] privacy.users_per_round=4",
-    "loglinear": "algo=dppg_kl env=riverswim privacy.users_per_round=4",
-    "states": "algo=dppg_kl env=gym env.id=FrozenLake-v1 privacy.users_per_round=4 env.obs_scaling=none",
-    "table": "algo=ucbvi env=riverswim",
-    "squashed": "algo=sac env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
-    "deterministic": "algo=ddpg env=pendulum algo.hidden=[8] total_steps=400 rounds=null",
-}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Run folders by the name of the policy, made when asked for."""
-    made = {}
-
-    def folder(name):
-        if name not in made:
-            at = tmp_path_factory.mktemp(name)
-            words = [*SMALL.split(), *LEARNERS[name].split(), f"hydra.run.dir={at}/run"]
-            last = {word.partition("=")[0]: word for word in words}
-            made[name] = pb.run(last.values(), quiet=True).folder
-        return made[name]
-
-    return folder
 
 
 @pytest.mark.parametrize("name", LEARNERS)
