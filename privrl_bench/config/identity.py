@@ -55,6 +55,7 @@ ADDED: dict[str, Any] = {
     "algo.anneal_after": 0.0,
     "algo.time_limit": "bootstrap",
     "algo.log_std_init": 0.0,
+    "algo.nll_beta": 0.0,
     "search": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.

@@ -75,7 +75,8 @@ def numbers(paper: str, rows: Entries) -> list[Number]:
     found = []
     for name, row in rows.items():
         if "item" in row:
-            found += _of_table(paper, name, row["item"])
+            cells = _of_table(paper, name, row["item"])
+            found += cells if row.get("comparable", True) else map(_without_verdict, cells)
         lacking = row.get("lacking", "")
         found += [_stated(paper, name, one, lacking) for one in stated.get(name, [])]
     return found
@@ -99,6 +100,11 @@ def _of_table(paper: str, name: str, item: str) -> list[Number]:
             )
         )
     return found
+
+
+def _without_verdict(number: Number) -> Number:
+    """The number as one that cannot be compared, if it was run."""
+    return number if number.verdict == NOT_RUN else replace(number, verdict=OTHER)
 
 
 @cache

@@ -38,15 +38,18 @@ def by_hand(algo, config, members, optimizers, users, order):
         for member, optimizer in zip(members, optimizers, strict=True):
             mean, free = member(x[rows]).chunk(2, -1)
             log_var = -10 + softplus(10.5 - softplus(0.5 - free))
-            loss = ((mean - y[rows]) ** 2 / log_var.exp() + log_var).mean()
+            variance = log_var.exp()
+            likelihood = (mean - y[rows]) ** 2 / variance + log_var
+            loss = (variance.detach() ** config.nll_beta * likelihood).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
 
-def test_pooled_training_equals_plain_torch(sets) -> None:
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_pooled_training_equals_plain_torch(sets, beta: float) -> None:
     words = ("algo.model_batch=16", "algo.model_lr=1e-2", "algo.model_decay=1e-2")
-    one = session("mopo", sets, *words)
+    one = session("mopo", sets, *words, f"algo.nll_beta={beta}")
     algo, config, state = one.parts.algo, one.parts.config.algo, one.state
     members = [module_of(v, [4, 6, 8], torch.nn.SiLU) for v in state.tensors["model"][0].chunk(3)]
     optimizers = [torch.optim.Adam(m.parameters(), lr=1e-2, weight_decay=1e-2) for m in members]
@@ -112,11 +115,35 @@ def test_a_round_may_have_fewer_steps_than_a_minibatch_in_every_replica(sets) ->
 
 
 def test_two_seeds_together_are_two_seeds_alone(sets) -> None:
-    words = ("algo.model_batch=8", "privacy.users_per_round=3")  # of other lengths
+    # of other lengths
+    words = ("algo.model_batch=8", "privacy.users_per_round=3", "algo.averaging=4")
     both = played("mopo", sets, *words, seeds=(0, 1))
     lone = played("mopo", sets, *words, seeds=(1,))
     for name, x in lone.items():
         torch.testing.assert_close(both[name][1:], x, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_an_averaged_policy_is_what_is_saved_and_training_does_not_use_it(sets) -> None:
+    plain, mean = session("mopo", sets), session("mopo", sets, "algo.averaging=0")
+    actors: list[torch.Tensor] = []
+    step = mean.parts.algo._learner.step
+
+    def seen(tensors, batch, draws):
+        actors.append(step(tensors, batch, draws))
+        return actors[-1]
+
+    mean.parts.algo._learner.step = seen
+    for run in (plain, mean):
+        while not run.over:
+            run.step()
+    one, other = (x.state.tensors["actor"] for x in (plain, mean))
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    expected = torch.stack([tensors["actor"] for tensors in actors]).mean(0)
+    found = mean.parts.algo.deployed(mean.state)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(found, mean.state.tensors["actor"])
+    plain.close()
+    mean.close()
 
 
 def test_a_session_cut_in_two_is_whole(sets) -> None:

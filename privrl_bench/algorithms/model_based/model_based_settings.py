@@ -46,6 +46,9 @@ class ModelBasedConfig(AlgoConfig):
     batch: int = integer(256)
     temperature: float = positive(1.0)  # of SAC at the start
     target_entropy: float | None = None  # nats; null: minus the number of action coordinates
+    # the saved policy is an average over SAC's gradient steps: weight of the newest (averaging + 1) /
+    # (averaging + step); null: the last one
+    averaging: float | None = nonnegative(None)
 
 
 @dataclass
@@ -73,3 +76,4 @@ class MopoConfig(ModelBasedConfig):
     name: str = "mopo"
     model_batch: int = integer(256)
     real_ratio: float = within(0.05, "[0, 1]")  # share of real steps in the policy's minibatches
+    nll_beta: float = within(0.0, "[0, 1]")  # beta of the models' beta-NLL loss; 0: the likelihood

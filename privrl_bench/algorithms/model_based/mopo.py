@@ -3,7 +3,10 @@
 A round draws U trajectories, and every member takes minibatch steps of Adam on their pooled steps; the moments
 persist over rounds. 5 % of SAC's minibatches are real steps of the last rounds' users.
 
-Source: Yu et al. 2020 (MOPO), the reference in table 1 of the PriMORL paper.
+With `nll_beta` > 0 the loss of a target is weighted by its predicted variance to the power of beta. The plain
+likelihood hardly fits targets whose predicted variance is large.
+
+Source: Yu et al. 2020 (MOPO), the reference in table 1 of the PriMORL paper; Seitzer et al. 2022 (beta-NLL).
 """
 
 from __future__ import annotations
@@ -83,7 +86,8 @@ class Mopo(ModelBased):
             leaf = now.detach().requires_grad_()
             mean, log_var = self.ensemble.predict(leaf, x)
             error = (mean - y.unsqueeze(1)).square() * (-log_var).exp()
-            loss = (error + log_var).mean((2, 3)).sum()
+            weight = (self.config.nll_beta * log_var.detach()).exp()
+            loss = (weight * (error + log_var)).mean((2, 3)).sum()
             (grad,) = torch.autograd.grad(loss, leaf)
             grad = grad + self.config.model_decay * now
             now, adam = adam_step(now, grad, adam, self.config.model_lr, eps=1e-8)

@@ -25,6 +25,7 @@ from privrl_bench.algorithms.model_based.model_based_settings import ModelBasedC
 from privrl_bench.algorithms.model_based.model_rollouts import ModelRollouts
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.ensemble import Ensemble, Units
@@ -92,6 +93,8 @@ class ModelBased(Algorithm):
         models = torch.stack([self.ensemble.init(s.torch("init", 3)) for s in streams])
         zero = torch.zeros(len(streams), 1)
         tensors = self._learner.init(streams) | {"model": models, "best": models.clone()}
+        if self.config.averaging is not None:
+            tensors[AVERAGE] = tensors["actor"].clone()
         tensors["best_loss"] = torch.full_like(zero, torch.inf)
         tensors["loss"] = torch.full_like(zero, torch.nan)
         return State(
@@ -225,6 +228,7 @@ class ModelBased(Algorithm):
             rows = torch.stack([torch.randint(size, (config.batch,), generator=g) for g in draws])
             batch = Batch(*(x[torch.arange(len(rows))[:, None], rows] for x in pool))
             now = self._learner.step(now, self.real(now, batch, draws), draws)
+            now = averaged(now, config.averaging, now["steps"] - 1.0)
         return {name: torch.where(_wide(due, x), x, tensors[name]) for name, x in now.items()}
 
 
