@@ -56,6 +56,7 @@ ADDED: dict[str, Any] = {
     "algo.time_limit": "bootstrap",
     "algo.log_std_init": 0.0,
     "algo.nll_beta": 0.0,
+    "algo.public_ratio": 0.0,
     "search": None,
 }
 # Values that were renamed after this version was set, new -> old: the identity has the old one.

@@ -21,7 +21,7 @@ class ModelBasedConfig(AlgoConfig):
     """Settings of the ensemble, of its pessimism and of SAC in it."""
 
     collectors: ClassVar[tuple[str, ...]] = ("dataset",)
-    public_data: ClassVar[str] = "the units of the model, early stopping and start states"
+    public_data: ClassVar[str] = "the units of the model, early stopping and policy training"
 
     members: int = integer(3)  # M
     model_hidden: list[int] = widths([64, 64])  # swish layers
@@ -63,6 +63,7 @@ class PrimorlConfig(ModelBasedConfig):
     clipping: str = choice("flat", ("flat", "layer"))  # flat: by member | layer: by layer of each
     # public: the public part of the dataset | private: leaks
     rollout_start: str = choice("public", ("public", "private"))
+    public_ratio: float = within(0.0, "[0, 1]")  # share of public steps in the policy's minibatches
 
 
 @dataclass

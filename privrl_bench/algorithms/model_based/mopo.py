@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, take_steps
 from privrl_bench.algorithms.model_based.model_based_settings import MopoConfig
-from privrl_bench.algorithms.model_based.offline_training import ModelBased
+from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
 from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.optim import Adam, adam_step
@@ -132,15 +132,10 @@ class Mopo(ModelBased):
         back = torch.stack([torch.rand(count, generator=g) for g in draws]) * tensors["kept"]
         rows = _KEPT - 1 - back.long()
         which = torch.arange(len(rows))[:, None]
-        parts = {
-            name: torch.cat(
-                [tensors[f"kept_{name}"][which, rows], getattr(batch, name)[:, count:]], 1
-            )
-            for name in ("obs", "action", "reward", "next_obs")
-        }
+        names = ("obs", "action", "reward", "next_obs")
+        parts = {name: tensors[f"kept_{name}"][which, rows] for name in names}
         one = torch.full((len(rows), count), self.config.gamma)
-        discount = torch.cat([one, batch.discount[:, count:]], 1)
-        return batch._replace(**parts, discount=discount)
+        return with_first(batch, Batch(**parts, discount=one))
 
 
 ALGORITHM = Mopo

@@ -67,6 +67,8 @@ class ModelBased(Algorithm):
         width = spec.obs_dim + spec.actions
         net = Mlp(width, tuple(config.model_hidden), 2 * (spec.obs_dim + 1), "swish")
         self.ensemble = Ensemble(config.members, net, units)
+        gamma = torch.full_like(public.rewards, config.gamma)
+        self.public_steps = Batch(public.obs, action, public.rewards, public.next_obs, gamma)
         self._inputs = torch.cat([public.obs, action], dim=-1)
         self._targets = self.ensemble.target(public.obs, public.next_obs, public.rewards)
         entropy = config.target_entropy
@@ -201,7 +203,7 @@ class ModelBased(Algorithm):
         return torch.stack([obs[torch.randint(len(obs), (size,), generator=g)] for g in draws])
 
     def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:
-        """Hook for non-private algorithms: replace a part of a minibatch by real steps."""
+        """Hook: replace a part of a minibatch by real steps, in private algorithms by public ones."""
         return batch
 
     def _train_policy(
@@ -230,6 +232,14 @@ class ModelBased(Algorithm):
             now = self._learner.step(now, self.real(now, batch, draws), draws)
             now = averaged(now, config.averaging, now["steps"] - 1.0)
         return {name: torch.where(_wide(due, x), x, tensors[name]) for name, x in now.items()}
+
+
+def with_first(batch: Batch, steps: Batch) -> Batch:
+    """The minibatch [R, B, ...] with `steps` [R, n, ...] in place of its first n."""
+    count = steps.obs.shape[1]
+    return Batch(
+        *(torch.cat([new, old[:, count:]], 1) for new, old in zip(steps, batch, strict=True))
+    )
 
 
 def _wide(where: Tensor, like: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
 from privrl_bench.algorithms.model_based.local_ensemble import LocalOptimizerConfig, clipping, train
 from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
-from privrl_bench.algorithms.model_based.offline_training import ModelBased
+from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
+from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.types import State, UserBatch
@@ -130,6 +131,15 @@ class Primorl(ModelBased):
         if self.config.rollout_start == "private":
             return tensors["starts"]
         return super().starts(tensors, draws)
+
+    def real(self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]) -> Batch:
+        """Replace the first steps of the minibatch by public ones."""
+        count = round(self.config.public_ratio * batch.obs.shape[1])
+        if not count:
+            return batch
+        every = len(self.public_steps.obs)
+        rows = torch.stack([torch.randint(every, (count,), generator=g) for g in draws])
+        return with_first(batch, Batch(*(x[rows] for x in self.public_steps)))
 
 
 ALGORITHM = Primorl
