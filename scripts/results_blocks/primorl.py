@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 
 from privrl_bench.reporting.papers import finished_runs
@@ -99,6 +100,37 @@ def _dm_control() -> str:
             shown = ["", ""]
     head = ["task", "method", "paper", "epsilon", "ours", "epsilon (moments accountant)"]
     return compact([*head, "do nothing", "random"], without_repeats(lines))
+
+
+@block("primorl/mopo")
+def _mopo() -> str:
+    table = paper_table("primorl")
+    runs = finished_runs(STORE / "primorl/table1", table)
+    cells = (c for c in table.cells if c.label == "MOPO" and c.env != "pendulum")
+    found = [(TASKS[cell.env], runs[cell.judged_by]) for cell in cells]
+    return ", ".join(f"{task} {spread(finals(some), 0)} ({each(some)})" for task, some in found)
+
+
+@block("primorl/table6")
+def _halfcheetah() -> str:
+    table, lines = paper_table("primorl", item="table6"), []
+    runs = finished_runs(STORE / "primorl/table6", table)
+    for cell in table.cells:
+        some = runs[cell.judged_by]
+        mean, half = cell.paper
+        ours = ", ".join(f"{value:,.0f}" for value in finals(some))
+        lines.append([cell.label, f"{mean:,.0f} ± {half:,.0f}", ours, spent(some, digits=2)])
+    return compact(["method", "paper", "ours", "epsilon"], lines)
+
+
+@block("primorl/table6-data")
+def _halfcheetah_data() -> str:
+    trivial = trivial_means("primorl/table6", "halfcheetah")
+    cards = [STORE / f"primorl/data/halfcheetah-{one}-v0.json" for one in ("medium", "expert")]
+    medium, better = (json.loads(card.read_text())["returns"]["quantiles"][3] for card in cards)
+    nothing, random = trivial["do nothing"], trivial["random"]
+    data = f"Median returns {medium:,.0f} and {better:,.0f}"
+    return f"{data}; doing nothing has {nothing:.0f}, random actions {random:.0f}."
 
 
 @block("primorl/figk")

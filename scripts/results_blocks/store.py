@@ -63,9 +63,9 @@ def chosen(item: str, start: str) -> list[Run]:
 
 
 @cache
-def paper_table(paper: str, scale: str = "paper") -> Table:
-    """Table 1 of a paper at a scale."""
-    table = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item("table1", scale)
+def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Table:
+    """A table of a paper at a scale."""
+    table = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item(item, scale)
     assert isinstance(table, Table)
     return table
 

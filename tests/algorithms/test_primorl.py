@@ -15,6 +15,7 @@ from offline_runs import assert_same, config_of, played, session
 
 from privrl_bench.algorithms.base import PublicSources
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
+from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment.builder import build
@@ -222,11 +223,12 @@ def test_a_budget_is_never_exceeded(sets) -> None:
 # --- after the gate
 
 
-def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
+@pytest.mark.parametrize("words", [(), ("algo.public_ratio=0.5", "algo.averaging=4")])
+def test_policy_training_sees_public_data_only(sets, monkeypatch, words) -> None:
     """With other private trajectories and the same releases, everything after them is the same."""
     from privrl_bench.collectors import dataset as source
 
-    one = session("primorl", sets)
+    one = session("primorl", sets, *words)
     calls, after_release = [], one.parts.algo.after_release
 
     def recorded(state, streams):
@@ -252,7 +254,7 @@ def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
         return replace(found, observations=rows, rewards=steps)
 
     monkeypatch.setattr(source, "open_dataset", poisoned)
-    other = build([config_of("primorl", sets)], [None])
+    other = build([config_of("primorl", sets, *words)], [None])
     obs = [np.asarray(p.data.trajectories.observations) for p in (one.parts, other)]
     assert (obs[0] != obs[1]).mean() > 0.8
     for before, after in calls:
@@ -267,6 +269,24 @@ def test_dreams_begin_in_public_states(sets) -> None:
     public = one.parts.algo._context.sources.transitions.obs
     assert found.shape == (1, 8, 3)
     assert all((public == x).all(-1).any() for x in found[0])
+    one.close()
+
+
+def test_the_share_of_public_steps(sets) -> None:
+    one = session("primorl", sets, "algo.public_ratio=0.25", seeds=(0, 1))
+    algo, marked = one.parts.algo, torch.full((2, 8), 99.0)
+    wide = [marked[..., None].expand(2, 8, n) for n in (3, 1)]
+    fake = Batch(wide[0], wide[1], marked, wide[0], torch.full((2, 8), 0.5))
+    draws = [s.torch("after_release", 0) for s in one.parts.streams]
+    mixed = algo.real(one.state.tensors, fake, draws)
+    assert all(torch.equal(a[:, 2:], b[:, 2:]) for a, b in zip(mixed, fake, strict=True))
+    public = algo._context.sources.transitions
+    for step in (Batch(*(x[r, k] for x in mixed)) for r in range(2) for k in range(2)):
+        (row,) = (public.obs == step.obs).all(-1).nonzero()[0].tolist()
+        assert torch.equal(public.next_obs[row], step.next_obs)
+        assert public.rewards[row] == step.reward
+        torch.testing.assert_close(public.actions[row].float() / 2, step.action)  # torque within 2
+        assert float(step.discount) == pytest.approx(0.99)
     one.close()
 
 

@@ -179,7 +179,9 @@ def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
     assert parts.config.privacy.population == parts.data.users == 54
-    given = "their data give {}the units of the model, early stopping and policy training; no user's"
+    given = (
+        "their data give {}the units of the model, early stopping and policy training; no user's"
+    )
     assert given.format("the scaling, ") in parts.gate.guarantee(0).notes["dataset"]
     built = build([config_of(sets, "env.obs_scaling=public")], [None])
     own = built.config.env
