@@ -78,7 +78,7 @@ def test_known_cells_and_totals_are_shown() -> None:
     cells = {(one.name, one.cell): one for one in state.numbers("primorl", rows("primorl"))}
     assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
     assert cells["Table 1", "Balance, MOPO"].verdict == "below"
-    assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not run"
+    assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not comparable"
     swingup = cells["Table 1", "Swingup, PriMORL No Privacy"]
     assert (swingup.verdict, swingup.seeds) == ("inside", "0 / 5")
     assert "| DPPG | 20 | 17 | 3 | 0 | 0 |" in state.summary()
