@@ -72,7 +72,7 @@ def described(paper: str) -> Paper:
 def numbers(paper: str, rows: Entries) -> list[Number]:
     """Every number of a paper, in the order of its rows."""
     stated = described(paper).content.get("stated", {})
-    found = []
+    found: list[Number] = []
     for name, row in rows.items():
         if "item" in row:
             cells = _of_table(paper, name, row["item"])
