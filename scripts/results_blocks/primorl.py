@@ -128,9 +128,9 @@ def _halfcheetah_data() -> str:
     trivial = trivial_means("primorl/table6", "halfcheetah")
     cards = [STORE / f"primorl/data/halfcheetah-{one}-v0.json" for one in ("medium", "expert")]
     medium, better = (json.loads(card.read_text())["returns"]["quantiles"][3] for card in cards)
-    nothing, random = trivial["do nothing"], trivial["random"]
+    nothing, random = (round(trivial[name]) for name in ("do nothing", "random"))
     data = f"Median returns {medium:,.0f} and {better:,.0f}"
-    return f"{data}; doing nothing has {nothing:.0f}, random actions {random:.0f}."
+    return f"{data}; doing nothing has {nothing}, random actions {random}."
 
 
 @block("primorl/figk")
