@@ -310,10 +310,12 @@ OFFLINE = ("env=pendulum", "data.public=0.1", "algo.model_hidden=[6]", "algo.bat
     "words",
     [
         (),
-        ("algo.clipping=layer", "algo.model_optimizer=adam", "algo.uncertainty=ma"),
-        ("algo.public_ratio=0.5", "algo.averaging=4"),
+        (
+            *("algo.clipping=layer", "algo.model_optimizer=adam", "algo.uncertainty=ma"),
+            *("algo.public_ratio=0.5", "algo.averaging=4"),
+        ),
     ],
-    ids=["shipped", "options", "public steps"],
+    ids=["shipped", "options"],
 )
 def test_training_on_a_dataset_opens_no_path(sets, words):
     report = assert_as_declared(base("algo=primorl", f"data.id={sets}", *OFFLINE, *words))
