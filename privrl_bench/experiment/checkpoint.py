@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privrl_bench.experiment.run_dir import RunDir
-from privrl_bench.experiment.trainer import Trainer, one_replica
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.ledger import Mark
 
 CHECKPOINT_SECONDS = 10.0
@@ -36,17 +36,22 @@ class Checkpoints:
         return time.perf_counter() - self._saved_at > wait
 
     def save(
-        self, snapshot: dict[str, Any], replicas: Iterable[int], started: float | None = None
+        self,
+        trainer: Trainer,
+        snapshot: dict[str, Any],
+        replicas: Iterable[int],
+        started: float | None = None,
     ) -> None:
         """Save these replicas of a snapshot.
 
         Args:
-            snapshot: of the trainer.
+            trainer: whose snapshot it is.
+            snapshot: of this or an earlier round.
             replicas: which of them.
             started: time of `time.perf_counter` before the snapshot; None: its cost is not counted.
         """
         for r in replicas:
-            self._dirs[r].save_checkpoint(one_replica(snapshot, r))
+            self._dirs[r].save_checkpoint(trainer.checkpoint(snapshot, r))
         self._saved_at = time.perf_counter()
         if started is not None:
             self._cost = self._saved_at - started
@@ -62,5 +67,5 @@ class Checkpoints:
         for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
             mark = tuple(ledgers[r].mark)
             if mark != (Mark() if one is None else one["ledger"]):
-                kept = one_replica(trainer.snapshot(), r) if one is None else one
+                kept = trainer.checkpoint(trainer.snapshot(), r) if one is None else one
                 rundir.save_checkpoint({**kept, "ledger": mark})

@@ -34,7 +34,7 @@ from privrl_bench.experiment.summary import (
     summary_of,
     values_of,
 )
-from privrl_bench.experiment.trainer import Trainer, one_replica
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.loggers.wandb_logger import WandbLogger
@@ -120,9 +120,9 @@ class Experiment:
             if crash.reader_gone(error):
                 raise SystemExit(crash.PIPE) from None
             if self._snapshot is not None:
-                with suppress(EnvironmentFailure):
+                with suppress(EnvironmentFailure, OSError):  # the disk may be what failed
                     self.rows.write()
-                self._save_if_written()
+                    self._save_if_written()
             for r in self.alive:
                 crash.save(error, self.dirs[r].path)
             private = self.parts.spec.users is not None
@@ -195,7 +195,7 @@ class Experiment:
             if diverged:
                 self.rows.write()
                 self.trainer.freeze(r, snapshot)
-                self.dirs[r].save_checkpoint(one_replica(snapshot, r))
+                self._checkpoints.save(self.trainer, snapshot, [r])
                 reason = (
                     f"FloatingPointError: round {snapshot['round']} gave non-finite parameters; "
                     "the run has diverged"
@@ -239,7 +239,7 @@ class Experiment:
             evaluation = self.rows.evaluations[r]
             if not evaluation.problem and self._solved.add(r, evaluation.value):
                 now = self.trainer.snapshot()
-                self.dirs[r].save_checkpoint(one_replica(now, r))
+                self._checkpoints.save(self.trainer, now, [r])
                 self._finish(r, solved=self.trainer.round)
                 self.trainer.freeze(r, now)
 
@@ -275,12 +275,12 @@ class Experiment:
         """Save rows first, then the checkpoint: rows before a checkpoint are not computed again."""
         self.rows.write()
         started = time.perf_counter()
-        self._checkpoints.save(self.trainer.snapshot(), self.alive, started)
+        self._checkpoints.save(self.trainer, self.trainer.snapshot(), self.alive, started)
 
     def _save_if_written(self) -> None:
         """Keep the earlier checkpoint while rows wait for an evaluation, so that they are computed again."""
         if self._snapshot is not None and not self.rows.waiting:
-            self._checkpoints.save(self._snapshot, self.alive)
+            self._checkpoints.save(self.trainer, self._snapshot, self.alive)
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """Return the summary of replica r, which is at round `rounds` (default: the trainer's)."""

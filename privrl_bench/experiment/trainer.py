@@ -192,18 +192,33 @@ class Trainer:
         return self.evaluator.take(wait)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything from which a run resumes, of all replicas.
+        """Everything from which a run resumes, of all replicas, in memory; `checkpoint` is for the disk.
 
         It holds no noise; with local noise it holds what devices showed last, beside the raw
         observation, if slots are carried over (`env.user=segment`).
         """
-        self.parts.gate.sync()
         return {
             "state": self.state.clone().tensors,
             "round": self.state.round,
             "collector": self.collector.get_state(),
             "regret": self._regret.clone(),
             "ledger": [tuple(ledger.mark) for ledger in self.parts.gate.ledgers],
+        }
+
+    def checkpoint(self, snapshot: dict[str, Any], r: int) -> dict[str, Any]:
+        """What the disk keeps of replica r of a snapshot, once the lines of its releases are there.
+
+        Raises:
+            OSError: the ledger cannot be written.
+        """
+        self.parts.gate.sync()
+        return {
+            "version": CHECKPOINT_VERSION,
+            "round": snapshot["round"],
+            "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
+            "collector": {k: v[r : r + 1].clone() for k, v in snapshot["collector"].items()},
+            "regret": snapshot["regret"][r : r + 1].clone(),
+            "ledger": snapshot["ledger"][r],  # what it has seen of it
         }
 
     def restore(self, saved: list[dict[str, Any]]) -> bool:
@@ -220,18 +235,6 @@ class Trainer:
         self.pool.close()
         self.collector.close()
         self.evaluator.close()
-
-
-def one_replica(snapshot: dict[str, Any], r: int) -> dict[str, Any]:
-    """The checkpoint of one replica."""
-    return {
-        "version": CHECKPOINT_VERSION,
-        "round": snapshot["round"],
-        "state": {k: v[r : r + 1].clone() for k, v in snapshot["state"].items()},
-        "collector": {k: v[r : r + 1].clone() for k, v in snapshot["collector"].items()},
-        "regret": snapshot["regret"][r : r + 1].clone(),
-        "ledger": snapshot["ledger"][r],  # what it has seen of it
-    }
 
 
 def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:

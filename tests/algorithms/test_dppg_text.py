@@ -20,7 +20,6 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import one_replica
 from privrl_bench.models.language.prompt_order import reviews_of
 
 BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_clip=0.2")
@@ -171,7 +170,7 @@ def test_replicas_and_resumed_runs_are_the_same_bit_for_bit(texts, algo):
         together.step()
     alone = session(texts, algo, rounds=3, seeds=(5,))
     alone.step()
-    saved = one_replica(alone.snapshot(), 0)
+    saved = alone.checkpoint(alone.snapshot(), 0)
     resumed = session(texts, algo, rounds=3, seeds=(5,))
     assert resumed.restore([saved])
     while not resumed.over:

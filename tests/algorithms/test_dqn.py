@@ -12,7 +12,7 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.trainer import Trainer, one_replica
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import ledger_epsilon
 from privrl_bench.privacy.clip import clip_rows
@@ -268,7 +268,7 @@ def test_a_session_cut_in_two_is_whole(words):
     first = session(*words, seeds=(0, 1))
     for _ in range(5):
         first.step()
-    saved = [one_replica(first.snapshot(), r) for r in range(2)]
+    saved = [first.checkpoint(first.snapshot(), r) for r in range(2)]
     # Replicas that were saved by themselves keep episodes of other lengths.
     first.step()
     second = session(*words, seeds=(0, 1))

@@ -25,7 +25,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import Trainer, one_replica
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
@@ -389,7 +389,7 @@ def test_a_resumed_run_has_the_same_noise(user, algo, tmp_path):
     half = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
     for _ in range(2):
         half.step()
-    saved = one_replica(half.snapshot(), 0)
+    saved = half.checkpoint(half.snapshot(), 0)
     half.step()  # a round after the last checkpoint is done again, and counts once
     again = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
     assert again.restore([saved])
