@@ -47,6 +47,7 @@ def test_a_wheel_trains_and_reports_without_a_checkout(installed, tmp_path):
     assert "used once" in call(installed, tmp_path, *privrl, "explain", RUN)
     assert "return" in call(installed, tmp_path, *privrl, "evaluate", RUN, "--episodes", "2")
     call(installed, tmp_path, *privrl, "report", "outputs/dppg/cartpole")
+    assert "test accuracy" in call(installed, tmp_path, *privrl, "text")
     smoke = ("reproduce", "dppg-fig3", "--scale", "smoke")  # the papers' files are in the wheel
     assert "fig3" in call(installed, tmp_path, *privrl, *smoke)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,9 @@ from privrl_bench.models.language import small_models
 
 ABOUT = """Make the small text models: a language model and a sentiment classifier, from a grammar of reviews.
 
-The models go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache), in the layout of the
-Hugging Face hub, with a card that states their quality. Existing models are shown and not made again.
-env=sentiment_small makes them on first use. The same recipe on the same machine and number of threads gives
+Those of size=small and seed=0 are part of the package. Others go into the cache folder (PRIVRL_BENCH_CACHE; by
+default the user's cache). All are in the layout of the Hugging Face hub, with a card that states their quality.
+Existing models are shown and not made again. The same recipe on the same machine and number of threads gives
 the same models."""
 KEYS = ("size", "seed", "cache")
 
@@ -35,7 +34,7 @@ def _make_and_show(words: Sequence[str], prog: str) -> int:
         help="size=small|smoke (small), seed=<integer> (0), cache=<folder>",
     )
     folder = small_models.made(parse(parser.read(words).words))
-    print(small_models.describe(json.loads((folder / small_models.CARD).read_text())))
+    print(small_models.describe(small_models.read_card(folder)))
     print(folder)
     return 0
 

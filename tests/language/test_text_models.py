@@ -285,8 +285,29 @@ def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(make, "_predictions", lambda *_: torch.zeros(1, dtype=torch.bool))
     again = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
     assert all(w.equal(first[name]) for name, w in again.model.state_dict().items())  # bit for bit
-    monkeypatch.setattr(make, "_make", None)
+    monkeypatch.setattr(make, "make", None)
     assert make.made(tiny) == folder
+    weights = folder / "policy" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert problem(make.made, tiny).endswith("not those of its card.json; remove the folder")
+
+
+def test_the_package_has_models_that_do_not_depend_on_the_machine(tmp_path, monkeypatch):
+    """Nothing is made or written, whatever the cache; others than those of the first seed are made."""
+    monkeypatch.setattr(make, "make", None)
+    config = text_env(cache=str(tmp_path / "none")).text
+    folder = make.made(config)
+    assert folder == make.SHIPPED
+    assert not (tmp_path / "none").exists()
+    task = open_task(text_env(reviews=60))
+    start = torch.tensor([[task.tokenizer.encode("The acting was")[0]]])
+    assert task.model(input_ids=start).logits.shape == (1, 1, 440)
+    good, bad = task.score(["The acting was great.", "The acting was terrible."])
+    assert good > 1 > -1 > bad
+    assert make.folder_of(replace(config, seed=1)) != make.SHIPPED
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "digests", lambda _folder: {})
+        assert problem(make.made, config).endswith("install the package again")
 
 
 def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
@@ -294,7 +315,7 @@ def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
         (folder / "policy").mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(make, "_make", fail)
+    monkeypatch.setattr(make, "make", fail)
     with pytest.raises(KeyboardInterrupt):
         make.made(tiny)
     assert [p.name for p in (tmp_path / "text").iterdir() if not p.name.endswith(".lock")] == []
@@ -317,7 +338,11 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         assert capsys.readouterr().err.startswith(expected)
     folder = make.folder_of(tiny)
     folder.mkdir(parents=True)
+    for name in make.WEIGHTS:
+        (folder / name).parent.mkdir()
+        (folder / name).write_bytes(b"")
     card = {
+        "weights": make.digests(folder),
         "test": {"perplexity": 2.5, "accuracy": 0.9, "logit_positive": 3.0, "logit_negative": -3.0},
         "parameters": {"policy": 1000, "classifier": 10},
         "seconds": {"wall": 1.0, "cpu": 1.0},

@@ -1,13 +1,15 @@
 """The small text models: a language model and a classifier, made from a grammar of reviews.
 
-They go into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache), in the layout of the Hugging
-Face hub, with a card that states their quality. Existing models are not made again. The same recipe on the same
-machine and number of threads gives the same models.
+Those of `env.text.size=small` and seed 0 are part of the package (`small/`, from
+`scripts/make_small_models.py`), so that they are the same on every machine. Others go into the cache folder
+(PRIVRL_BENCH_CACHE; by default the user's cache). Both are in the layout of the Hugging Face hub, with a card
+that states their quality and the digests of their weights. Existing models are not made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -44,25 +46,31 @@ from privrl_bench.models.language.small_model_training import (
 )
 
 CARD = "card.json"  # written last
+SHIPPED = Path(__file__).parent / "small"
+WEIGHTS = tuple(f"{part}/model.safetensors" for part in ("policy", "classifier"))
 
 
 def made(config: TextConfig, progress: bool = True) -> Path:
     """Return the folder with `policy/`, `classifier/` and `card.json`; the models are made if it is missing.
 
-    The folder appears when it is complete. Processes that need it at the same time wait for the first.
+    The folder appears when it is complete. Processes that need it at the same time wait for the first. Of the
+    package's own models nothing is made.
 
     Args:
         config: size, seed and cache folder.
         progress: show progress bars.
 
     Raises:
-        ConfigError: The extra is not installed, or the cache cannot be written.
+        ConfigError: The extra is not installed, the cache cannot be written, or weights are not those of
+            the card.
     """
     need("transformers")
     need("tokenizers")
+    if asdict(recipe_of(config)) == read_card(SHIPPED)["recipe"]:
+        return _verified(SHIPPED, "install the package again")
     folder = folder_of(config)
     if (folder / CARD).is_file():
-        return folder
+        return _verified(folder, "remove the folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
@@ -73,12 +81,31 @@ def made(config: TextConfig, progress: bool = True) -> Path:
     return folder
 
 
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of models in a folder."""
+    card: dict[str, Any] = json.loads((folder / CARD).read_text())
+    return card
+
+
+def _verified(folder: Path, remedy: str) -> Path:
+    """Return the folder. Raises ConfigError: its weights are not those whose digests the card has."""
+    if read_card(folder)["weights"] != digests(folder):
+        what = f"the weights in {folder} are not those of its {CARD}"
+        raise ConfigError("env.text.policy", f"{what}; {remedy}")
+    return folder
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the weights of both models."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in WEIGHTS}
+
+
 def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
     much = "some minutes" if config.size == "small" else "some seconds"
     print(f"training the {config.size} text models, once ({much}): {folder}", file=sys.stderr)
     aside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     try:
-        card = _make(recipe_of(config), aside, progress)
+        card = make(recipe_of(config), aside, progress)
         (aside / CARD).write_text(json.dumps(card, indent=1) + "\n")
         aside.chmod(0o755)
         if folder.exists():  # without a card: not written by this program
@@ -102,8 +129,8 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
-    """Make all models in `folder` and return the card."""
+def make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
+    """Make all models in `folder` and return the card, which is not written."""
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = Corpus(recipe.seed)
     numbers = range(recipe.reviews + recipe.test_reviews)
@@ -131,6 +158,7 @@ def _make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
         "recipe": asdict(recipe),
         "versions": versions(),
         "vocabulary": len(vocabulary()),
+        "weights": digests(folder),
         "test": {
             "reviews": recipe.test_reviews,
             "perplexity": round(perplexity(model, tested), 3),
