@@ -1,11 +1,9 @@
-"""Train the text models that are part of the package (privrl_bench/models/language/small/).
+"""Train the text models that are part of the package, a language model and a classifier of generated reviews.
 
-    python scripts/make_small_models.py
-    python scripts/make_small_models.py --out models
+    python scripts/make_small_models.py privrl_bench/models/language/small
 
-A language model and a classifier of reviews of a grammar, 150 s of CPU time. Other machines, versions and
-numbers of threads give other weights, and results of env=sentiment_small change with them, so the files are
-made again only together with those results.
+Takes about 90 s of CPU time, on one thread. Other machines and versions give other weights, and the results of
+env=sentiment_small change with them, so the files are made again only together with those results.
 """
 
 from __future__ import annotations
@@ -15,8 +13,9 @@ from pathlib import Path
 
 from privrl_bench.config.schema import TextConfig
 from privrl_bench.experiment.run_dir import write_json
+from privrl_bench.kernels.machine import one_thread
 from privrl_bench.models.language.recipe import recipe_of
-from privrl_bench.models.language.small_models import CARD, SHIPPED, describe, make
+from privrl_bench.models.language.small_models import CARD, describe, make
 
 
 def main() -> None:
@@ -24,12 +23,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="folder (default: the package's)")
-    parser.add_argument("--size", choices=("small", "smoke"), default="small", help="of the models")
-    words = parser.parse_args()
-    words.out.mkdir(parents=True, exist_ok=True)
-    card = make(recipe_of(TextConfig(size=words.size)), words.out, progress=True)
-    write_json(words.out / CARD, card)
+    parser.add_argument("folder", type=Path, help="for policy/, classifier/ and card.json")
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    one_thread()
+    card = make(recipe_of(TextConfig()), folder, progress=True)
+    write_json(folder / CARD, card)
     print(describe(card))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.privacy.ledger import Mark
+from privrl_bench.privacy.ledger_chain import Mark
 
 CHECKPOINT_SECONDS = 10.0
 CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
@@ -46,14 +46,14 @@ class Checkpoints:
 
         Args:
             trainer: whose snapshot it is.
-            snapshot: of this or an earlier round.
+            snapshot: taken in this round or before it.
             replicas: which of them.
             started: time of `time.perf_counter` before the snapshot; None: its cost is not counted.
         """
         for r in replicas:
             self._dirs[r].save_checkpoint(trainer.checkpoint(snapshot, r))
-        self._saved_at = time.perf_counter()
         if started is not None:
+            self._saved_at = time.perf_counter()
             self._cost = self._saved_at - started
 
     def keep_marks(self, trainer: Trainer, saved: Sequence[dict[str, Any] | None]) -> None:
@@ -63,6 +63,7 @@ class Checkpoints:
             trainer: the trainer.
             saved: checkpoint of each replica; None: none yet.
         """
+        trainer.parts.gate.sync()
         ledgers = trainer.parts.gate.ledgers
         for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
             mark = tuple(ledgers[r].mark)

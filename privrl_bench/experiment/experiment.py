@@ -120,9 +120,9 @@ class Experiment:
             if crash.reader_gone(error):
                 raise SystemExit(crash.PIPE) from None
             if self._snapshot is not None:
-                with suppress(EnvironmentFailure, OSError):  # the disk may be what failed
+                with suppress(EnvironmentFailure):
                     self.rows.write()
-                    self._save_if_written()
+                self._save_if_written()
             for r in self.alive:
                 crash.save(error, self.dirs[r].path)
             private = self.parts.spec.users is not None
@@ -279,8 +279,10 @@ class Experiment:
 
     def _save_if_written(self) -> None:
         """Keep the earlier checkpoint while rows wait for an evaluation, so that they are computed again."""
-        if self._snapshot is not None and not self.rows.waiting:
-            self._checkpoints.save(self.trainer, self._snapshot, self.alive)
+        with suppress(OSError):  # the disk may be what failed
+            self.parts.gate.sync()
+            if self._snapshot is not None and not self.rows.waiting:
+                self._checkpoints.save(self.trainer, self._snapshot, self.alive)
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """Return the summary of replica r, which is at round `rounds` (default: the trainer's)."""

@@ -9,7 +9,7 @@ from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import check_declared
-from privrl_bench.privacy.ledger import Mark
+from privrl_bench.privacy.ledger_chain import Mark
 
 TIMING = ("wall_seconds", "steps_per_second")
 

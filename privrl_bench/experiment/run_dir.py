@@ -32,7 +32,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import ERROR_FILE
 from privrl_bench.experiment.provenance import provenance
-from privrl_bench.privacy.ledger import Mark, require_reaches
+from privrl_bench.privacy.ledger_chain import Mark, require_reaches
 
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")

@@ -106,6 +106,8 @@ def summary_of(
             ),
             "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
         }
+    # Of a failed run the last release may have no line on the disk.
+    numbers = {} if status == "failed" else parts.algo.results(trainer.state)[r]
     return {
         "status": status,
         "algo": config.algo.name,
@@ -120,7 +122,7 @@ def summary_of(
         "delta": guarantee.delta,
         "guarantee": guarantee.to_dict(),
         **preview_facts(gate, r),
-        **({"released": numbers} if (numbers := parts.algo.results(trainer.state)[r]) else {}),
+        **({"released": numbers} if numbers else {}),
         "ledger": gate.ledgers[r].summary(),
         "steps": rounds * parts.round_steps,
         **timing,

@@ -206,7 +206,7 @@ class Trainer:
         }
 
     def checkpoint(self, snapshot: dict[str, Any], r: int) -> dict[str, Any]:
-        """What the disk keeps of replica r of a snapshot, once the lines of its releases are there.
+        """What is saved of replica r of a snapshot. Waits until the lines of all releases are on the disk.
 
         Raises:
             OSError: the ledger cannot be written.

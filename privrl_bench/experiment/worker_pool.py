@@ -69,10 +69,12 @@ class WorkerPool:
 
         Raises:
             EnvironmentFailure: an environment raised, or workers die again and again.
+            OSError: the ledger cannot be written.
         """
         self._look_after()
         start = time.perf_counter()
         if self._workers:
+            self._components.gate.sync()  # the state leaves the process
             stats = self._shared(state, policy_params, cohort, add, merge)
         else:
             stats = self._work.run(state, policy_params, cohort, add)

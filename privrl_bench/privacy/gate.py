@@ -145,7 +145,9 @@ class Gate(Account):
 
         Whoever lets anything that depends on a release leave the process calls this first.
         """
-        list(self._threads().map(Ledger.sync, self.ledgers))
+        waiting = [ledger for ledger in self.ledgers if ledger.waiting]
+        if waiting:
+            list(self._threads().map(Ledger.sync, waiting))
 
     def begin_local(self, round_index: int) -> None:
         """Noise for the users' devices in this round, once its lines are on the disk; none without devices.

@@ -9,12 +9,6 @@ anything can leave the process. That is how a resumed run with seeded noise know
 release, which costs nothing, and not a second one under the same noise, which would reveal the data. Secure
 noise does not need it: each of its attempts has noise of its own and is counted. (A second attempt at a seeded
 round shows that its rows could not be computed again alike; the guarantee then says so.)
-
-The lines are a hash chain: each carries the hash of the line before it, so an edited, removed or reordered
-line is found. A lost tail is not; whatever depends on the lines (checkpoints, rows of metrics) therefore
-remembers how many there were and the last hash, a `Mark`, and a run is resumed only if its ledger still reaches
-every mark. A torn last line that no mark covers is cut. The chain finds accidents: whoever can write the folder
-can write a new chain.
 """
 
 from __future__ import annotations
@@ -23,31 +17,19 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any
 
 from torch import Tensor
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
+from privrl_bench.privacy.ledger_chain import PREVIOUS, Mark, line_hash, read_chain
 
 _RELEASE_KEYS = {f.name for f in fields(ReleaseEvent)}
-_PREVIOUS = "previous"  # key of the hash of the line before
-
-
-def _hash(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()[:32]
-
-
-_START = _hash(b"privrl-bench ledger, version 2")  # what the first line carries
-
-
-class Mark(NamedTuple):
-    """How far a ledger had come: its number of lines and the hash of the last."""
-
-    lines: int = 0
-    head: str = _START
 
 
 def digest(values: dict[str, Tensor]) -> str:
@@ -74,48 +56,6 @@ def event_of(line: dict[str, Any]) -> ReleaseEvent:
     return ReleaseEvent(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
 
 
-class _Content(NamedTuple):
-    """What a file holds: its lines without their hashes, the hashes, and bytes of a torn last line."""
-
-    lines: list[dict[str, Any]]
-    hashes: list[str]
-    torn: int
-
-
-def _read(path: Path) -> _Content:
-    """Read a ledger and follow its chain. Raises ValueError: nothing true can be said about epsilon."""
-    whole, _, torn = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
-    lines, hashes = [], [_START]
-    for number, raw in enumerate(whole.split(b"\n") if whole else [], start=1):
-        try:
-            line = json.loads(raw)
-        except ValueError as error:
-            raise ValueError(f"{path.name} line {number} is damaged: {error}") from None
-        if not isinstance(line, dict) or _PREVIOUS not in line:
-            raise ValueError(
-                f"{path.name} line {number} has no hash of the line before (another version of this program?)"
-            )
-        if line.pop(_PREVIOUS) != hashes[-1]:
-            raise ValueError(
-                f"{path.name} is damaged at line {number}: the line before it was changed, moved or removed"
-            )
-        lines.append(line)
-        hashes.append(_hash(raw))
-    return _Content(lines, hashes, len(torn))
-
-
-def require_reaches(path: Path, marks: Iterable[tuple[str, Mark]]) -> None:
-    """Raise ValueError unless the file is a whole chain that reaches every mark, named by who made it."""
-    hashes = _read(path).hashes
-    for who, mark in marks:
-        if mark.lines >= len(hashes):
-            raise ValueError(
-                f"{path.name} has {len(hashes) - 1} lines, but {who} has seen {mark.lines}"
-            )
-        if hashes[mark.lines] != mark.head:
-            raise ValueError(f"{path.name} line {mark.lines} is not the one that {who} has seen")
-
-
 class Ledger:
     """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests).
 
@@ -137,14 +77,16 @@ class Ledger:
         self._alike: Counter[tuple[ReleaseEvent, ...]] = Counter()
         self._end = 0  # the first round that has no line, nor any after it
         self._broken = self._unsynced = False
+        self._lock = Lock()  # lines are written beside training
         if path is not None and path.exists():
-            found = _read(path)
+            found = read_chain(path)
             if found.torn:  # what it announced, or the digest's release, has not left
                 with path.open("r+b") as file:
                     file.truncate(path.stat().st_size - found.torn)
             for line in found.lines:
                 self._remember(line)
             self.mark = Mark(len(found.lines), found.hashes[-1])
+            self._unsynced = True  # a killed process may have left them in memory
 
     def _remember(self, line: dict[str, Any]) -> None:
         """Sort a line into intents and digests."""
@@ -169,20 +111,19 @@ class Ledger:
 
     def _append(self, line: dict[str, Any]) -> None:
         """Write, then remember; `sync` must follow. Raises OSError, and then for ever."""
-        if self._broken:
-            raise OSError("the ledger could not be written before; nothing more may be released")
-        chained = {**line, _PREVIOUS: self.mark.head}
-        raw = json.dumps(chained, sort_keys=True).encode()
-        if self._path is not None:
-            self._broken = True
-            new = not self._path.exists()
-            with self._path.open("ab") as file:
-                file.write(raw + b"\n")
-            if new:
-                _sync_folder(self._path.parent)
-            self._broken, self._unsynced = False, True
-        self._remember(line)
-        self.mark = Mark(self.mark.lines + 1, _hash(raw))
+        with self._writing():
+            chained = {**line, PREVIOUS: self.mark.head}
+            raw = json.dumps(chained, sort_keys=True).encode()
+            if self._path is not None:
+                self._broken = True
+                new = not self._path.exists()
+                with self._path.open("ab") as file:
+                    file.write(raw + b"\n")
+                if new:
+                    _sync_folder(self._path.parent)
+                self._broken, self._unsynced = False, True
+            self._remember(line)
+            self.mark = Mark(self.mark.lines + 1, line_hash(raw))
 
     def intend(
         self, round_index: int, release: ReleaseEvent, details: dict[str, Any], *, repeatable: bool
@@ -224,15 +165,29 @@ class Ledger:
             self._append(line)
         return known in (None, fingerprint)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether `sync` has anything to do or to say."""
+        return self._unsynced or self._broken
+
     def sync(self) -> None:
         """Wait until all lines are on the disk. Raises OSError, and then for ever."""
-        if self._broken:
-            raise OSError("the ledger could not be written before; nothing more may be released")
-        if self._path is not None and self._unsynced:
-            self._broken = True
-            with self._path.open("ab") as file:
-                os.fsync(file.fileno())
-            self._broken = self._unsynced = False
+        with self._writing():
+            if self._path is not None and self._unsynced:
+                self._broken = True
+                with self._path.open("ab") as file:
+                    os.fsync(file.fileno())
+                self._broken = self._unsynced = False
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One thread at a time. Raises OSError: something could not be written before."""
+        with self._lock:
+            if self._broken:
+                raise OSError(
+                    "the ledger could not be written before; nothing more may be released"
+                )
+            yield
 
     def again(self, round_index: int) -> int:
         """Open one more attempt at a round, alike to the last, and wait for the disk.

@@ -26,6 +26,7 @@ from privrl_bench.experiment.shard_worker import ShardWorker, plain
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import make_policy
+from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec
 
@@ -198,6 +199,25 @@ def test_workers_do_work(made, inline, monkeypatch):
     monkeypatch.setattr(InlineWorker, "begin", lambda self, t: (tasks.append(t), real(self, t)))
     golden.run("dppg_private_critic", made, "hardware.workers=3", "hardware.shard_users=1")
     assert len(tasks) >= 3
+
+
+def test_lines_are_on_the_disk_before_a_state_goes_to_workers(made, inline, monkeypatch):
+    """Also with a dataset, whose users do not act with the state."""
+    seen = []
+    for kind, name in ((Gate, "release"), (Gate, "sync"), (InlineWorker, "begin")):
+        real = getattr(kind, name)
+
+        def noted(self, *rest, real=real, name=name):
+            found = real(self, *rest)
+            seen.append(name)
+            return found
+
+        monkeypatch.setattr(kind, name, noted)
+    golden.run("primorl", made, "hardware.workers=3", "hardware.shard_users=1")
+    begun = [i for i, name in enumerate(seen) if name == "begin"]
+    assert len(begun) >= 3
+    for i in begun:
+        assert "release" not in seen[:i][::-1][: seen[:i][::-1].index("sync")]
 
 
 @pytest.mark.parametrize("users", [16, 4096])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.models.language import extra
 from privrl_bench.models.language import small_models as make
-from privrl_bench.models.language.recipe import cache_root, folder_of, vocabulary
+from privrl_bench.models.language.recipe import cache_root, folder_of, recipe_of, vocabulary
 from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, positive_id
 from privrl_bench.models.language.task import (
     TextTask,
@@ -287,24 +287,28 @@ def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys
     assert all(w.equal(first[name]) for name, w in again.model.state_dict().items())  # bit for bit
     monkeypatch.setattr(make, "make", None)
     assert make.made(tiny) == folder
-    weights = folder / "policy" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    assert problem(make.made, tiny).endswith("not those of its card.json; remove the folder")
+    for name in ("policy/model.safetensors", "classifier/config.json", "card.json"):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(before[:-3] + b"x" + before[-2:])
+        assert problem(make.made, tiny).endswith("(digests in card.json); remove the folder")
+        (folder / name).write_bytes(before)
+    (folder / "classifier" / "model.safetensors").unlink()
+    assert problem(make.made, tiny).endswith("remove the folder")
 
 
 def test_the_package_has_models_that_do_not_depend_on_the_machine(tmp_path, monkeypatch):
-    """Nothing is made or written, whatever the cache; others than those of the first seed are made."""
+    """Nothing is made or written, whatever the cache. They fit the grammar of today."""
     monkeypatch.setattr(make, "make", None)
     config = text_env(cache=str(tmp_path / "none")).text
     folder = make.made(config)
     assert folder == make.SHIPPED
     assert not (tmp_path / "none").exists()
     task = open_task(text_env(reviews=60))
-    start = torch.tensor([[task.tokenizer.encode("The acting was")[0]]])
-    assert task.model(input_ids=start).logits.shape == (1, 1, 440)
+    assert task.tokenizer.get_vocab() == vocabulary()
+    assert load_classifier(str(folder / "classifier"))[1].get_vocab() == vocabulary()
+    assert make.read_card(folder)["recipe"] == asdict(recipe_of(config))
     good, bad = task.score(["The acting was great.", "The acting was terrible."])
     assert good > 1 > -1 > bad
-    assert make.folder_of(replace(config, seed=1)) != make.SHIPPED
     with monkeypatch.context() as patch:
         patch.setattr(make, "digests", lambda _folder: {})
         assert problem(make.made, config).endswith("install the package again")
@@ -338,11 +342,10 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         assert capsys.readouterr().err.startswith(expected)
     folder = make.folder_of(tiny)
     folder.mkdir(parents=True)
-    for name in make.WEIGHTS:
-        (folder / name).parent.mkdir()
-        (folder / name).write_bytes(b"")
+    for part in make.PARTS:
+        (folder / part).mkdir()
     card = {
-        "weights": make.digests(folder),
+        "files": {},
         "test": {"perplexity": 2.5, "accuracy": 0.9, "logit_positive": 3.0, "logit_negative": -3.0},
         "parameters": {"policy": 1000, "classifier": 10},
         "seconds": {"wall": 1.0, "cpu": 1.0},

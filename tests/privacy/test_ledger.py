@@ -3,6 +3,8 @@
 import json
 import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 import torch
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon, merged
-from privrl_bench.privacy.ledger import Ledger, Mark, digest, require_reaches
+from privrl_bench.privacy.ledger import Ledger, digest
+from privrl_bench.privacy.ledger_chain import Mark, require_reaches
 
 EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
 
@@ -271,3 +274,37 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
 
 def test_a_ledger_in_memory_has_the_marks_of_one_on_the_disk(tmp_path):
     assert three_rounds(None) == three_rounds(tmp_path / "ledger.jsonl")
+
+
+def test_two_threads_write_in_turn(tmp_path, monkeypatch):
+    """The loop may wait for the disk, or end, while lines of the next round are written."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    intend(ledger, 0)
+    begun, go_on, fsync = Event(), Event(), os.fsync
+
+    def slow(handle):
+        begun.set()
+        assert go_on.wait(10)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(ledger.sync)
+        assert begun.wait(10)
+        others = [threads.submit(ledger.sync), threads.submit(intend, ledger, 1)]
+        go_on.set()
+        assert [x.result(10) for x in (first, *others)] == [None, None, 0]
+    assert ledger.waiting  # the last line
+    ledger.sync()
+    assert not ledger.waiting
+
+
+def test_lines_of_a_killed_process_are_waited_for(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    intend(ledger, 0)
+    again, synced = Ledger(tmp_path / "ledger.jsonl"), []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert intend(again, 0) == 0  # no new line
+    again.sync()
+    again.sync()
+    assert len(synced) == 1

@@ -1,9 +1,9 @@
 """The small text models: a language model and a classifier, made from a grammar of reviews.
 
 Those of `env.text.size=small` and seed 0 are part of the package (`small/`, from
-`scripts/make_small_models.py`), so that they are the same on every machine. Others go into the cache folder
-(PRIVRL_BENCH_CACHE; by default the user's cache). Both are in the layout of the Hugging Face hub, with a card
-that states their quality and the digests of their weights. Existing models are not made again.
+`scripts/make_small_models.py`), so that they are the same on every machine. Models of other sizes or seeds go
+into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache). All are in the layout of the Hugging
+Face hub, with a card that states their quality and the digests of their files. Existing models are not made again.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ from privrl_bench.models.language.small_model_training import (
 
 CARD = "card.json"  # written last
 SHIPPED = Path(__file__).parent / "small"
-WEIGHTS = tuple(f"{part}/model.safetensors" for part in ("policy", "classifier"))
+PARTS = ("policy", "classifier")
 
 
 def made(config: TextConfig, progress: bool = True) -> Path:
     """Return the folder with `policy/`, `classifier/` and `card.json`; the models are made if it is missing.
 
-    The folder appears when it is complete. Processes that need it at the same time wait for the first. Of the
-    package's own models nothing is made.
+    The folder appears when it is complete. Processes that need it at the same time wait for the first. The
+    package's own models are returned as they are.
 
     Args:
         config: size, seed and cache folder.
         progress: show progress bars.
 
     Raises:
-        ConfigError: The extra is not installed, the cache cannot be written, or weights are not those of
-            the card.
+        ConfigError: The extra is not installed, the cache cannot be written, or files do not match the
+            digests in the card.
     """
     need("transformers")
     need("tokenizers")
-    if asdict(recipe_of(config)) == read_card(SHIPPED)["recipe"]:
+    if (config.size, config.seed) == ("small", 0):
         return _verified(SHIPPED, "install the package again")
     folder = folder_of(config)
     if (folder / CARD).is_file():
@@ -88,16 +88,24 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def _verified(folder: Path, remedy: str) -> Path:
-    """Return the folder. Raises ConfigError: its weights are not those whose digests the card has."""
-    if read_card(folder)["weights"] != digests(folder):
-        what = f"the weights in {folder} are not those of its {CARD}"
-        raise ConfigError("env.text.policy", f"{what}; {remedy}")
+    """Return the folder. Raises ConfigError: its files do not match the digests in its card."""
+    try:
+        whole = read_card(folder)["files"] == digests(folder)
+    except (OSError, ValueError, KeyError):
+        whole = False
+    if not whole:
+        what = f"the small text models in {folder} are damaged (digests in {CARD})"
+        raise ConfigError("env.text", f"{what}; {remedy}")
     return folder
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of the weights of both models."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in WEIGHTS}
+    """SHA-256 of every file of both models, by its path in the folder."""
+    found = [path for part in PARTS for path in sorted((folder / part).iterdir())]
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in found
+    }
 
 
 def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
@@ -158,7 +166,7 @@ def make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
         "recipe": asdict(recipe),
         "versions": versions(),
         "vocabulary": len(vocabulary()),
-        "weights": digests(folder),
+        "files": digests(folder),
         "test": {
             "reviews": recipe.test_reviews,
             "perplexity": round(perplexity(model, tested), 3),
