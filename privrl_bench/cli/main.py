@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "text": Command(
         "privrl_bench.cli.text:main",
-        "make the small language model and classifier of the text tasks",
+        "show the small language model and classifier of the text tasks, or make others",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The command `privrl text` (also `privrl-text`): make the small text models."""
+"""The command `privrl text` (also `privrl-text`): show or make the small text models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.models.language import small_models
 
-ABOUT = """Make the small text models: a language model and a sentiment classifier, from a grammar of reviews.
+ABOUT = """Show or make the small text models: a language model and a classifier, from a grammar of reviews.
 
 Those of size=small and seed=0 are part of the package. Others go into the cache folder (PRIVRL_BENCH_CACHE; by
 default the user's cache). All are in the layout of the Hugging Face hub, with a card that states their quality.

@@ -39,13 +39,13 @@ def train(folder):
 
 
 def test_rounds_on_data_wait_for_the_disk_once_a_block(tmp_path, synced):
-    """Each of the first four has the intents of a block and the digests of those before; then the end."""
+    """The first four wait for the intents of a block and the digests before it; the last for the rest."""
     assert train(tmp_path / "run").status == "done"
     assert synced == [16, 48, 80, 112, 128]
 
 
 def test_a_checkpoint_waits_for_the_digests_before_it(tmp_path, synced, monkeypatch):
-    """Not for those after it: a snapshot that stays in memory may be older than the ledger."""
+    """The snapshot may be older than the ledger, so there may be later lines."""
     step = training.Trainer.step
 
     def interrupted(trainer):
@@ -62,7 +62,7 @@ def test_a_checkpoint_waits_for_the_digests_before_it(tmp_path, synced, monkeypa
 
 
 def test_a_ledger_that_cannot_be_written_ends_the_run(tmp_path, synced, monkeypatch):
-    """Nothing of the releases without a line reaches the disk."""
+    """No checkpoint of releases without a line is written."""
     sync = Ledger.sync
 
     def no_space(_handle):

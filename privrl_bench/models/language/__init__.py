@@ -1,1 +1,1 @@
-"""Prompts, answers and their scores; small models made here, or real ones from disk. Needs `[rlhf]`."""
+"""Prompts, answers and their scores; the package's small models, or real ones from disk. Needs `[rlhf]`."""

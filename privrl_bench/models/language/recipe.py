@@ -96,7 +96,7 @@ def versions() -> dict[str, str]:
 
 
 def folder_of(config: TextConfig) -> Path:
-    """Return the folder of the trained models, a function of recipe, source code and package versions."""
+    """Return the folder of other models than the package's, by recipe, source code and package versions."""
     here = Path(__file__).parent
     source = [hashlib.sha256((here / name).read_bytes()).hexdigest() for name in _SOURCES]
     what = repr((asdict(recipe_of(config)), versions(), source))

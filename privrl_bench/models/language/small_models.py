@@ -3,7 +3,8 @@
 Those of `env.text.size=small` and seed 0 are part of the package (`small/`, from
 `scripts/make_small_models.py`), so that they are the same on every machine. Models of other sizes or seeds go
 into the cache folder (PRIVRL_BENCH_CACHE; by default the user's cache). All are in the layout of the Hugging
-Face hub, with a card that states their quality and the digests of their files. Existing models are not made again.
+Face hub, with a card that states their quality and the digests of their files. Existing models are not made
+again.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def _make_in(folder: Path, config: TextConfig, progress: bool) -> None:
-    much = "some minutes" if config.size == "small" else "some seconds"
+    much = "a minute or more" if config.size == "small" else "some seconds"
     print(f"training the {config.size} text models, once ({much}): {folder}", file=sys.stderr)
     aside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     try:

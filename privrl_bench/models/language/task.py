@@ -90,7 +90,7 @@ class TextTask:
 
 
 def open_task(config: EnvConfig) -> TextTask:
-    """Load or train the models and load the prompts, without network access.
+    """Load the models, or train them, and load the prompts, without network access.
 
     Raises:
         ConfigError: `env.kind` is not text; a package, model or file is missing (with the command that
@@ -98,7 +98,7 @@ def open_task(config: EnvConfig) -> TextTask:
     """
     text = _text(config)
     if text.prompts not in (None, MADE) and not Path(str(text.prompts)).expanduser().exists():
-        # Before models are trained, which takes minutes.
+        # Before models are trained, which may be necessary.
         raise ConfigError("env.text.prompts", f"no such file or folder: {text.prompts}")
     policy, classifier = _folders(text)
     model, tokenizer = load_policy(policy)
@@ -151,7 +151,7 @@ def _text(config: EnvConfig) -> TextConfig:
 
 
 def _folders(text: TextConfig) -> tuple[str, str]:
-    """Names or folders of policy and classifier; the package's own are trained if they do not exist."""
+    """Names or folders of policy and classifier; `made` ones are trained if they do not exist."""
     if MADE not in (text.policy, text.classifier):
         return text.policy, text.classifier
     folder = made(text)
