@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # the time of an example decides no test
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -41,8 +41,8 @@ _KEPT = (
     *("privacy.mechanism", "privacy.z", "privacy.clip", "privacy.population", "algo.lr", "rounds"),
     *("privacy.users_per_round", "env.user_steps", "algo.local_update", "algo.log_std_init"),
 )
-# Metrics whose curves are drawn, beside the objective and its interval.
-_DRAWN = ("exact/regret", "eval/relative_mspbe")
+# Metrics whose curves are kept where runs have them, beside the objective and its interval.
+_CURVES = ("exact/regret", "eval/relative_mspbe", "eval/perplexity", "eval/kl")
 _EPSILON = "privacy/epsilon"
 _SUMMARY = ("epsilon", "epsilon_paper", "delta", "steps", "wall_seconds", "steps_per_second")
 _NUMBERS = (*_SUMMARY, "value", "ci95", "last_fifth", "rounds", TRAINING)
@@ -178,9 +178,9 @@ def _run(row: Mapping[str, str], folder: Path, metrics: Sequence[dict[str, Any]]
 
 
 def _points(run: Run) -> dict[float, dict[str, float]]:
-    """Step -> drawn metrics at this step, for steps with an evaluation."""
+    """Step -> kept metrics at this step, for steps with an evaluation."""
     found: dict[float, dict[str, float]] = {}
-    for name in filter(None, (run.measure.metric, run.measure.spread, *_DRAWN)):
+    for name in filter(None, (run.measure.metric, run.measure.spread, *_CURVES)):
         for step, value in zip(*run.curve(name), strict=True):
             found.setdefault(float(step), {})[name] = float(value)
     for step, value in zip(*run.curve(_EPSILON), strict=True):

@@ -24,7 +24,7 @@ def test_without_clip_noise_and_ridge_it_is_lstd(weighting):
         torch.testing.assert_close(found, lstd, rtol=1e-3, atol=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6), size=st.integers(1, 6), level=st.sampled_from([0.0, 0.1, 1.0, 10.0])
 )

@@ -442,7 +442,7 @@ def masks(lengths, steps):
     return users
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_user_goes_through_their_own_steps_and_no_others(data) -> None:
     steps = data.draw(st.integers(1, 24))

@@ -139,7 +139,7 @@ def test_threads_and_neighbours_change_nothing() -> None:
     members=st.integers(1, 4),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_row_is_never_longer_than_the_bound(kind, bound, scale, members, seed) -> None:
     """Sensitivity by brute force: for any displacement of a user, the norm of the row is at most C."""
     ensemble = small(members)

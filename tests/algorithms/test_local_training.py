@@ -99,7 +99,7 @@ def test_training_is_compiled_in_single_precision_only():
     torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     users=st.integers(1, 6),
     steps=st.integers(1, 9),

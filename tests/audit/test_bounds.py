@@ -121,7 +121,7 @@ def test_roles_can_be_swapped_and_chance_tells_nothing(fpr, fnr):
 
 
 @given(right=st.integers(0, 200), more=st.integers(1, 50))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_one_run_bound_grows_with_right_guesses_and_falls_with_delta(right, more):
     fewer = bounds.one_run_epsilon(300, 250, right, 1e-5)
     assert bounds.one_run_epsilon(300, 250, min(right + more, 250), 1e-5) >= fewer

@@ -483,7 +483,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.randoms(), st.data())
 def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type: ignore[no-untyped-def]
     words = [f"{key}={value}" for key, value in values.items()]

@@ -310,7 +310,7 @@ SPACES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(SPACES, st.integers(1, 4), st.integers(0, 99))
 def test_steps_are_flattened_as_gymnasium_does(space, count, seed):
     space.seed(seed)

@@ -17,7 +17,7 @@ PLAN = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PLAN, st.booleans(), st.booleans())
 def test_what_is_saved_comes_back(plan, discrete, known):
     made = [episode(n, seed, user, discrete) for seed, (n, user) in enumerate(plan)]

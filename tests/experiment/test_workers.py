@@ -86,7 +86,7 @@ def inline(monkeypatch):
 # -- parts ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(start=st.integers(0, 200), count=st.integers(1, 200), cut=st.integers(0, 200))
 def test_random_numbers_of_a_slot_do_not_depend_on_the_shard(start, count, cut):
     def draw(slots):

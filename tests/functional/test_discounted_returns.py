@@ -20,7 +20,7 @@ def trajectory(seed, steps, users=2):
     return rewards, values, after, terminated, done
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(1, 12), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_gae_equals_the_sum_over_all_later_steps(seed, steps, gamma, lam) -> None:
     numbers = trajectory(seed, steps)
@@ -48,7 +48,7 @@ def test_lambda_one_without_a_critic_is_the_reward_to_go() -> None:
             assert float(fast[u, t]) == pytest.approx(total, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, st.integers(2, 20), st.data())
 def test_normalised_numbers_have_mean_zero_and_deviation_one_over_own_steps(
     seed, steps, data
@@ -74,7 +74,7 @@ def test_one_step_or_equal_numbers_normalise_to_zero() -> None:
     assert not normalize(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool)).any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds, st.integers(2, 20), st.data())
 def test_standardised_numbers_are_those_over_own_steps(seed, steps, data) -> None:
     x = torch.from_numpy(np.random.default_rng(seed).normal(3.0, 5.0, (2, steps)))

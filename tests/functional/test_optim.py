@@ -51,7 +51,7 @@ def test_rmsprop_equals_torch_over_twenty_steps() -> None:
         torch.testing.assert_close(fast, slow.detach(), rtol=1e-10, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=8),
     st.floats(1e-3, 1e3),

@@ -137,7 +137,7 @@ def test_wis_lstd_by_hand():
     assert a.item() == pytest.approx(1 + 4.5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(length=st.integers(1, 30), padding=st.integers(1, 70), seed=st.integers(0, 2**31))
 def test_padding_does_not_change_the_visits_of_a_user(length, padding, seed):
     """DP-LSW and DP-LSL drop common padding: the returns of a user must not depend on the lengths of other
@@ -199,7 +199,7 @@ def worst(answer, users, beta):
 
 
 @pytest.mark.parametrize("answer", [lsw, lsl])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.sampled_from(USERS), min_size=1, max_size=4), st.sampled_from([0.05, 0.5]))
 def test_the_bound_is_smooth_and_above_the_local_sensitivity(answer, users, beta):
     moved, ratio, bound = worst(answer, users, beta)

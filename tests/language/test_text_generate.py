@@ -141,7 +141,7 @@ def test_choices_by_inverse_distribution_function():
     assert draw(logits[:1] + 100.0, u[3:4]).tolist() == [2]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=9),
     st.floats(0, 1, exclude_max=True),

@@ -47,7 +47,7 @@ def test_weights_begin_as_torchs_do():
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @given(seed=st.integers(0, 2**31), bound=st.floats(1e-3, 10))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_clipped_gradients_equal_a_loop_of_autograd(activation, seed, bound):
     g = torch.Generator().manual_seed(seed)
     net = Mlp(3, (5, 4), 2, activation)

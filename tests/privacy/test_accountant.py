@@ -219,7 +219,7 @@ def test_two_blocks_with_root_two_noise_cost_one_gaussian():
     assert ledger_epsilon([gaussian(z)], 1e-3) == pytest.approx(3.13867, abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(z=st.floats(0.05, 20), count=st.integers(1, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-7]))
 def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
     base = ledger_epsilon([gaussian(z)] * count, delta)
@@ -228,7 +228,7 @@ def test_epsilon_grows_with_releases_and_falls_with_noise(z, count, delta):
     assert ledger_epsilon([gaussian(z, "replace_one")] * count, delta) > base
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(z=st.floats(0.1, 10), count=st.integers(1, 30))
 def test_composed_gaussians_are_one_gaussian(z, count):
     one = ledger_epsilon([gaussian(z / math.sqrt(count))], 1e-5)

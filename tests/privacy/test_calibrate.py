@@ -55,7 +55,7 @@ def test_rounds_behind_primorls_printed_epsilons(z, printed, low, high, pld) -> 
         assert found == pytest.approx(printed, abs=0.052)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.3, 30.0), st.floats(0.5, 10.0))
 def test_one_round_more_would_be_too_much(budget, z) -> None:
     found = rounds_for(budget, plain(z), 1e-5)
@@ -64,7 +64,7 @@ def test_one_round_more_would_be_too_much(budget, z) -> None:
     assert ledger_epsilon([plain(z)] * (found + 1), 1e-5) > budget
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.05, 50.0), st.integers(1, 2000))
 def test_a_little_less_noise_would_be_too_little(budget, count) -> None:
     z = z_for(budget, plain, count, 1e-5)

@@ -99,7 +99,7 @@ def test_an_epsilon_that_no_noise_gives_is_refused_in_one_line():
         build([compose(["privacy=fixed", "privacy.epsilon=1e300"])], [None])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(-8.0, 8.0), st.floats(0.5, 2.5), st.floats(-3.0, 3.0))
 def test_the_search_finds_the_least_noise_of_any_power_law(log_scale, power, log_target):
     exact = math.exp((log_scale - log_target) / power)

@@ -12,7 +12,7 @@ from privrl_bench.privacy.grid import unit_of
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(values=st.lists(ANY, min_size=1, max_size=20), bound=st.floats(1e-3, 1e3))
 def test_no_row_leaves_the_ball(values, bound):
     sent = torch.tensor([[values]], dtype=torch.float32)

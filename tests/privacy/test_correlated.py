@@ -60,7 +60,7 @@ def noise_of(plan, rounds, size, value=0.0):
 # -- the strategy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     a=st.floats(0.0, 1.0),
     rounds=st.integers(1, 9),
@@ -299,7 +299,7 @@ def test_a_resumed_seeded_run_goes_on_with_the_same_noise():
     assert second.spent_epsilon(0) == second.planned_epsilon(0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     kills=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), max_size=3),
     a=st.sampled_from([0.5, 1.0]),

@@ -57,7 +57,7 @@ def send(plan, rows, index=0, valid=None, bypass=None):
     return release(plan, Contribution(dict(rows), valid, bypass), index)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     user=st.integers(0, USERS - 1),
     scale=st.sampled_from([0.0, 1e-3, 1.0, 1e6, float("inf"), float("nan")]),

@@ -32,7 +32,7 @@ def test_a_unit_is_a_power_of_two_and_a_clip_has_enough_of_them(clip):
     assert 2.0**BITS <= clip / unit_of(clip) < 2.0 ** (BITS + 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 3000), power=st.floats(-3, 30))
 def test_the_norm_of_an_integer_row_leaves_the_margin_free(seed, size, power):
     """In exact arithmetic."""
@@ -62,7 +62,7 @@ def contributions(seed, users, parts):
         yield Contribution({name: x[:, who] for name, x in rows.items()}, valid[:, who])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), users=st.integers(2, 20), parts=st.integers(1, 6))
 def test_sums_do_not_depend_on_order_or_grouping(seed, users, parts):
     whole, merged = RowSum(BLOCKS, True, 2), RowSum(BLOCKS, True, 2)
@@ -188,7 +188,7 @@ def test_releases_are_integers_times_a_public_number(noise):
 # -- correlated noise on the grid
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     coefficients=st.lists(st.floats(0, 1), min_size=0, max_size=6),

@@ -99,7 +99,7 @@ def test_a_damaged_line_in_the_middle_is_refused(tmp_path):
         Ledger(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     multipliers=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=1, max_size=12),
     participation=st.integers(1, 12),
@@ -115,7 +115,7 @@ def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participatio
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     attempts=st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.5, 1.0, 2.0])), max_size=20),
     participation=st.none() | st.integers(1, 8),

@@ -184,7 +184,7 @@ def test_a_huge_epsilon_is_stated_and_is_a_bound():
     assert of(math.inf) == math.inf
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     z=st.floats(1e-3, 1e3),
     steps=st.integers(1, 2000),

@@ -52,7 +52,7 @@ def test_a_sum_is_under_the_noise_of_its_binary_digits() -> None:
     assert abs(c[3, 7]) < 0.03
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 300))
 def test_a_round_is_in_at_most_levels_nodes_and_a_sum_is_of_its_digits(rounds) -> None:
     noise, covers = RunningNoise(), {}

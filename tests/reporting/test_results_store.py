@@ -58,7 +58,7 @@ def a_run(draw) -> Run:
     run.provenance = {"commit": draw(st.text("0123456789abcdef")), "dirty": draw(st.booleans())}
     run.digest = "v1:0"
     run.metrics = [
-        {"steps": step, run.measure.metric: value, "privacy/epsilon": epsilon}
+        {"steps": step, run.measure.metric: value, "privacy/epsilon": epsilon, "eval/kl": epsilon}
         for step, value, epsilon in draw(points)
     ]
     run.metrics += [
@@ -107,7 +107,7 @@ def test_what_is_written_is_read(tmp_path, runs) -> None:
         assert same(run.final_value, was.final_value)
         assert same(run.training_return, was.training_return)
         assert same(run.evaluated("last_fifth", "mean"), was.evaluated("last_fifth", "mean"))
-        for metric in (None, "privacy/epsilon"):
+        for metric in (None, "privacy/epsilon", "eval/kl"):
             for mine, theirs in zip(run.curve(metric), was.curve(metric), strict=True):
                 assert len(mine) == len(theirs)
                 assert all(map(same, mine, theirs))

@@ -110,7 +110,7 @@ ONE = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(ONE, max_size=24), st.integers(1, 5), st.integers(1, 3))
 def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
     drawn: list[tuple[Any, ...]], most: int, processes: int
