@@ -251,10 +251,7 @@ class Experiment:
             progress.note(f"  note    round {self.rows.evaluated}: {problem}")
 
     def _row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
-        """Return the metrics and the timing of replica r after this round.
-
-        Epsilon of Poisson cohorts takes seconds: it is in the rows with an evaluation only.
-        """
+        """Metrics and timing of replica r; epsilon of Poisson cohorts takes seconds: at evaluations only."""
         lr = self.parts.algo.learning_rate(self.trainer.round - 1)
         row: dict[str, float] = {
             "round": self.trainer.round,

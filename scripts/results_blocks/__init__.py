@@ -7,6 +7,7 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     frontier,
     gap,
     kept_tables,
+    language,
     noised_sums,
     primorl,
     readme,

@@ -114,8 +114,6 @@ BLOCKS |= {
 
 # --- DQN, texts, audit, speed
 
-START = 0.14  # mean score of the start model; it is in no file of the store
-
 
 def people() -> str:
     """Final return of DQN whose unit is a person, by z."""
@@ -137,17 +135,6 @@ def averaging() -> str:
         ["", "z", "epsilon", "`algo.averaging`", "seeds", "return ± 95 % interval", "min", "max"],
         lines,
     )
-
-
-def texts() -> str:
-    """Mean score of language models, and the gain over the start model as a share of PPO's."""
-    found, shown = committed("dppg/fig7"), ("line", "z", "epsilon", "seeds", "return")
-    gains = [float(line["return"].split()[0]) - START for line in found]
-    lines = [
-        [*(line[name] for name in shown), f"{gain:.2f}", f"{100 * gain / gains[0]:.0f} %"]
-        for line, gain in zip(found, gains, strict=True)
-    ]
-    return compact(["", "z", "epsilon", "seeds", "mean score", "gain", "of PPO's"], lines)
 
 
 def texts_by_users() -> str:
@@ -220,7 +207,6 @@ def speeds() -> str:
 BLOCKS |= {
     "dp-rl/dqn-people": people,
     "dp-rl/averaging": averaging,
-    "dppg/fig7": texts,
     "dppg/rlhf-epsilon": texts_by_users,
     "audit/canary": audit,
     "audit/others": audit_others,

@@ -174,11 +174,11 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
 
 def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     words = ("env.user=segment", "env.max_episode_steps=5")  # two segments of four steps
-    honest = audit(*words)
+    honest = assembling.build([compose(later_wins([*SMALL, *words]))], [None]).gate
     once = lambda *_: Unit("an episode", 1)  # noqa: E731
     monkeypatch.setattr(assembling, "unit_of", once)
     finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
-    assert honest.claim == pytest.approx(
+    assert honest.planned_epsilon(0) == pytest.approx(
         ledger_epsilon([ReleaseEvent("gaussian", 1.0, "zero_out")] * 2, 1e-5)
     )
     assert finding.claim == pytest.approx(4.377178, abs=1e-5)

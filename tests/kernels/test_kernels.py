@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from privrl_bench.config.compose import compose
 from privrl_bench.experiment.runner import run
-words = ["algo=dppg", "env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false"]
+words = ["env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false", *sys.argv[2:]]
 run([compose(words)], [Path(sys.argv[1])], [words])
 """
 PARTS = """
@@ -42,11 +42,14 @@ def total(x):
 """
 
 
-def test_a_run_that_compiles_is_the_run_that_loads(tmp_path):
+@pytest.mark.parametrize(
+    "algo", ["algo=reinforce", pytest.param("algo=dppg", marks=pytest.mark.slow)]
+)
+def test_a_run_that_compiles_is_the_run_that_loads(tmp_path, algo):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     batch = []
     for name in ("first", "second"):
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / name)]
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / name), algo]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         batch.append(done.stderr)
     for file in ("metrics.jsonl", "ledger.jsonl"):
