@@ -112,7 +112,7 @@ BLOCKS |= {
 }
 
 
-# --- DQN, texts, audit, speed
+# --- DQN, audit, speed
 
 
 def people() -> str:
@@ -135,16 +135,6 @@ def averaging() -> str:
         ["", "z", "epsilon", "`algo.averaging`", "seeds", "return ± 95 % interval", "min", "max"],
         lines,
     )
-
-
-def texts_by_users() -> str:
-    """Mean score against epsilon, by users in a round."""
-    lines = committed("dppg/rlhf-epsilon")
-    names = list(dict.fromkeys(line["line"] for line in lines))
-    found = {(line["z"], line["line"]): line["return"] for line in lines}
-    epsilons = {line["z"]: line["epsilon"] for line in lines}
-    rows = [[z, epsilon, *(found[z, name] for name in names)] for z, epsilon in epsilons.items()]
-    return compact(["z", "epsilon", *(f"{name}, score" for name in names)], rows)
 
 
 def attack(name: str) -> dict[str, Any]:
@@ -207,7 +197,6 @@ def speeds() -> str:
 BLOCKS |= {
     "dp-rl/dqn-people": people,
     "dp-rl/averaging": averaging,
-    "dppg/rlhf-epsilon": texts_by_users,
     "audit/canary": audit,
     "audit/others": audit_others,
     "speed/summary": speed,

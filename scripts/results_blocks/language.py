@@ -27,7 +27,8 @@ def start(runs: Sequence[Run], name: str | None = None) -> float:
 def last(runs: Sequence[Run], name: str, digits: int) -> str:
     """Least and largest last value of a metric."""
     values = [run.curve(name)[1][-1] for run in runs]
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+    digits = 0 if max(values) >= 100 else digits
+    return f"{min(values):,.{digits}f} to {max(values):,.{digits}f}"
 
 
 @block("dppg/fig7")
@@ -52,3 +53,14 @@ def _start() -> str:
     """The start model's mean score and perplexity."""
     runs = chosen("dppg/fig7", LINES["PPO"])
     return f"{start(runs):.2f}, and perplexity {start(runs, 'eval/perplexity'):.1f}"
+
+
+@block("dppg/rlhf-epsilon")
+def _by_epsilon() -> str:
+    """Mean score against epsilon."""
+    lines = []
+    for z in ("0.01", "0.1", "0.5", "1", "2"):
+        runs = chosen("dppg/rlhf-epsilon", f"dppg/sentiment_small/privacy.z={z},seed")
+        measured = (last(runs, "eval/perplexity", 1), last(runs, "eval/kl", 0))
+        lines.append([z, spent(runs), str(len(runs)), spread(finals(runs), 2), *measured])
+    return compact(["z", "epsilon", "seeds", "mean score", "perplexity", "KL, nats"], lines)
