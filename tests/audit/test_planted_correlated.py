@@ -39,19 +39,23 @@ def audit(*words, scores=600):
 # -- no defect
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("words", "claim"),
     [
-        ((), EPSILON),
-        (("privacy.adjacency=replace_one",), 9.997256),
-        (SEGMENTS, 6.572970),
-        (("privacy.noise=secure",), EPSILON),
-        (("privacy.correlation=0.5",), EPSILON),
-        (("privacy.correlation=1.0",), EPSILON),
-        (("privacy.correlation=1.0", "privacy.bands=4", *SEGMENTS), None),
-        (("algo.critic_noise_ratio=1",), EPSILON),
+        pytest.param((), EPSILON, id="plain"),
+        pytest.param(("privacy.adjacency=replace_one",), 9.997256, id="replace-one", marks=SLOW),
+        pytest.param(SEGMENTS, 6.572970, id="segments"),
+        pytest.param(("privacy.noise=secure",), EPSILON, id="secure", marks=SLOW),
+        pytest.param(("privacy.correlation=0.5",), EPSILON, id="half", marks=SLOW),
+        pytest.param(("privacy.correlation=1.0",), EPSILON, id="root"),
+        pytest.param(
+            ("privacy.correlation=1.0", "privacy.bands=4", *SEGMENTS), None, id="four bands"
+        ),
+        pytest.param(("algo.critic_noise_ratio=1",), EPSILON, id="even blocks", marks=SLOW),
     ],
-    ids=["plain", "replace-one", "segments", "secure", "half", "root", "four bands", "even blocks"],
 )
 def test_the_shipped_code_is_not_contradicted(words, claim):
     finding = audit(*words)

@@ -32,6 +32,9 @@ SMALL = (
 POISSON = ("privacy=poisson", "privacy.population=300", "env.user=fresh")
 
 
+SLOW = pytest.mark.slow  # the leak test runs the same settings in every suite
+
+
 def audit(*words, scores=800, known=True):
     return canary.attack(
         compose(later_wins([*SMALL, *words])), scores, 4, known, 0.99, lambda text: None
@@ -48,14 +51,13 @@ def contradicted(finding):
 @pytest.mark.parametrize(
     "words",
     [
-        (),
-        ("privacy.adjacency=replace_one",),
-        ("algo.critic_noise_ratio=1",),
-        ("env.user=segment", "env.max_episode_steps=5"),
-        POISSON,
-        ("privacy.noise=secure",),
+        pytest.param((), id="plain"),
+        pytest.param(("privacy.adjacency=replace_one",), id="replace-one", marks=SLOW),
+        pytest.param(("algo.critic_noise_ratio=1",), id="even blocks", marks=SLOW),
+        pytest.param(("env.user=segment", "env.max_episode_steps=5"), id="segments", marks=SLOW),
+        pytest.param(POISSON, id="poisson"),
+        pytest.param(("privacy.noise=secure",), id="secure"),
     ],
-    ids=["plain", "replace-one", "even blocks", "segments", "poisson", "secure"],
 )
 def test_the_shipped_code_is_not_contradicted(words):
     finding = audit(*words)

@@ -160,12 +160,14 @@ def test_why_a_round_has_one_shard(words, reason):
 
 # -- every family ---------------------------------------------------------------------------
 
+MORE = (
+    *("dppg_correlated", "dppg_private_scaling", "dppg_shared_critic", "dppg_segment"),
+    *("dppg_episode", "dppg_l2", "reinforce", "dp_lsl"),
+)
 FAMILIES = (
     *("dppg_private_critic", "dppg_poisson", "dppg_declared_users", "dppg_correlated_bands"),
-    *("dppg_shared_critic", "dppg_segment", "dppg_episode", "dppg_local"),
-    *("dppg_l2", "dppg_kl", "ucbvi_tree", "reinforce", "dqn", "primorl", "gpope", "dp_lsl"),
-    "dppg_text",
-    *(pytest.param(x, marks=pytest.mark.slow) for x in ("dppg_correlated", "dppg_private_scaling")),
+    *("dppg_local", "dppg_kl", "ucbvi_tree", "dqn", "primorl", "gpope", "dppg_text"),
+    *(pytest.param(x, marks=pytest.mark.slow) for x in MORE),
 )
 
 

@@ -130,7 +130,13 @@ def test_published_noise_of_the_square_root(rounds, norm, average, last):
 # -- the noise
 
 
-@pytest.mark.parametrize(("a", "bands"), [(1.0, None), (0.95, None), (0.9, 3), (0.0, None)])
+@pytest.mark.parametrize(
+    ("a", "bands"),
+    [
+        *((1.0, None), (0.9, 3)),
+        *(pytest.param(x, None, marks=pytest.mark.slow) for x in (0.95, 0.0)),
+    ],
+)
 @pytest.mark.parametrize("source", ["seeded", "secure"])
 def test_the_covariance_over_rounds_is_the_strategys(a, bands, source):
     size, rounds = 30_000, 6
