@@ -32,7 +32,7 @@ SMALL = (
 POISSON = ("privacy=poisson", "privacy.population=300", "env.user=fresh")
 
 
-SLOW = pytest.mark.slow  # the leak test runs the same settings in every suite
+SLOW = pytest.mark.slow
 
 
 def audit(*words, scores=800, known=True):
