@@ -107,6 +107,7 @@ class Algorithm(ABC):
 
     replicas: ClassVar[bool] = True  # trains several seeds and z in one program
     portable: ClassVar[bool] = True  # other processes can make it again from the configuration
+    microbatch: ClassVar[int] = 16  # most users whose rows are computed by the same operations
     iterations_after: int = 0  # of the loop after the last release, for `after_release` alone
     policy_guarantee: dict[str, Any] | None = (
         None  # of a policy that the run is given and does not train

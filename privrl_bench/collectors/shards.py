@@ -2,8 +2,8 @@
 
 A *shard* is as many users as are simulated and held at the same time: its size is the machine's affair. A
 *microbatch* is a group of consecutive users of a round whose rows are computed by the same tensor operations.
-Its size depends on the public U alone, so that every operation has the same shapes, hence the same bits,
-however a round is split over shards and workers.
+Its size depends on the public U and the algorithm alone, so that every operation has the same shapes, hence
+the same bits, however a round is split over shards and workers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor
 from privrl_bench.models.policy import Policy
 from privrl_bench.types import TextBatch, UserBatch
 
-_USERS = 16
+_USERS = 16  # of a group of `GroupedSampler`
 AnyBatch = TypeVar("AnyBatch", UserBatch, TextBatch)
 
 
-def microbatch(users: int) -> int:
+def microbatch(users: int, most: int) -> int:
     """Users of a microbatch, in rounds of U = `users`: at most a quarter, so that workers can share a round.
 
-    >>> [microbatch(users) for users in (1, 8, 64, 4096)]
+    >>> [microbatch(users, 16) for users in (1, 8, 64, 4096)]
     [1, 2, 16, 16]
     """
-    return min(_USERS, math.ceil(users / 4))
+    return min(most, math.ceil(users / 4))
 
 
 def microbatches(shard: AnyBatch, size: int) -> Iterator[AnyBatch]:

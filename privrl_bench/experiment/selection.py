@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from privrl_bench.collectors.batches import shard_size
 from privrl_bench.collectors.collector import BatchShape, Collector
+from privrl_bench.collectors.shards import microbatch
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_order
@@ -99,10 +100,10 @@ def _prompts(components: RunComponents, shape: BatchShape) -> Collector:
     from privrl_bench.collectors.prompts import PromptCollector
 
     assert components.task is not None
-    adapter, users = components.algo.adapter, components.gate.slots
-    env = components.config.env
+    algo, users, env = components.algo, components.gate.slots, components.config.env
     task, streams = components.task, components.streams
-    return PromptCollector(env, task, adapter, streams, users, shape.users)
+    together = microbatch(users, algo.microbatch)
+    return PromptCollector(env, task, algo.adapter, streams, users, together, shape.users)
 
 
 def _returns(components: RunComponents) -> BackgroundEvaluator:

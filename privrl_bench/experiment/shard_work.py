@@ -67,7 +67,7 @@ def shard_users(components: RunComponents, workers: int = 1) -> int:
     spec, wanted = components.spec, components.config.hardware.shard_users
     user = 16 * components.steps * (2 * spec.obs_dim + spec.actions + 8) * len(components.configs)
     wanted = wanted or min(_MOST, max(1, _MEMORY // user), -(-slots // workers))
-    size = microbatch(slots)
+    size = microbatch(slots, components.algo.microbatch)
     return max(1, -(-wanted // size)) * size
 
 
@@ -84,8 +84,8 @@ class ShardWork:
 
     def __init__(self, components: RunComponents, collector: Collector):
         self.components, self.collector = components, collector
-        slots = components.gate.slots
-        self.together = slots if whole_round(components) else microbatch(slots)
+        slots, most = components.gate.slots, components.algo.microbatch
+        self.together = slots if whole_round(components) else microbatch(slots, most)
 
     def run(
         self,

@@ -126,9 +126,9 @@ def test_actions_do_not_depend_on_how_many_act(discrete):
             assert torch.equal(some, whole[:, part])
 
 
-@given(st.integers(1, 10**6))
-def test_microbatches_depend_on_the_public_number_of_users_alone(users):
-    assert 1 <= microbatch(users) <= min(16, math.ceil(users / 4))
+@given(st.integers(1, 10**6), st.integers(1, 100))
+def test_microbatches_depend_on_the_public_number_of_users_and_the_algorithm_alone(users, most):
+    assert 1 <= microbatch(users, most) <= min(most, math.ceil(users / 4))
 
 
 def test_users_keep_their_slots():

@@ -29,6 +29,8 @@ def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
 class TextAlgorithm(Algorithm):
     """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
+    microbatch = 64  # a token of few answers takes as long as one of many
+
     def __init__(self, config: Any, context: AlgorithmContext):
         assert context.sources.task is not None
         self.config = config
