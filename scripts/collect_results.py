@@ -11,9 +11,9 @@ taken, else all finished runs. The folder receives runs.csv, curves.csv.gz (if r
 from these, table.md and figure.svg or figure.png, whichever is smaller. Without run folders, table and figure
 are made from the existing store.
 
-Figures of hundreds of runs until a task is solved (`dp-rl`) have no such files: table and figure are made from
-the run folders, and returns.csv.gz, where the item keeps it, has the returns of each run as means of ten
-episodes. Without run folders only the table is made again.
+Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
+of each run as means of ten episodes. Items that share runs have one such file, in the folder of the item that
+`kept` names in the paper's file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from privrl_bench.reporting.convergence import kept_table
+from privrl_bench.reporting.convergence import by_setting, kept_runs, rows_of
 from privrl_bench.reporting.kept_figures import draw_from_table
-from privrl_bench.reporting.kept_returns import RETURNS_FILE, read_returns
-from privrl_bench.reporting.paper_figure import Picture
+from privrl_bench.reporting.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
+from privrl_bench.reporting.paper_figure import KINDS, Picture
 from privrl_bench.reporting.paper_item import Item, write_item
 from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
 from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
@@ -95,45 +95,58 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
     return len(runs)
 
 
-def small_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Picture] | None:
-    """The paper and the figure, if it is one of those with runs of which little is kept."""
+def small_item(folder: Path, seeds: int | None = None) -> Picture | None:
+    """The figure, if it is one of those with runs of which little is kept."""
     found = paper_item(folder, seeds)
     if found and isinstance(found[1], Picture) and found[1].small and found[1].settings():
-        return found[0], found[1]
+        return found[1]
     return None
 
 
-def collect_small(roots: list[Path], folder: Path, paper: Paper, item: Picture) -> int:
-    """Write table, figure and what is kept of each run, from run folders. Returns the number of runs."""
-    runs: dict[Setting, list[Run]] = {}
+def kept_in(folder: Path, item: Picture) -> Path:
+    """The folder with the returns.csv.gz of an item, of the same scale."""
+    scale = next((f"-{scale}" for scale in SCALES if folder.name.endswith(f"-{scale}")), "")
+    return folder.parent / f"{item.facts['kept']}{scale}" if "kept" in item.facts else folder
+
+
+def collect_small(roots: list[Path], folder: Path, item: Picture, add: bool) -> int:
+    """Write returns.csv.gz from run folders; with `add`, beside what it has. Returns the number of runs."""
+    store = kept_in(folder, item)
+    if store != folder:
+        raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
+    rows = read_returns(folder) if add else []
     for root in roots:
-        for setting, some in finished_runs(root, item).items():
-            known = runs.setdefault(setting, [])
-            if {run.seed for run in known} & {run.seed for run in some}:
-                raise SystemExit(f"error: runs of {setting.key(0)} are in two of the folders")
-            known += some
-    count = sum(map(len, runs.values()))
-    if not count:
+        try:
+            rows = merged(rows, kept_runs(item, finished_runs(root, item)))
+        except ValueError as error:
+            raise SystemExit(
+                f"error: {error}: in two of the folders, or in the store already"
+            ) from None
+    if not rows:
         raise SystemExit(f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        write_item(item, paper.title, Path(name), runs, {})
-        copy_results(Path(name), folder)
-    return count
+    rows = rows_of(item, by_setting(item, rows))
+    write_returns(rows, folder)
+    return len(rows)
 
 
 def report_small(folder: Path, item: Picture, out: Path) -> None:
-    """Write table.md from returns.csv.gz; the figure stays as it is."""
-    if not (folder / RETURNS_FILE).exists():
-        raise SystemExit(f"error: no {RETURNS_FILE} in {folder}; name the run folders to collect")
+    """Write table.md and the figure from returns.csv.gz."""
+    store = kept_in(folder, item)
+    if not (store / RETURNS_FILE).exists():
+        raise SystemExit(f"error: no {RETURNS_FILE} in {store}; name the run folders to collect")
     out.mkdir(parents=True, exist_ok=True)
-    head, lines = kept_table(read_returns(folder), item.facts)
-    (out / "table.md").write_text(item.table_text(head, lines), encoding="utf-8")
+    kind, runs = KINDS[item.kind], by_setting(item, read_returns(store))
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        kind.draw(item, runs, made / "figure.png")
+        (made / "table.md").write_text(item.table_text(*kind.numbers(item, runs)), encoding="utf-8")
+        copy_results(made, out)
 
 
 def copy_results(made: Path, out: Path) -> None:
     """Copy the table, what is kept of runs, and the smaller form of the figure."""
-    for file in ("table.md", RETURNS_FILE, RANGES_FILE):
+    for file in ("table.md", RANGES_FILE):
         if (made / file).exists():
             shutil.copyfile(made / file, out / file)
     if (made / "figure.png").exists():
@@ -146,7 +159,7 @@ def copy_results(made: Path, out: Path) -> None:
 def report(folder: Path, out: Path) -> None:
     """Write table.md and the figure from an item's store into `out`; without runs, a figure from table.md."""
     if small := small_item(folder):
-        report_small(folder, small[1], out)
+        report_small(folder, small, out)
         return
     found = paper_item(folder)
     if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
@@ -189,11 +202,9 @@ def main() -> None:
     options = parser.parse_args()
     small = small_item(options.item, options.seeds)
     if small and options.folders:
-        if options.add:
-            parser.error(f"--add: of {options.item.name} no {RUNS_FILE} is kept; name all folders")
-        print(f"{collect_small(options.folders, options.item, *small)} runs of {options.item}")
-        return
-    if options.folders:
+        count = collect_small(options.folders, options.item, small, options.add)
+        print(f"{count} runs in {options.item / RETURNS_FILE}")
+    elif options.folders:
         count = collect(options.folders, options.item, options.seeds, options.add)
         print(f"{count} runs in {options.item / RUNS_FILE}")
     report(options.item, options.item)

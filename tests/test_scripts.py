@@ -3,12 +3,14 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from reporting.fake_runs import write_run
 
 from privrl_bench.privacy import mechanisms, sampling
+from privrl_bench.reporting.kept_returns import read_returns
 from privrl_bench.reporting.paper_figure import Line, Panel, Picture
 from privrl_bench.reporting.papers import Paper, Setting
 
@@ -92,32 +94,49 @@ def test_collected_results_are_a_table_of_finished_runs(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"no runs\.csv"):
         call(monkeypatch, "collect_results", "--item", "outputs/paper/primorl/fig9-short")
     with pytest.raises(SystemExit, match=r"no returns\.csv\.gz"):
-        call(monkeypatch, "collect_results", "--item", "outputs/paper/dp-rl/fig3")
+        call(monkeypatch, "collect_results", "--item", "outputs/paper/dp-rl/fig3-smoke")
 
 
 def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
     module = load("collect_results")
     words = ["algo=reinforce", "+paper=reinforce", "privacy=none", "eval.solved=475"]
     setting = Setting("cartpole", tuple(words), 2)
-    facts = {"window": 2, "target": 300, "held": 500, "episodes": 11, "keep": True}
+    facts = {"window": 2, "target": 300, "held": 500, "episodes": 11}
     panels = [Panel("CartPole", [Line("no noise", False, [setting])])]
     item = Picture("T", "held", panels, facts)
     monkeypatch.setattr(module, "paper_item", lambda folder, seeds=None: (PAPER, item))
     for part, seed in (("one", 0), ("two", 1)):  # trained in two places
         write_run(tmp_path / part / setting.key(seed), seed=seed, final=500.0)
+
+    def collect(*arguments):
+        monkeypatch.setattr(sys, "argv", ["collect_results", *map(str, arguments)])
+        module.main()
+
     roots, folder = [tmp_path / "one", tmp_path / "two"], tmp_path / "fig2"
-    assert module.collect_small(roots, folder, PAPER, item) == 2
-    assert {path.name for path in folder.iterdir()} - {"figure.svg", "figure.png"} == {
-        "table.md",
-        "returns.csv.gz",
-    }
-    made = (folder / "table.md").read_text()
-    module.report(folder, folder)
-    assert (folder / "table.md").read_text() == made
-    with pytest.raises(SystemExit, match="in two of the folders"):
-        module.collect_small([roots[0], roots[0]], folder, PAPER, item)
+    collect(*roots, "--item", folder)
+    made = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {"table.md", "returns.csv.gz"} < set(made)
+    assert len(made) == 3  # and one of figure.svg and figure.png
+    assert len(read_returns(folder)) == 2
+    for words in (["--item", folder], [roots[1], roots[0], "--item", folder]):  # nothing changes
+        collect(*words)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
+    with pytest.raises(SystemExit, match=r"seed 0 of CartPole, no noise is there already"):
+        collect(roots[0], roots[0], "--item", folder)
     with pytest.raises(SystemExit, match="no finished run"):
-        module.collect_small([tmp_path / "three"], folder, PAPER, item)
+        collect(tmp_path / "three", "--item", folder)
+    collect(roots[1], "--item", folder)  # later the other seed
+    assert [run.seed for run in read_returns(folder)] == [1]
+    collect(roots[0], "--item", folder, "--add")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
+    with pytest.raises(SystemExit, match="or in the store already"):
+        collect(roots[0], "--item", folder, "--add")
+
+    item = replace(item, kind="boxes", facts=facts | {"kept": "fig2"})  # shares the runs
+    collect("--item", tmp_path / "fig3")
+    assert (tmp_path / "fig3" / "table.md").read_bytes() == made["table.md"]
+    with pytest.raises(SystemExit, match=r"runs of fig3 are kept in .*fig2; collect that item"):
+        collect(roots[0], "--item", tmp_path / "fig3")
 
 
 def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from privrl_bench.reporting.run_figures import drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
 from privrl_bench.reporting.style import curve
 from privrl_bench.reporting.table_writer import ABSENT
+
+Kept = Mapping[Any, Sequence[KeptRun]]  # a setting -> what is kept of its runs
 
 
 def solved_after(returns: Sequence[float] | np.ndarray, window: int, target: float) -> int | None:
@@ -86,13 +89,6 @@ def curves_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> np.ndarray:
     return np.stack(parts)
 
 
-def episodes_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> list[float]:
-    """The evaluation after which each run was solved; the number of episodes for one that never was."""
-    window, target, most = int(facts["window"]), float(facts["target"]), count_of(runs, facts)
-    found = [solved_after(_returns(run), window, target) for run in runs]
-    return [float(most if one is None else min(one, most)) for one in found]
-
-
 def kept_runs(picture: Any, runs: Runs) -> list[KeptRun]:
     """What is kept of the runs of all lines."""
     facts, found = picture.facts, []
@@ -106,29 +102,56 @@ def kept_runs(picture: Any, runs: Runs) -> list[KeptRun]:
                 seed, status = run.seed or 0, run.guarantee_status
                 found.append(
                     KeptRun(
-                        panel.label, line.label, seed, solved, run.epsilon, status, returns, ends
+                        panel.label,
+                        line.label,
+                        run.algo,
+                        seed,
+                        solved,
+                        run.epsilon,
+                        status,
+                        returns,
+                        ends,
                     )
                 )
     return found
 
 
-def keep(picture: Any, runs: Runs, out: Path) -> None:
-    """Write `returns.csv.gz`, if the item keeps its runs: items that share runs have one file."""
-    if picture.facts.get("keep"):
-        write_returns(kept_runs(picture, runs), out)
+def kept(picture: Any, runs: Runs) -> Kept:
+    """What is kept of runs, by setting."""
+    return by_setting(picture, kept_runs(picture, runs))
 
 
-def table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def by_setting(picture: Any, rows: Sequence[KeptRun]) -> Kept:
+    """The first setting of each line, and all runs of the line. Runs of other lines are left out."""
+    lines = by_line(rows)
+    return {
+        line.settings[0]: lines[panel.label, line.label]
+        for panel in picture.panels
+        for line in panel.lines
+        if (panel.label, line.label) in lines
+    }
+
+
+def keep(picture: Any, runs: Kept, out: Path) -> None:
+    """Write `returns.csv.gz`, unless another item keeps the runs, which `kept` then names."""
+    if "kept" not in picture.facts:
+        write_returns(rows_of(picture, runs), out)
+
+
+def rows_of(picture: Any, runs: Kept) -> list[KeptRun]:
+    """Runs of every line in turn, under the names of its panel and its own."""
+    return [
+        replace(run, panel=panel.label, line=line.label)
+        for panel in picture.panels
+        for line in panel.lines
+        for run in line.runs(runs)
+    ]
+
+
+def table(picture: Any, runs: Kept) -> tuple[list[str], list[list[str]]]:
     """(head, lines): when runs were solved, and their returns at the end."""
-    return kept_table(kept_runs(picture, runs), picture.facts)
-
-
-def kept_table(
-    runs: Sequence[KeptRun], facts: Mapping[str, Any]
-) -> tuple[list[str], list[list[str]]]:
-    """(head, lines) of `table` from what is kept of the runs."""
-    level, lines = float(facts["target"]), []
-    for (panel, line), some in by_line(runs).items():
+    level, lines = float(picture.facts["target"]), []
+    for (panel, line), some in by_line(rows_of(picture, runs)).items():
         when = np.array([run.episode for run in some])
         low, middle, high = np.quantile(when, [0.25, 0.5, 0.75])
         mean, half = mean_ci([run.end for run in some])
@@ -160,16 +183,19 @@ def _with_interval(found: tuple[float, float, float]) -> tuple[str, str]:
     return f"{value:.0f}", ABSENT if math.isnan(low) else f"{low:.0f} to {high:.0f}"
 
 
-def draw_held(picture: Any, runs: Runs, path: Path) -> None:
+def draw_held(picture: Any, runs: Kept, path: Path) -> None:
     """Held returns against episodes: mean with its 95 % interval, or with `statistic: median` quartiles."""
     facts = picture.facts
     shown = int(facts.get("shown", facts["episodes"]))
     for axes, drawn in drawn_panels(picture, runs, path):
         for one in drawn:
-            values = curves_of(one.line.runs(runs), facts)[:, :shown]
-            middle, *ends = _band(values, str(facts.get("statistic", "mean")))
-            x = np.arange(1, values.shape[1] + 1)
-            curve(axes, one.look, one.line.label, x, middle, (ends[0], ends[1]), one.turn)
+            some = one.line.runs(runs)
+            length = min(len(run.returns) for run in some)
+            x = some[0].ends[:length]
+            x = x[x <= max(shown, x[0])]
+            values = np.stack([run.returns[: len(x)] for run in some])
+            middle, low, high = _band(values, str(facts.get("statistic", "mean")))
+            curve(axes, one.look, one.line.label, x, middle, (low, high), one.turn)
         axes.set_xlabel("training episodes")
         axes.set_ylabel(f"{facts.get('statistic', 'mean')} test return")
 
@@ -184,13 +210,13 @@ def _band(values: np.ndarray, statistic: str) -> tuple[np.ndarray, np.ndarray, n
     return pairs[:, 0], pairs[:, 0] - half, pairs[:, 0] + half
 
 
-def draw_boxes(picture: Any, runs: Runs, path: Path) -> None:
+def draw_boxes(picture: Any, runs: Kept, path: Path) -> None:
     """Box plots of the episode after which runs were solved; those never solved have the last."""
     facts = picture.facts
     for axes, drawn in drawn_panels(picture, runs, path, with_legend=False):
         if drawn:
             axes.boxplot(
-                [episodes_of(one.line.runs(runs), facts) for one in drawn],
+                [[run.episode for run in one.line.runs(runs)] for one in drawn],
                 tick_labels=[one.line.label for one in drawn],
                 showmeans=True,
                 flierprops={"markersize": 2},

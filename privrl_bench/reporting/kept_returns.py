@@ -1,7 +1,7 @@
 """What is kept of runs until a task is solved: `returns.csv.gz`, one row for each run, and statistics of it.
 
-A row has the episode at which the run was solved and its held returns, as means of ten episodes each. Whole
-curves of hundreds of runs are too large to be committed.
+A row has the episode at which the run was solved and its held returns, as means of ten episodes each. Tables
+and figures are made from rows. Whole curves of hundreds of runs are too large to be committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAST = 100  # episodes at the end, whose mean is the level of a plateau
 _SHARE = 0.95  # of that level; 475 of 500 is the level of a solved task
 _RESAMPLES = 2000
 _ENDS = (0.025, 0.975)
-_COLUMNS = ("panel", "line", "seed", "solved", "epsilon", "status")
+_COLUMNS = ("panel", "line", "algo", "seed", "solved", "epsilon", "status")
 
 Statistic = Callable[[np.ndarray, np.ndarray], float]  # (mean curve, episodes at its points)
 
@@ -40,6 +40,7 @@ class KeptRun:
 
     panel: str
     line: str
+    algo: str
     seed: int
     solved: int | None
     epsilon: float
@@ -80,6 +81,7 @@ def write_returns(runs: Sequence[KeptRun], folder: Path) -> None:
         [
             run.panel,
             run.line,
+            run.algo,
             run.seed,
             "" if run.solved is None else run.solved,
             repr(run.epsilon),
@@ -103,12 +105,13 @@ def read_returns(folder: Path) -> list[KeptRun]:
     ends = np.array(head[len(_COLUMNS) :], dtype=int)
     found = []
     for row in rows:
-        panel, line, seed, solved, epsilon, status, *returns = row
+        panel, line, algo, seed, solved, epsilon, status, *returns = row
         values = np.array(returns, dtype=float)
         found.append(
             KeptRun(
                 panel,
                 line,
+                algo,
                 int(seed),
                 int(solved) if solved else None,
                 float(epsilon),
@@ -118,6 +121,22 @@ def read_returns(folder: Path) -> list[KeptRun]:
             )
         )
     return found
+
+
+def merged(known: Iterable[KeptRun], more: Iterable[KeptRun]) -> list[KeptRun]:
+    """Runs of two collections, those of a line together, by seed.
+
+    Raises:
+        ValueError: A run is in both.
+    """
+    found: dict[tuple[str, str, int], KeptRun] = {}
+    for run in (*known, *more):
+        key = (run.panel, run.line, run.seed)
+        if key in found:
+            raise ValueError(f"seed {run.seed} of {run.panel}, {run.line} is there already")
+        found[key] = run
+    lines = by_line(found.values())
+    return [run for some in lines.values() for run in sorted(some, key=lambda run: run.seed)]
 
 
 def by_line(runs: Iterable[KeptRun]) -> Mapping[tuple[str, str], list[KeptRun]]:

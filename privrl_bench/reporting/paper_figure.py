@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import (
@@ -21,9 +21,11 @@ from privrl_bench.reporting import (
 )
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.paper_table import guarantees
-from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MOST_LINES, Mark
 from privrl_bench.reporting.table_writer import aligned, write_table
+
+AnyRun = TypeVar("AnyRun")
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Line:
     settings: list[Any]
     paper: tuple[float, float] | None = None
 
-    def runs(self, runs: Runs) -> list[Run]:
-        """Finished runs of all settings."""
+    def runs(self, runs: Mapping[Any, Sequence[AnyRun]]) -> list[AnyRun]:
+        """Finished runs of all settings, or what is kept of them."""
         return [run for setting in self.settings for run in runs.get(setting, [])]
 
-    def mark(self, runs: Runs) -> Mark:
+    def mark(self, runs: Mapping[Any, Sequence[Any]]) -> Mark:
         """Method, epsilon (if the points have the same, rounded) and status of a line with runs."""
         found = self.runs(runs)
         every = {
@@ -58,6 +60,10 @@ class Panel:
     lines: list[Line]
 
 
+def _all(picture: Any, runs: Runs) -> Runs:
+    return runs
+
+
 @dataclass(frozen=True)
 class Kind:
     """How a figure is drawn, and the numbers behind it.
@@ -67,12 +73,14 @@ class Kind:
         numbers: Returns (head, lines) of its table.
         within: Whether it shows evaluations within runs.
         keep: Writes what is kept of each run in place of `runs.csv`; None if that is kept.
+        of: What the other functions get of the runs of each setting.
     """
 
-    draw: Callable[[Any, Runs, Path], None]
-    numbers: Callable[[Any, Runs], tuple[list[str], list[list[str]]]] = run_figures.points
+    draw: Callable[[Any, Any, Path], None]
+    numbers: Callable[[Any, Any], tuple[list[str], list[list[str]]]] = run_figures.points
     within: bool = True
-    keep: Callable[[Any, Runs, Path], None] | None = None
+    keep: Callable[[Any, Any, Path], None] | None = None
+    of: Callable[[Any, Runs], Any] = _all
 
 
 KINDS = {
@@ -85,8 +93,12 @@ KINDS = {
     "accounting": Kind(analytic_figures.draw_accounting, within=False),
     "relations": Kind(relations.draw_signs, relations.sign_table, within=False),
     "riverswim": Kind(analytic_figures.draw_riverswim, within=False),
-    "held": Kind(convergence.draw_held, convergence.table, keep=convergence.keep),
-    "boxes": Kind(convergence.draw_boxes, convergence.table, keep=convergence.keep),
+    "held": Kind(
+        convergence.draw_held, convergence.table, keep=convergence.keep, of=convergence.kept
+    ),
+    "boxes": Kind(
+        convergence.draw_boxes, convergence.table, keep=convergence.keep, of=convergence.kept
+    ),
     "states": Kind(states.draw_states, states.state_table, False, states.keep_ranges),
     "datasize": Kind(datasize.draw_errors, datasize.error_table),
 }
@@ -150,16 +162,17 @@ class Picture(Item):
     def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
         """Draw `figure.png` and `figure.svg`, unless `not_drawn`, and write the numbers behind them."""
         kind, path, parts = KINDS[self.kind], out / "figure.png", list[page.Part]()
+        shown = kind.of(self, runs)
         if reason := self.not_drawn():
             print(reason)
             parts.append(page.Paragraph(reason))
         else:
-            kind.draw(self, runs, path)
+            kind.draw(self, shown, path)
             caption = self.facts.get("caption") or run_figures.caption(runs)
             parts.append(page.Picture(self.title, path, caption))
         if kind.keep:
-            kind.keep(self, runs, out)
-        head, lines = kind.numbers(self, runs)
+            kind.keep(self, shown, out)
+        head, lines = kind.numbers(self, shown)
         if lines:
             write_table(out, self.table_text(head, lines), (head, lines))
             every = [run for some in runs.values() for run in some]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,7 @@ def caption(runs: Runs) -> str:
 
 
 def drawn_panels(
-    picture: Picture, runs: Runs, path: Path, with_legend: bool = True
+    picture: Picture, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
 ) -> Iterator[tuple[Any, list[Drawn]]]:
     """Axes, and the lines of the panel that have runs. The figure is saved to `path` after the last panel."""
     with figure(path, max(len(picture.panels), 1), vector=True) as places:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.reporting.convergence import draw_boxes, draw_held, held, solved_after, table
+from privrl_bench.reporting.convergence import (
+    draw_boxes,
+    draw_held,
+    held,
+    kept,
+    solved_after,
+    table,
+)
 from privrl_bench.reporting.paper_figure import Line
 from privrl_bench.reporting.runs import Run
 
@@ -50,11 +57,12 @@ def test_pictures_and_numbers(tmp_path) -> None:
     panels = [SimpleNamespace(label="task", lines=lines)]
     for extra in ({}, {"statistic": "median", "shown": 4}):
         picture = SimpleNamespace(panels=panels, facts=FACTS | extra)
-        draw_held(picture, runs, tmp_path / "held.png")
-        draw_boxes(picture, runs, tmp_path / "boxes.png")
+        shown = kept(picture, runs)
+        draw_held(picture, shown, tmp_path / "held.png")
+        draw_boxes(picture, shown, tmp_path / "boxes.png")
         for name in ("held.png", "held.svg", "boxes.png", "boxes.svg"):
             assert (tmp_path / name).stat().st_size > 1000
-    head, found = table(picture, runs)
+    head, found = table(picture, kept(picture, runs))
     by_name = [dict(zip(head, line, strict=True)) for line in found]
     assert [one["line"] for one in by_name] == ["a", "b"]
     assert [one["solved"] for one in by_name] == ["2", "0"]

@@ -10,7 +10,8 @@ from test_convergence import a_run
 from test_scripts import load
 
 from privrl_bench.reporting import kept_returns as kept
-from privrl_bench.reporting.convergence import keep, kept_runs, kept_table, table
+from privrl_bench.reporting.convergence import by_setting, keep, kept_runs, table
+from privrl_bench.reporting.convergence import kept as kept_of
 from privrl_bench.reporting.paper_figure import Line
 
 load("write_results")  # puts scripts/ on the path
@@ -21,7 +22,7 @@ ENDS = np.array([10, 20, 30, 40])
 
 
 def a_kept(returns, solved=None) -> kept.KeptRun:
-    return kept.KeptRun("p", "l", 0, solved, 1.0, "none", np.array(returns, float), ENDS)
+    return kept.KeptRun("p", "l", "a", 0, solved, 1.0, "none", np.array(returns, float), ENDS)
 
 
 def test_a_curve_reaches_a_level_at_the_end_of_a_mean_or_never() -> None:
@@ -97,20 +98,22 @@ def test_the_table_from_what_is_kept_is_the_table_from_the_runs(tmp_path) -> Non
         "b": [a_run(tmp_path, [1, 2, 3, 4, 5] * 5)],
     }
     panels = [SimpleNamespace(label="task", lines=[Line(k, True, [k]) for k in "abc"])]
-    picture = SimpleNamespace(panels=panels, facts=facts)
-    keep(picture, runs, tmp_path)
+    picture = SimpleNamespace(panels=panels, facts=facts | {"kept": "other"})
+    shown = kept_of(picture, runs)
+    keep(picture, shown, tmp_path)
     assert not (tmp_path / kept.RETURNS_FILE).exists()  # another item keeps these runs
-    picture.facts = facts | {"keep": True}
-    keep(picture, runs, tmp_path)
+    picture.facts = facts
+    keep(picture, shown, tmp_path)
     first = (tmp_path / kept.RETURNS_FILE).read_bytes()
-    keep(picture, runs, tmp_path)
+    keep(picture, shown, tmp_path)
     assert (tmp_path / kept.RETURNS_FILE).read_bytes() == first
     read = kept.read_returns(tmp_path)
     for one, two in zip(read, kept_runs(picture, runs), strict=True):
-        assert (one.line, one.solved, one.epsilon) == (two.line, two.solved, two.epsilon)
+        assert (one.line, one.algo, one.solved) == (two.line, two.algo, two.solved)
+        assert (one.seed, one.epsilon) == (two.seed, two.epsilon)
         assert one.returns.tolist() == two.returns.tolist()
-    assert kept_table(read, facts) == table(picture, runs)
-    head, lines = table(picture, runs)
+    head, lines = table(picture, shown)
+    assert table(picture, by_setting(picture, read)) == (head, lines)
     shown = dict(zip(head, lines[0], strict=True))
     assert (shown["solved"], shown["single runs, 95 %"]) == ("2", "3 to 12")
     assert shown["curve at 10"] == "10"  # the mean of the first ten is (19 - 1.1 + 4.5) / 2
