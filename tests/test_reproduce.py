@@ -15,6 +15,8 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilo
 from privrl_bench.reporting.paper_table import Cell, Table, judged, verdict
 from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
+from privrl_bench.sweep import jobs
+from privrl_bench.sweep.jobs import Outcome
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
@@ -136,6 +138,21 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
 
     monkeypatch.setattr(reproduce, "run_jobs", never)
     assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_after_an_interruption_no_report_is_written(tmp_path, capsys, monkeypatch, code) -> None:
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    paper = Paper(tmp_path / "tiny.yaml")
+    monkeypatch.setattr(
+        reproduce, "run_jobs", lambda part: [jobs.not_started(job, code) for job in part]
+    )
+    assert reproduce.reproduce(paper, ["fig1"], "smoke", None, tmp_path, False) == code
+    assert not (tmp_path / "tiny" / "smoke" / "fig1").exists()
+    assert "rerun the same command to resume" in capsys.readouterr().err
+    monkeypatch.setattr(reproduce, "run_jobs", lambda part: [Outcome("failed") for job in part])
+    assert reproduce.reproduce(paper, ["fig1"], "smoke", None, tmp_path, False) == 1
+    assert (tmp_path / "tiny" / "smoke" / "fig1" / "index.html").exists()
 
 
 def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:

@@ -7,6 +7,7 @@ share the runs that they have in common.
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ _QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and item
 _TOGETHER = 40  # runs that are trained in one program at most; these are small
 _STEPS = 200  # of one trajectory, where values are evaluated and `total_steps` is not used
 _SMALL = 1_000_000  # steps of runs that are submitted together
+_STOPPED = 128  # exit codes of interruptions are this plus the signal's number
 _COLLECT = Path("outputs/collect")
 
 
@@ -85,7 +87,7 @@ def _reproduce(words: Sequence[str], prog: str) -> int:
 def reproduce(
     paper: Paper, names: Iterable[str], scale: str, seeds: int | None, out: Path, only_report: bool
 ) -> int:
-    """Run what is missing, then write the report of every item.
+    """Run what is missing, then write the report of every item; after an interruption no report.
 
     Args:
         paper: the paper.
@@ -111,6 +113,12 @@ def reproduce(
         code = gather(paper, scale, {s.env for s in settings})
         code = code or sum(collect(parse(order), _COLLECT) for order in orders)
         code = code or drive(settings, root / "runs")
+        if code >= _STOPPED:
+            print(
+                "interrupted; rerun the same command to resume, or add --report-only",
+                file=sys.stderr,
+            )
+            return code
     for name, item in items.items():
         runs = finished_runs(root / "runs", item)
         page = write_item(item, paper.title, root / name, runs, trivial_scores(item))
