@@ -109,9 +109,11 @@ def draw_curves(
     metric: str = "eval/return_mean",
     label: str = "return",
 ) -> None:
-    """Mean over seeds against steps, with intervals at a few points."""
+    """Mean over seeds against steps, with intervals at a few points. Facts `label` and `steps`: axes."""
     for axes, drawn in drawn_panels(picture, runs, path):
+        steps_name = ENVIRONMENT_STEPS
         for one in drawn:
+            steps_name = one.line.runs(runs)[0].steps_name
             every = [run.curve(metric) for run in one.line.runs(runs)]
             found = [dict(zip(*points, strict=True)) for points in every if len(points[0])]
             if not found:
@@ -121,7 +123,8 @@ def draw_curves(
             curve(axes, one.look, one.line.label, steps, mean, (mean - half, mean + half), one.turn)
         if metric == "exact/regret":
             axes.set_ylim(bottom=0)
-        steps_axis(axes, label, ENVIRONMENT_STEPS)
+        facts = picture.facts
+        steps_axis(axes, facts.get("label", label), facts.get("steps", steps_name))
 
 
 def draw_regret(picture: Picture, runs: Runs, path: Path) -> None:

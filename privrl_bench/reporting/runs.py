@@ -105,6 +105,8 @@ class Run:
         evaluates = self.measure is not RETURN
         if evaluates or nested(self.config, "data", "id") is not None:
             return "steps of the users' trajectories (rounds x users x T)"
+        if nested(self.config, "env", "kind") == "text":
+            return "tokens of answers, counted at their maximum length"
         return ENVIRONMENT_STEPS
 
     @property

@@ -292,6 +292,9 @@ def test_the_axis_of_a_run_on_a_dataset_is_not_environment_steps(tmp_path):
     run.config["data"] = {"id": None}
     run.summary["measure"] = "mspbe"
     assert "trajectories" in run.steps_name
+    run.summary["measure"] = "return"
+    run.config["env"]["kind"] = "text"
+    assert run.steps_name == "tokens of answers, counted at their maximum length"
 
 
 def test_bootstrap_intervals_cover_the_mean():
