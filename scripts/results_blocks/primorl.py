@@ -167,7 +167,7 @@ def _cohorts() -> str:
             runs = chosen(f"primorl/{item}", f"primorl/pendulum/{start}")
             values = finals(runs)
             extremes = [f"{min(values):.0f}", f"{max(values):.0f}"]
-            cells = [spent(runs, digits=2), z_of(runs), str(len(runs)), spread(values, 0)]
+            cells = [spent(runs, digits=3), z_of(runs), str(len(runs)), spread(values, 0)]
             lines.append([f"{users} users, {split}", *cells, *extremes])
     head = ["private users, rounds", "epsilon", "z", "seeds", "return", "min", "max"]
     return compact(head, without_repeats(lines))
