@@ -26,9 +26,8 @@ from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.provenance import provenance
 from privrl_bench.experiment.recorded_policy import played
-from privrl_bench.experiment.run_dir import write_json
+from privrl_bench.experiment.run_dir import note_provenance, noted_provenance, write_json
 from privrl_bench.experiment.signals import Stop, catching_signals
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import one_thread
@@ -299,7 +298,7 @@ def _exists(name: str, card: dict[str, Any]) -> bool:
 
 
 def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label: str) -> Path:
-    """Return the work folder, which belongs to one order. Raises `ConfigError`."""
+    """Return the work folder, of one order, with what it is made by. Raises `ConfigError`."""
     one_thread()
     folder = root / order.name.replace("/", "-")
     path, mine = folder / "order.json", order._asdict() | {"words": sorted(order.words)}
@@ -307,6 +306,7 @@ def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label:
         raise ConfigError("name", f"{folder} was begun with other words; give another name=")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, mine)
+    note_provenance(folder, config)
     print(f"collect {order.name}: {label}")
     print(f"  folder  {folder}", flush=True)
     return folder
@@ -327,13 +327,15 @@ def _publish(
 ) -> Recorded:
     """Write the Minari dataset and its card."""
     returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes()])
+    first, *later = noted_provenance(folder)
     card = card | {
         "returns": {
             "episodes": len(returns),
             "mean": float(returns.mean()),
             "quantiles": np.quantile(returns, _QUANTILES).round(2).tolist(),
         },
-        "provenance": provenance(config),
+        "provenance": first,
+        "resumed_by": later,
     }
     env = make_env(config.env)
     spaces = env.observation_space, env.action_space

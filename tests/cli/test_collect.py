@@ -19,7 +19,7 @@ from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import recording
+from privrl_bench.experiment import recording, run_dir
 from privrl_bench.types import EnvSpec
 
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]
@@ -296,6 +296,32 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
     assert codes[0] == 130
     assert codes[-1] == 0
     assert_same(everything("whole-v0"), everything("cut-v0"))
+
+
+def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> None:
+    words = ["env=pendulum", "steps=1_000", "runs=1", "name=a-v0", *SMALL]
+    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
+    commits = iter(["first", "second"])
+    monkeypatch.setattr(run_dir, "provenance", lambda config: {"commit": next(commits)})
+    step, seen = recording.Trainer.step, []
+
+    def interrupted(session):
+        seen.append(0)
+        if len(seen) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        step(session)
+
+    monkeypatch.setattr(recording.Trainer, "step", interrupted)
+    assert [main(words) for _ in range(2)] == [130, 0]
+    card = open_dataset("a-v0").card
+    assert (card["provenance"], card["resumed_by"]) == ({"commit": "first"}, [{"commit": "second"}])
+
+
+def test_a_folder_lists_each_provenance_once(tmp_path, monkeypatch) -> None:
+    for commit in ("first", "first", "second", "first"):
+        monkeypatch.setattr(run_dir, "provenance", lambda config, c=commit: {"commit": c})
+        run_dir.note_provenance(tmp_path, None)
+    assert [one["commit"] for one in run_dir.noted_provenance(tmp_path)] == ["first", "second"]
 
 
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:
