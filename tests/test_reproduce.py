@@ -224,6 +224,8 @@ def test_verdicts() -> None:
     cell = Cell("cartpole", "PPO", (10.0, 2.0), "want", None)
     for nothing in (None, (math.nan, 1.0)):
         assert judged(replace(cell, paper=nothing), [run(7.0)]) == "-"
+    other = replace(cell, comparable=False)
+    assert [judged(other, runs) for runs in ([], [run(7.0)])] == ["no run", "not comparable"]
     found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
     assert found == ["no run", "below", "inside", "above"]
     assert verdict(Table("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")

@@ -22,6 +22,7 @@ HEAD = (
     *("epsilon, paper-like", "epsilon, formal", "epsilon by the paper's formula", "status"),
     "verdict",
 )
+NOT_COMPARABLE = "not comparable"
 NOTE = (
     "Returns: mean ± half width of the 95 % interval over seeds, final evaluations. "
     "Verdict: our mean as the paper does it (formal where there is no such run), against the paper's "
@@ -37,6 +38,7 @@ class Cell:
     Attributes:
         paper_like: Setting as in the paper; None for that of the formal runs.
         formal: Setting with a formal guarantee; None if there is none.
+        comparable: Whether our runs answer the paper's number; not if they have other data.
     """
 
     env: str
@@ -44,6 +46,7 @@ class Cell:
     paper: tuple[float, float] | None  # None: the paper has no value
     paper_like: Any
     formal: Any
+    comparable: bool = True
 
     @property
     def judged_by(self) -> Any:
@@ -124,9 +127,14 @@ def comparison(
 
 
 def judged(cell: Cell, runs: Sequence[Run]) -> str:
-    """Inside | above | below the paper's interval, `no run`, or `-` where there is nothing to compare."""
+    """Inside | above | below the paper's interval, `no run`, or `-` where there is nothing to compare.
+
+    `not comparable`: see `Cell`.
+    """
     if not runs:
         return "no run"
+    if not cell.comparable:
+        return NOT_COMPARABLE
     mean = float(np.mean([run.final_value for run in runs]))
     if cell.paper is None or not np.isfinite([mean, *cell.paper]).all():
         return "-"
@@ -137,12 +145,15 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
 def verdict(table: Table, runs: Runs) -> str:
     """How many cells are inside or above the paper's interval, as a sentence."""
     found = [judged(cell, runs.get(cell.judged_by, [])) for cell in table.cells]
-    found = [one for one in found if one != "-"]
+    other = found.count(NOT_COMPARABLE)
+    found = [one for one in found if one not in ("-", NOT_COMPARABLE)]
     good = sum(one in ("inside", "above") for one in found)
-    return (
+    judged_ones = (
         f"{good} of {len(found)} cells inside or above the paper's interval "
         f"({found.count('below')} below, {found.count('no run')} without a run)."
     )
+    others = f"{other} cells are not comparable with the paper's."
+    return " ".join([judged_ones] * bool(found or not other) + [others] * bool(other))
 
 
 def guarantees(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:

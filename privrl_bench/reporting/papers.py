@@ -146,7 +146,7 @@ class Paper:
                 None if given is None else Setting(env, (*given, *more), count) for given in words
             )
             paper = None if mean is None else (mean, half)
-            rows.append(Cell(env, label, paper, like, formal))
+            rows.append(Cell(env, label, paper, like, formal, item.get("comparable", True)))
         return Table(item["title"], rows)
 
     def _picture(self, name: str, scale: str, seeds: int | None) -> Picture:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.reporting.paper_table import Table, comparison
+from privrl_bench.reporting.paper_table import NOT_COMPARABLE, Table, comparison
 from privrl_bench.reporting.papers import Paper, finished_runs
 from privrl_bench.reporting.results_store import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
@@ -27,7 +27,7 @@ PAPERS = {
     "gpope": "GPOPE",
 }
 GOOD = ("inside", "above")
-OTHER, NOT_RUN, NO_RESULT = "not comparable", "not run", "no result"
+OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
 CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
 Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
 
@@ -75,8 +75,7 @@ def numbers(paper: str, rows: Entries) -> list[Number]:
     found: list[Number] = []
     for name, row in rows.items():
         if "item" in row:
-            cells = _of_table(paper, name, row["item"])
-            found += cells if row.get("comparable", True) else map(_without_verdict, cells)
+            found += _of_table(paper, name, row["item"])
         lacking = row.get("lacking", "")
         found += [_stated(paper, name, one, lacking) for one in stated.get(name, [])]
     return found
@@ -100,11 +99,6 @@ def _of_table(paper: str, name: str, item: str) -> list[Number]:
             )
         )
     return found
-
-
-def _without_verdict(number: Number) -> Number:
-    """The number as one that cannot be compared, if it was run."""
-    return number if number.verdict == NOT_RUN else replace(number, verdict=OTHER)
 
 
 @cache

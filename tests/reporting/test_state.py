@@ -104,14 +104,16 @@ def test_a_cell_that_only_a_smaller_scale_has_is_not_comparable(monkeypatch) -> 
     assert (found.verdict, found.seeds, found.ours[0]) == ("not comparable", "3", "1")
 
 
-@pytest.mark.parametrize(("ran", "verdict"), [(True, "not comparable"), (False, "not run")])
+@pytest.mark.parametrize(
+    ("judged", "verdict"), [("not comparable", "not comparable"), ("no run", "not run")]
+)
 def test_a_table_of_other_data_is_not_comparable_where_it_was_run(
-    monkeypatch, ran, verdict
+    monkeypatch, judged, verdict
 ) -> None:
     line = {"env": "pendulum", "method": "MOPO", "paper": "1 ± 1", "formal": "", "seeds": "3"}
-    line |= {"as the paper does it": "1", "verdict": "below" if ran else "no run"}
+    line |= {"as the paper does it": "1", "verdict": judged}
     monkeypatch.setattr(state, "_compared", lambda paper, item, scale: [line])
-    (found,) = state.numbers("primorl", {"Table 6": {"item": "table6", "comparable": False}})
+    (found,) = state.numbers("primorl", {"Table 6": {"item": "table6"}})
     assert found.verdict == verdict
 
 
