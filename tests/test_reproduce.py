@@ -209,6 +209,21 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
         Paper(tmp_path / "tiny.yaml").item("fig1", "paper")
 
 
+def test_users_count_in_the_size_of_an_evaluation() -> None:
+    """One round on 10,000 users takes minutes."""
+    paper = Paper(SCRIPTS / "papers" / "gpope.yaml")
+    lines = paper.item("fig1", "smoke", 1).panels[0].lines
+    (setting,) = next(line.settings for line in lines if line.label.startswith("LSTD"))
+    words = [w for w in setting.overrides(0) if not w.startswith("privacy.population=")]
+    one, many = (
+        reproduce._size(
+            jobs.Job(0, config.compose([*words, f"privacy.population={n}"]), Path(), [])
+        )
+        for n in (1_000, 10_000)
+    )
+    assert 9 < many / one < 10
+
+
 def test_words_that_do_not_exist_are_answered(capsys) -> None:
     main = script().main
     assert main(["dppg-tabel1"]) == 2

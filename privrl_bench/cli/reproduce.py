@@ -192,9 +192,11 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
 
 
 def _size(job: jobs.Job) -> int:
-    """Approximate number of environment steps."""
+    """Approximate number of environment steps; of policy evaluation, those of the users count as well."""
     run = job.config
-    return run.rounds * _STEPS if run.rounds and run.algo.evaluator == "mspbe" else run.total_steps
+    if run.rounds and run.algo.evaluator == "mspbe":
+        return (run.rounds + (run.privacy.population or 0)) * _STEPS
+    return run.total_steps
 
 
 def _minutes(seconds: float) -> str:
