@@ -57,10 +57,13 @@ def _start() -> str:
 
 @block("dppg/rlhf-epsilon")
 def _by_epsilon() -> str:
-    """Mean score against epsilon."""
+    """Mean score against epsilon, by users in a round."""
     lines = []
-    for z in ("0.01", "0.1", "0.5", "1", "2"):
-        runs = chosen("dppg/rlhf-epsilon", f"dppg/sentiment_small/privacy.z={z},seed")
-        measured = (last(runs, "eval/perplexity", 1), last(runs, "eval/kl", 0))
-        lines.append([z, spent(runs), str(len(runs)), spread(finals(runs), 2), *measured])
-    return compact(["z", "epsilon", "seeds", "mean score", "perplexity", "KL, nats"], lines)
+    for users, words in (("128", ""), ("512", "privacy.users_per_round=512,")):
+        for z in ("0.01", "0.1", "0.5", "1", "2"):
+            runs = chosen("dppg/rlhf-epsilon", f"dppg/sentiment_small/{words}privacy.z={z},seed")
+            measured = (last(runs, "eval/perplexity", 1), last(runs, "eval/kl", 0))
+            scores = spread(finals(runs), 2)
+            lines.append([users, z, spent(runs), str(len(runs)), scores, *measured])
+    names = ["users in a round", "z", "epsilon", "seeds", "mean score", "perplexity", "KL, nats"]
+    return compact(names, lines)
