@@ -148,12 +148,14 @@ def verdict(table: Table, runs: Runs) -> str:
     other = found.count(NOT_COMPARABLE)
     found = [one for one in found if one not in ("-", NOT_COMPARABLE)]
     good = sum(one in ("inside", "above") for one in found)
-    judged_ones = (
+    others = f"{other} cells are not comparable with the paper's."
+    if other and not found:
+        return others
+    sentence = (
         f"{good} of {len(found)} cells inside or above the paper's interval "
         f"({found.count('below')} below, {found.count('no run')} without a run)."
     )
-    others = f"{other} cells are not comparable with the paper's."
-    return " ".join([judged_ones] * bool(found or not other) + [others] * bool(other))
+    return f"{sentence} {others}" if other else sentence
 
 
 def guarantees(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
