@@ -271,6 +271,26 @@ def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
     assert leaner.algo.critic == "none"
 
 
+@pytest.mark.parametrize("env", ["cartpole", "halfcheetah", "ant", "dosing0"])
+def test_no_tuned_value_remains_in_the_papers_setting(env: str) -> None:
+    """Found by runs: HalfCheetah's tuned `algo.log_std_init` was in its runs of the paper's setting."""
+
+    def given(*words: str) -> dict[str, dict[str, object]]:
+        run = config.compose(["algo=dppg", f"env={env}", "+paper=dppg", *words])
+        algo = dataclasses.asdict(run.algo)
+        for name in ("features", "frequency", "noise_ratio"):  # `critic: shared` does not read them
+            del algo[f"critic_{name}"]
+        return {
+            "algo": algo,
+            "env": dataclasses.asdict(run.env),
+            "privacy": dataclasses.asdict(run.privacy),
+        }
+
+    shipped = given()
+    for tuned in ("dppg_ant", "dppg_acrobot", "dppg_mujoco"):
+        assert given(f"tuned={tuned}") == shipped
+
+
 def test_a_papers_setting_with_another_algorithm_is_one_line() -> None:
     with pytest.raises(ConfigError, match="paper: its values do not fit this algorithm"):
         config.compose(["algo=ppo", "+paper=dppg"])
