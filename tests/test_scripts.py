@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,22 @@ def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "small, 2 users, 1728 of 3072 numbers trained" in said
     assert float(said.rpartition(" ")[2]) < 1e-5
+
+
+def test_bench_gpu_compares_rounds(monkeypatch, capsys):
+    module = load("bench_gpu")
+    monkeypatch.setitem(
+        module.CASES, "small", "algo=dppg env=cartpole env.user_steps=16 privacy.users_per_round=4"
+    )
+    monkeypatch.setattr(sys, "argv", ["bench_gpu", "--rounds", "1", "--device", "cpu", "small"])
+    module.main()
+    assert re.fullmatch(
+        r"small: cpu [\d.]+ s, cpu [\d.]+ s, cpu / cpu [\d.]+\n", capsys.readouterr().out
+    )
+    monkeypatch.setattr(sys, "argv", ["bench_gpu", "smal"])
+    with pytest.raises(SystemExit):
+        module.main()
+    assert "no such case: smal" in capsys.readouterr().err
 
 
 def test_bench_episodes_prints_a_ratio(monkeypatch, capsys):

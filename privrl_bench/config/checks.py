@@ -240,7 +240,16 @@ def _scaling(run: RunConfig) -> None:
         )
 
 
+def _device(run: RunConfig) -> None:
+    """A GPU is requested only where it is used."""
+    refuse(
+        run.hardware.device not in run.algo.torch_devices,
+        "hardware",
+        f"algo={run.algo.name} computes on the CPU only; use hardware=cpu",
+    )
+
+
 RULES = (
     *(_prompts, _text_settings, _mechanism, _dataset, _unit, _sampling, _evaluated_policy),
-    *(_scaling, _population, _noise),
+    *(_scaling, _population, _noise, _device),
 )

@@ -200,15 +200,15 @@ def _rlhf(module: str) -> Any:
 
 def _task_of(config: RunConfig) -> TextTask:
     """Models and prompts of a text environment. Raises ConfigError."""
-    key = repr((config.env, config.env.text))
+    device = config.hardware.device  # a model that is in use is never moved
+    key = repr((config.env, config.env.text, device))
     if key not in _TASKS:
         _TASKS.clear()
-        _TASKS[key] = _rlhf("models.language.task").open_task(config.env)
-    task = _TASKS[key].to(config.hardware.device)
-    ok = config.eval.episodes <= len(task.prompts_eval)
-    rule = f"at most the {len(task.prompts_eval)} prompts for evaluation of {config.env.label}"
-    require("eval.episodes", ok, rule, config.eval.episodes)
-    return task
+        _TASKS[key] = _rlhf("models.language.task").open_task(config.env).to(device)
+    there = len(_TASKS[key].prompts_eval)
+    rule = f"at most the {there} prompts for evaluation of {config.env.label}"
+    require("eval.episodes", config.eval.episodes <= there, rule, config.eval.episodes)
+    return _TASKS[key]
 
 
 def _check_prompts(config: RunConfig, task: TextTask, rounds: int) -> None:

@@ -440,6 +440,7 @@ ERRORS = [
         "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
     ),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
+    ("algo=a2c hardware=gpu", "hardware: algo=a2c computes on the CPU only; use hardware=cpu"),
     ("~seed", "seed: a key cannot be removed"),
     ("~paper", "paper: takes one choice; allowed: "),
     ("hopper", "cannot read 'hopper'; write key=value"),
@@ -450,7 +451,7 @@ ERRORS = [
 @pytest.mark.parametrize(("word", "expected"), ERRORS)
 def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.compose([word])
+        config.compose(word.split())
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
 

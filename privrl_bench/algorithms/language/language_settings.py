@@ -13,6 +13,7 @@ from privrl_bench.config.schema import AlgoConfig
 class TextAlgoConfig(AlgoConfig):
     """Settings that both algorithms share."""
 
+    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     samplings: ClassVar[tuple[str, ...]] = ("fixed",)
     collectors: ClassVar[tuple[str, ...]] = ("prompts",)
     evaluator: ClassVar[str] = "generations"

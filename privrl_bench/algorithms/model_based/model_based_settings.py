@@ -55,6 +55,7 @@ class ModelBasedConfig(AlgoConfig):
 class PrimorlConfig(ModelBasedConfig):
     """Settings of PriMORL."""
 
+    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     samplings: ClassVar[tuple[str, ...]] = ("poisson",)
 
     name: str = "primorl"

@@ -36,6 +36,7 @@ class NetConfig(AlgoConfig):
 class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
+    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     learns_scaling: ClassVar[bool] = True
     dppg_formula: ClassVar[bool] = True
     only_with: ClassVar[Mapping[str, str]] = {"anneal_after": "anneal_server"}
@@ -80,6 +81,7 @@ class DppgConfig(NetConfig):
 class PpoConfig(NetConfig):
     """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
 
+    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
     units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
     pools_users: ClassVar[bool] = True

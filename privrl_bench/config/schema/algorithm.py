@@ -24,6 +24,7 @@ class AlgoConfig(Section):
             `prompts` (env.kind=text).
         evaluator: what is measured of its releases: `returns`, `mspbe` (its releases are the weights of a
             value function) or `generations` (answers to prompts).
+        torch_devices: values of `hardware.device` that it accepts; `cuda` if it computes anything there.
         public_data: what it takes from the public part of a dataset, in words, the scaling apart; empty:
             nothing.
         pools_users: the data of a round's users make one row, so that nothing bounds a single user.
@@ -40,6 +41,7 @@ class AlgoConfig(Section):
     units: ClassVar[tuple[str, ...]] = USERS
     collectors: ClassVar[tuple[str, ...]] = ("simulated",)
     evaluator: ClassVar[str] = "returns"
+    torch_devices: ClassVar[tuple[str, ...]] = ("cpu",)
     public_data: ClassVar[str] = ""
     pools_users: ClassVar[bool] = False
     one_cohort: ClassVar[bool] = False
