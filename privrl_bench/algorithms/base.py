@@ -82,7 +82,7 @@ class AlgorithmContext:
         rounds: releases in the whole run.
         privacy: of the run.
         sources: data without private users.
-        device: where local updates are computed.
+        device: `hardware.device`, where local updates are computed; one of the settings' `torch_devices`.
         env: settings of the environment; None: the algorithm needs none.
         behavior_policy: `data.policy`, of algorithms that evaluate a policy.
         read_policy: reads the policy of a run folder, named by a key (`experiment/policy_file.py`).
