@@ -282,6 +282,7 @@ def score_config(
         algo=MeanReturnConfig(policy=policy, center=(low + high) / 2.0),
         env=env,
         privacy=privacy,
+        hardware=replace(run.hardware, device="cpu"),
         rounds=1,
         fit_population=False,
         eval=EvalConfig(episodes=1, every=0),

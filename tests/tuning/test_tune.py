@@ -294,6 +294,13 @@ def test_who_scores_is_simulated_apart_from_who_trained():
     assert score_config(plan.search, config, 10, 1.0, None).seed != config.seed
 
 
+def test_who_scores_acts_on_the_cpu():
+    plan = planned(LR, *SCORE)
+    config = plan.runs[0].config
+    trained = replace(config, hardware=replace(config.hardware, device="cuda"))
+    assert score_config(plan.search, trained, 10, 1.0, None).hardware.device == "cpu"
+
+
 def test_the_run_with_the_kept_settings_has_the_largest_cost_of_all_choices(tmp_path):
     """The first value is the cheapest."""
     words = ["privacy.z=choice(4,0.5)", PUBLIC, "tune.public=env.max_episode_steps=9"]
