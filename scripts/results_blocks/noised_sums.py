@@ -13,7 +13,7 @@ from results_blocks.store import block, finals, stored, without_repeats
 
 ITEM = "gpope/dp_lstd"
 PANELS = {  # task, evaluated policy -> name, item and panel of the figure with GPOPE's errors
-    ("chain", None): ("chain", "gpope/fig1", "chain, epsilon {}"),
+    ("chain", None): ("chain", "gpope/fig1", "chain, epsilon {epsilon}"),
     ("mountain_car", None): ("mountain car, on-policy", "gpope/fig3", "on-policy"),
     ("mountain_car", "uniform"): (
         "mountain car, target uniform",
@@ -57,7 +57,7 @@ def _dp_lstd() -> str:
                 epsilon,
                 f"{users:,}",
                 f"{error} ({len(same)})",
-                _gpope(item, panel.format(epsilon), epsilon, users),
+                _gpope(item, panel.replace("{epsilon}", epsilon), epsilon, users),
             ]
         )
     head = ["task", "epsilon", "n", "DP-LSTD (trials)", "GPOPE (trials; rounds)"]
