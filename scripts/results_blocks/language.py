@@ -14,7 +14,7 @@ from results_blocks.store import block, chosen, finals, spent, spread
 LINES = {
     "PPO": "ppo/sentiment_small/seed",
     "DPPG z = 0.01": "dppg/sentiment_small/algo.",
-    "DPPG z = 0.01, as shipped for 0.5": "dppg/sentiment_small/privacy.z=0.01,",
+    "DPPG z = 0.01, values for z = 0.5": "dppg/sentiment_small/privacy.z=0.01,",
     "DPPG z = 0.5": "dppg/sentiment_small/privacy.z=0.5,",
 }
 
