@@ -224,6 +224,27 @@ def test_users_count_in_the_size_of_an_evaluation() -> None:
     assert 9 < many / one < 10
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["dp-rl-fig2", "--report-only", "--out", "nowhere"],
+            "--out: no runs in nowhere/dp-rl/short",
+        ),
+        (["dppg-table1", "--out", "/proc/x"], "--out: cannot make the folder /proc/x"),
+    ],
+)
+def test_nothing_to_report_or_nowhere_to_write(
+    words, problem, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.main(words) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_words_that_do_not_exist_are_answered(capsys) -> None:
     main = script().main
     assert main(["dppg-tabel1"]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,13 +93,13 @@ def explain(folder: str | Path) -> Explanation:
     folder = Path(folder)
     plan = _read(folder, "plan.json")
     summary = _read(folder, "summary.json")
+    state = _read(folder, "status.json").get("status", "?")
     known = summary or plan
-    guarantee = known.get("guarantee")
-    if not isinstance(guarantee, dict):
+    if not known:
         raise ConfigError(
             "RUN", f"{folder} has neither summary.json nor plan.json; give a run folder"
         )
-    state = _read(folder, "status.json").get("status", "?")
+    guarantee = _guarantee(folder / ("summary.json" if summary or state == "done" else "plan.json"))
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
     title = f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}"
@@ -211,6 +212,19 @@ def _participation(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _guarantee(path: Path) -> dict[str, Any]:
+    """Return the guarantee of a summary or of a plan. Raises `ConfigError`: it is missing or damaged."""
+    found = _read(path.parent, path.name).get("guarantee")
+    try:
+        if isinstance(found, dict) and not any(
+            math.isnan(float(found[key])) for key in ("epsilon", "delta")
+        ):
+            return found
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ConfigError("RUN", f"{path} is damaged: it has no guarantee with epsilon and delta")
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -224,4 +238,6 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError("RUN", f"{path} cannot be read: {error}") from None
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigError("RUN", f"{path} is damaged: it holds no object")
+    return found

@@ -55,8 +55,10 @@ def launch(
     outcomes = _run(overrides, config_dir, sweep)
     refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
     if outcomes and len(refused) == len(outcomes):
-        count = f" (and so are all {len(outcomes)} jobs)" if len(outcomes) > 1 else ""
-        raise ConfigError("", f"{refused[0]}{count}")
+        reasons = list(dict.fromkeys(refused))
+        more = f" (all {len(refused)} jobs were refused" if len(refused) > 1 else ""
+        more += f", for {len(reasons)} reasons; the next: {reasons[1]}" if len(reasons) > 1 else ""
+        raise ConfigError("", f"{reasons[0]}{more}{')' if more else ''}")
     return outcomes
 
 
@@ -94,7 +96,31 @@ def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
             found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
             if not found[key]:
                 raise ConfigError(key, f"{override.get_value_string()} is empty")
+            _check_distinct(key, found[key])
     return found
+
+
+def _check_distinct(key: str, words: Sequence[str]) -> None:
+    """Check that a sweep has no value twice: its runs would be equal and count as two.
+
+    Raises:
+        ConfigError: names the values, which may be two spellings of one number.
+    """
+    seen: dict[object, str] = {}
+    for word in words:
+        text = word.partition("=")[2]
+        try:
+            value: object = float(text)
+        except ValueError:
+            value = text
+        if value in seen:
+            same = (
+                f"{text} twice"
+                if seen[value] == text
+                else f"{seen[value]} and {text}, which are equal"
+            )
+            raise ConfigError(key, f"the sweep has {same}; give each value once")
+        seen[value] = text
 
 
 def _ends(override: Override, overrides: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from privrl_bench.experiment.policy_file import (
     read_policy,
 )
 from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
+from privrl_bench.experiment.writable import check_file
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci
 
@@ -144,6 +145,10 @@ def export(path: str | Path, to: str = "onnx", out: str | Path | None = None) ->
     target = Path(out) if out is not None else file.path.with_suffix(suffix)
     if not target.parent.is_dir():
         raise ConfigError("out", f"there is no folder {target.parent}")
+    check_file("out", target)
+    for name, (other, _) in FORMATS.items():
+        if name != to and target.suffix == other:
+            raise ConfigError("out", f"{target} has the suffix of to={name}; to={to} has {suffix}")
     write(GreedyModule(file), file, target)
     return target
 

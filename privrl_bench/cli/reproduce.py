@@ -18,6 +18,7 @@ from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
+from privrl_bench.experiment.writable import check_folder
 from privrl_bench.reporting.paper_item import write_item
 from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
 from privrl_bench.reporting.run_loader import load_run
@@ -101,11 +102,14 @@ def reproduce(
         The exit code.
 
     Raises:
-        ConfigError: there is no such item or scale.
+        ConfigError: there is no such item or scale, nothing to report, or `out` cannot be written.
     """
     chosen = [(name, paper.item(name, scale, seeds)) for name in names]
-    items = {name: item.replaced(Setting.calibrated) for name, item in chosen}
     root = out / paper.name / scale
+    check_folder("--out", root)
+    if only_report and not (root / "runs").is_dir() and any(x.settings() for _, x in chosen):
+        raise ConfigError("--out", f"no runs in {root}; leave out --report-only to make them")
+    items = {name: item.replaced(Setting.calibrated) for name, item in chosen}
     code = 0
     if not only_report:
         settings = list(dict.fromkeys(s for item in items.values() for s in item.settings()))

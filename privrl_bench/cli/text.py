@@ -7,7 +7,7 @@ from typing import Any
 
 from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.config.schema import TextConfig
-from privrl_bench.errors import ConfigError, require_choice
+from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.models.language import small_models
 
@@ -44,7 +44,9 @@ def parse(words: Sequence[str]) -> TextConfig:
     found: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        require_choice("privrl-text", key, KEYS)
+        if key not in KEYS:
+            near = suggest(key, KEYS)
+            raise ConfigError(key, f"no such key{near}; allowed: {', '.join(KEYS)}")
         if not equals or not value:
             raise ConfigError(key, f"write {key}=<value>")
         if found.get(key, value) != value:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import shlex
 import types
 import typing
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
+# Functions of a value: Hydra's for sweeps, and distributions of `privrl tune`.
+FUNCTIONS = (
+    *("range", "choice", "interval", "sort", "shuffle"),
+    *("uniform", "loguniform", "randint"),
+)
+CASTS = ("int", "float", "str", "bool", "tag", "glob")  # Hydra's other functions
 # Keys that say which file a value is from: files set them, a command line must not.
 NULL_WORDS = {"privacy.z": "auto"}  # what the command line calls null
 SET_BY_FILES = {
@@ -51,11 +58,34 @@ def not_one_word(error: Exception, keys: Iterable[str]) -> ConfigError:
 
 
 def unreadable_value(key: str, value: str) -> ConfigError:
-    """The error for a value that Hydra reads in quotes only, e.g. one that is not ASCII.
+    """The error for a value that Hydra cannot read, or in quotes only, e.g. one that is not ASCII.
 
     >>> print(unreadable_value("env.id", "Wälder-v0").problem)
     cannot read the value 'Wälder-v0'; quote it for Hydra and for the shell: 'env.id="Wälder-v0"'
+    >>> print(unreadable_value("seed", "rang(5)").problem.partition(";")[0])
+    no such function 'rang' (did you mean range?)
+    >>> print(unreadable_value("seed", "range(5").problem)
+    cannot read the value 'range(5': a bracket is not closed
+    >>> print(unreadable_value("privacy.z", "0.5,,1").problem)
+    cannot read the value '0.5,,1': the list has an empty value
     """
+    called = re.match(r"(\w+)\(", value)
+    if called and called[1] not in (*FUNCTIONS, *CASTS):
+        known = f"allowed: {', '.join(FUNCTIONS)}; a text with brackets needs quotes"
+        return ConfigError(
+            key, f"no such function {called[1]!r}{suggest(called[1], FUNCTIONS)}; {known}"
+        )
+    why = ""
+    if any(value.count(left) > value.count(right) for left, right in ("()", "[]", "{}")):
+        why = "a bracket is not closed"
+    elif called:
+        why = f"{called[1]} does not take these arguments"
+    elif re.search(r"^,|,\s*,|,$", value):
+        why = "the list has an empty value"
+    elif re.search(r"\s[\w.]+=", value):
+        why = "it holds two words; give each its own quotes, or none"
+    if why:
+        return ConfigError(key, f"cannot read the value {value!r}: {why}")
     text = value.replace("\\", "\\\\").replace('"', '\\"')
     quoted = shlex.quote(f'{key}="{text}"')
     return ConfigError(

@@ -333,7 +333,7 @@ def _allowed(gate: Gate, r: int) -> int:
         more = f"privacy.z={needed_z(gate, r, budget):g} would last for the whole run"
     raise ConfigError(
         "privacy.epsilon",
-        f"z = {gate.configs[r].noise_multiplier:g} costs more than {shown_epsilon(budget)} at once; {more}",
+        f"z = {gate.configs[r].noise_multiplier:g} costs more than epsilon {shown_epsilon(budget)}; {more}",
     )
 
 

@@ -74,6 +74,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file of a run folder.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it holds no JSON object.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError("resume", f"{path} is damaged; use resume=restart")
+    return found
+
+
 class RunDir:
     """One run folder."""
 
@@ -118,11 +134,9 @@ class RunDir:
     def status(self) -> dict[str, Any]:
         """Return the content of status.json; {} for a folder without a run."""
         try:
-            return dict(json.loads((self / "status.json").read_text()))
+            return read_object(self / "status.json")
         except FileNotFoundError:
             return {}
-        except json.JSONDecodeError as error:
-            raise ConfigError("", f"{self / 'status.json'} is damaged ({error})") from None
 
     def provenance(self) -> dict[str, Any]:
         """Return the content of provenance.json; {} if it cannot be read."""
@@ -144,9 +158,9 @@ class RunDir:
         if not (self / "config.yaml").exists():
             return
         path = self / "identity.json"
-        old = json.loads(path.read_text()) if path.exists() else {"version": None}
+        old = read_object(path) if path.exists() else {}
         new = identity(config, CONSTANT)
-        if old["version"] != new["version"]:
+        if old.get("version") != new["version"]:
             raise ConfigError(
                 "resume",
                 f"{self.path} contains a run of another version of this program; use resume=restart to move "

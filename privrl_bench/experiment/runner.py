@@ -6,7 +6,6 @@ axis. Every replica has its own folder, ledger and metrics.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import describe_plan, preview_facts
 from privrl_bench.experiment.plugin_review import SUBJECTS_FILE, needed, passed_since, records
-from privrl_bench.experiment.run_dir import RunDir, read_lines, write_json
+from privrl_bench.experiment.run_dir import RunDir, read_lines, read_object, write_json
 from privrl_bench.experiment.shard_work import one_process
 from privrl_bench.experiment.signals import catching_signals
 from privrl_bench.experiment.source_digests import changed
@@ -164,12 +163,16 @@ def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
 
 
 def _already_done(config: RunConfig, rundir: RunDir) -> RunResult:
-    summary = json.loads((rundir / "summary.json").read_text())
-    measure = objective_of(summary)
-    reached = (
-        f"{measure.name} {measure.show(summary[measure.name]['mean'])}, "
-        f"epsilon {shown_epsilon(summary['epsilon'])}, {summary['guarantee']['status']}"
-    )
+    path = rundir / "summary.json"
+    try:
+        summary = read_object(path)
+        measure = objective_of(summary)
+        reached = (
+            f"{measure.name} {measure.show(summary[measure.name]['mean'])}, "
+            f"epsilon {shown_epsilon(summary['epsilon'])}, {summary['guarantee']['status']}"
+        )
+    except (OSError, KeyError, TypeError, ValueError):
+        raise ConfigError("resume", f"{path} is missing or damaged; use resume=restart") from None
     since = "; resume=restart trains it again"
     if other := _changed(config, rundir):
         since = f", but {other} since{since}"

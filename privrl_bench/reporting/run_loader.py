@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import yaml
 
 from privrl_bench.config.identity import IGNORED, REMOVED
 from privrl_bench.reporting.results_store import RUNS_FILE, read_results
-from privrl_bench.reporting.runs import Run, flatten
+from privrl_bench.reporting.runs import Run, flatten, nested, number
+
+_NUMBERS = (("epsilon",), ("guarantee", "epsilon"), ("guarantee", "delta"))  # of summary.json
 
 
 def load_runs(root: Path) -> list[Run]:
@@ -48,6 +51,10 @@ def load_run(folder: Path) -> Run:
     run.config = _mapping(run, "config.yaml", yaml.safe_load)
     planned = run.state in ("planned", "running", "failed", "interrupted")
     run.summary = _mapping(run, "summary.json", json.loads, optional=planned)
+    for keys in _NUMBERS if run.summary else ():
+        if math.isnan(number(value := nested(run.summary, *keys))):
+            run.problems.append(f"summary.json: {'.'.join(keys)} is not a number: {value!r}")
+            run.summary = {}  # a run without its epsilon is not counted
     run.provenance = _mapping(run, "provenance.json", json.loads, optional=True)
     run.digest = _digest(_mapping(run, "identity.json", json.loads, optional=True), run.config)
     overrides = run.folder / "overrides.txt"

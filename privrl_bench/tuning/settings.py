@@ -182,9 +182,8 @@ def _value(key: str, raw: str, kind: Any) -> Any:
     if isinstance(value, list) and all(type(x) in (int, float) for x in value):
         value = [float(x) for x in value]
     listed = any(typing.get_origin(one) is list for one in kinds)
-    if isinstance(value, bool) or not (
-        type(value) in kinds or (listed and isinstance(value, list))
-    ):
+    numbers = isinstance(value, list) and all(type(x) is float and math.isfinite(x) for x in value)
+    if isinstance(value, bool) or not (type(value) in kinds or (listed and numbers)):
         what = "a list of numbers" if listed else "an integer" if int in kinds else "a number"
         raise ConfigError(key, f"must be {what}, got {raw}")
     return value

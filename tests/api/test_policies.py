@@ -179,6 +179,24 @@ def test_a_table_for_each_step_is_not_exported(trained, capsys):
     assert "cannot be exported" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--out", ""], "--out: . is a folder; give a file"),
+        (["--out", "/proc/x.onnx"], "--out: cannot write /proc/x.onnx"),
+        (["--to", "onnx", "--out", "x.ts"], "--out: x.ts has the suffix of to=torchscript"),
+    ],
+)
+def test_an_export_that_cannot_be_written(words, problem, trained, monkeypatch, tmp_path, capsys):
+    run = trained("categorical").resolve()
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(run), *words]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_without_a_policy(tmp_path, trained, capsys):
     (tmp_path / "status.json").write_text("{}")
     for change, message in (

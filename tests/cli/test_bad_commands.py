@@ -71,6 +71,15 @@ BAD = {
     "privacy.z=1 ++privacy.z=2": "privacy.z: given twice",
     "-m seed=range(3) seed=4": "seed: given twice",
     "+paper=dppg paper=dqn": "paper: given twice",
+    "-m seed=0,0": "seed: the sweep has 0 twice; give each value once",
+    "-m privacy.z=1,2,1.0": "privacy.z: the sweep has 1 and 1.0, which are equal; give each value once",
+    # values that Hydra cannot read
+    "-m seed=rang(5)": "seed: no such function 'rang' (did you mean range?); allowed: range, ",
+    "-m seed=range(5": "seed: cannot read the value 'range(5': a bracket is not closed",
+    "-m seed=range(a)": "seed: cannot read the value 'range(a)': range does not take these arguments",
+    "-m privacy.z=0.5,,1": "privacy.z: cannot read the value '0.5,,1': the list has an empty value",
+    "privrl tune algo.lr=logunifrm(1e-3,1e-2)": "algo.lr: no such function 'logunifrm' "
+    "(did you mean loguniform?); allowed: ",
     "~privacy": "privacy: takes one choice",
     "~privacy.z": "privacy.z: a key cannot be removed",
     "~nosuch": "nosuch: no such key",
@@ -216,7 +225,7 @@ BAD = {
     "privrl reproduce all --scale=smoky": "--scale: must be one of ",
     "privrl reproduce all --seeds=0": "--seeds: must be an integer >= 1, got 0",
     "privrl-reproduce": "ITEM: is required; see privrl reproduce --help",
-    "privrl text sise=smoke": "privrl-text: must be one of size, seed, cache, got 'sise' (did you mean size?)",
+    "privrl text sise=smoke": "sise: no such key (did you mean size?); allowed: size, seed, cache",
     "--multirum seed=1,2": "--multirum: no such argument (did you mean --multirun?); see privrl-bench",
 }
 

@@ -74,6 +74,21 @@ def test_a_finished_run_is_explained_by_its_summary(tmp_path, capsys) -> None:
     assert "Covered by epsilon\n  nothing\n" in out
 
 
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"guarantee": {"epsilon": "abc", "delta": 1e-5}}']
+)
+def test_a_damaged_summary_of_a_finished_run_is_not_explained_by_the_plan(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path / "run")
+    (folder / "status.json").write_text('{"status": "done"}')
+    (folder / "summary.json").write_text(content)
+    assert main(["explain", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert "summary.json is damaged" in err
+    assert err.count("\n") == 1
+
+
 def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["explain", str(folder)]) == 0
     return " ".join(capsys.readouterr().out.split())

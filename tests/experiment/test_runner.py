@@ -426,6 +426,20 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, monkeypatch):
             train(secure(), tmp_path / "run")
 
 
+@pytest.mark.parametrize("name", ["summary.json", "identity.json", "status.json"])
+def test_a_damaged_file_of_a_finished_run_is_one_line(name, tmp_path):
+    """They were a JSONDecodeError, a KeyError and a FileNotFoundError."""
+    train(cartpole(), tmp_path / "run")
+    for content in ("", "{", "[]"):
+        (tmp_path / "run" / name).write_text(content)
+        with pytest.raises(ConfigError, match=rf"^resume: .*{name} .*use resume=restart"):
+            train(cartpole(), tmp_path / "run")
+    if name == "summary.json":
+        (tmp_path / "run" / name).unlink()
+        with pytest.raises(ConfigError, match="missing or damaged; use resume=restart"):
+            train(cartpole(), tmp_path / "run")
+
+
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_again(
     tmp_path, monkeypatch, capsys
 ):

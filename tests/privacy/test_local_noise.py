@@ -556,11 +556,11 @@ REFUSED = [
     ((*CLOCK, "privacy.rewards=noised"), "env.reward_low: privacy.rewards=noised needs a public"),
     (
         ("privacy.z=0.3", "privacy.epsilon=10"),
-        "privacy.epsilon: z = 0.3 costs more than 10 at once",
+        "privacy.epsilon: z = 0.3 costs more than epsilon 10;",
     ),
     (
         ("privacy.z=1e-6", "privacy.epsilon=1e-3"),
-        "privacy.epsilon: z = 1e-06 costs more than 0.001",
+        "privacy.epsilon: z = 1e-06 costs more than epsilon 0.001",
     ),
 ]
 

@@ -61,6 +61,8 @@ def write_run(
             "delta": 1e-5,
             "guarantee": {
                 "status": guarantee,
+                "epsilon": epsilon,
+                "delta": 1e-5,
                 "unit": "segment of 64 steps",
                 "notion": "central",
                 "adjacency": "zero_out",

@@ -23,6 +23,7 @@ from privrl_bench.functional.statistics import (
 from privrl_bench.reporting.learning_curve import learning_curve
 from privrl_bench.reporting.plots import curves, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_run, load_runs
+from privrl_bench.reporting.runs import usable
 from privrl_bench.reporting.style import figure
 from privrl_bench.reporting.table_writer import csv_text, latex
 from privrl_bench.reporting.tables import exact, left_out, markdown, summarise
@@ -94,6 +95,17 @@ def test_torn_lines_unfinished_and_damaged_runs_are_reported_not_fatal(tmp_path)
     assert "bad" in text
     torn = next(run for run in runs if run.folder.name == "torn")
     assert len(torn.metrics) == 12
+
+
+@pytest.mark.parametrize("value", ["abc", None, [1.0]])
+def test_a_run_whose_epsilon_cannot_be_read_is_not_counted(tmp_path, capsys, value):
+    """It was counted, as formal, with "-" for epsilon."""
+    write_run(tmp_path / "good")
+    path = write_run(tmp_path / "bad", seed=1) / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"epsilon": value}))
+    assert [run.folder.name for run in usable(load_runs(tmp_path))] == ["good"]
+    assert main([str(tmp_path)]) == 0
+    assert f"summary.json: epsilon is not a number: {value!r}" in capsys.readouterr().err
 
 
 def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
