@@ -65,7 +65,7 @@ def unreadable_value(key: str, value: str) -> ConfigError:
     >>> print(unreadable_value("seed", "rang(5)").problem.partition(";")[0])
     no such function 'rang' (did you mean range?)
     >>> print(unreadable_value("seed", "range(5").problem)
-    cannot read the value 'range(5': a bracket is not closed
+    cannot read the value 'range(5': a bracket is not closed; a text with brackets needs quotes
     >>> print(unreadable_value("privacy.z", "0.5,,1").problem)
     cannot read the value '0.5,,1': the list has an empty value
     """
@@ -77,7 +77,7 @@ def unreadable_value(key: str, value: str) -> ConfigError:
         )
     why = ""
     if any(value.count(left) > value.count(right) for left, right in ("()", "[]", "{}")):
-        why = "a bracket is not closed"
+        why = "a bracket is not closed; a text with brackets needs quotes"
     elif called:
         why = f"{called[1]} does not take these arguments"
     elif re.search(r"^,|,\s*,|,$", value):

@@ -444,7 +444,7 @@ ERRORS = [
     ("~seed", "seed: a key cannot be removed"),
     ("~paper", "paper: takes one choice; allowed: "),
     ("hopper", "cannot read 'hopper'; write key=value"),
-    ("seed=(1", "seed: cannot read the value '(1'; quote it"),
+    ("seed=(1", "seed: cannot read the value '(1': a bracket is not closed"),
 ]
 
 

@@ -333,7 +333,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
     assert command.main(["--help"]) == 0
     assert "privrl-text" in capsys.readouterr().out
     for word, expected in (
-        ("sise=smoke", "error: privrl-text: must be one of size, seed, cache, got 'sise'"),
+        ("sise=smoke", "error: sise: no such key (did you mean size?); allowed: size, seed, cache"),
         ("seed=x", "error: seed: must be an integer >= 0, got 'x'"),
         ("size=", "error: size: write size=<value>"),
         ("size=huge", "error: env.text.size: must be one of small, smoke"),
