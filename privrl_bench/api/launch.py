@@ -56,9 +56,9 @@ def launch(
     refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
     if outcomes and len(refused) == len(outcomes):
         reasons = list(dict.fromkeys(refused))
-        more = f" (all {len(refused)} jobs were refused" if len(refused) > 1 else ""
-        more += f", for {len(reasons)} reasons; the next: {reasons[1]}" if len(reasons) > 1 else ""
-        raise ConfigError("", f"{reasons[0]}{more}{')' if more else ''}")
+        other = f"; another reason: {reasons[1]}" if len(reasons) > 1 else ""
+        count = f" (all {len(refused)} jobs were refused{other})" if len(refused) > 1 else ""
+        raise ConfigError("", f"{reasons[0]}{count}")
     return outcomes
 
 

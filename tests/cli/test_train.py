@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from privrl_bench.api import launch
 from privrl_bench.cli import train as cli
 from privrl_bench.config import compose as config
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine
+from privrl_bench.sweep.jobs import Outcome
 
 
 @dataclass
@@ -265,3 +267,19 @@ def test_cfg_job_prints_the_composed_config(tmp_path: Path) -> None:
 
 def cli_root() -> Path:
     return Path(cli.__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (["a: bad"], "a: bad"),
+        (["a: bad", "a: bad"], "a: bad (all 2 jobs were refused)"),
+        (["a: bad", "b: bad"], "a: bad (all 2 jobs were refused; another reason: b: bad)"),
+    ],
+)
+def test_if_all_jobs_are_refused_their_reasons_are_one_error(reasons, text, monkeypatch):
+    found = [Outcome("failed", reason, exit_code=2, bad_input=True) for reason in reasons]
+    monkeypatch.setattr(launch, "_run", lambda *_: found)
+    with pytest.raises(ConfigError) as error:
+        launch.launch(["algo=dppg"])
+    assert str(error.value) == text
