@@ -9,7 +9,7 @@ never part of a release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -99,6 +99,24 @@ _DECLARED = (
     Metric("train/critic_error", "", "down", "private", "unexplained share of return variance"),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _DECLARED}
+CLOCK = ("wall_seconds", "steps_per_second")  # not covered by a guarantee
+
+# Fields of summary.json: name -> who may see it. `private` ones are not sent to W&B.
+SUMMARY = {
+    **dict.fromkeys(("algo", "env", "seed", "z", "measure", "delta", "steps"), "public"),
+    **dict.fromkeys(("epsilon", "epsilon_planned", "epsilon_paper"), "public"),
+    **dict.fromkeys(("guarantee", "preview", "ledger", "references"), "public"),
+    # `released`: what `Algorithm.results` returns; `search`: what `privrl tune` kept, and how
+    **dict.fromkeys(("status", "return", "mspbe", "released", "solved", "search"), "released"),
+    **dict.fromkeys(CLOCK, "private"),
+}
+
+
+def check_summary(summary: Mapping[str, object]) -> None:
+    """Raise `KeyError` for a field of summary.json that is not declared."""
+    unknown = sorted(set(summary) - set(SUMMARY))
+    if unknown:
+        raise KeyError(f"undeclared fields {unknown}; declare them in privrl_bench/metrics.py")
 
 
 def check_declared(row: dict[str, float]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from privrl_bench.api.training import Words, words_of
 from privrl_bench.audit import lower_bound, search_audit
 from privrl_bench.audit.finding import Finding
-from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.leak_report import LeakReport, SearchLeaks
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
 from privrl_bench.audit.lower_bound import ATTACKS
 from privrl_bench.audit.lower_bound import Options as AuditOptions
@@ -25,6 +25,7 @@ from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.tuning.search_leaks import find_search_leaks
 from privrl_bench.tuning.search_plan import plan_search
 from privrl_bench.tuning.settings import is_search, read_search
 
@@ -127,18 +128,31 @@ def audit_leaks(
     for key, value in (("round_index", round_index), ("user", user)):
         if value is not None and value < 0:
             raise ConfigError(key, f"must be an integer >= 0, got {value}")
-    config = compose(given, config_dir)
-    check_hardware(config)
+    config, search = _tested(given, config_dir)
     one_thread()
-    (config,) = resolved([config])
+    keys = explicit_keys(given)
     try:
-        report, cuts = run_leak_test(config, explicit_keys(given), round_index, user)
+        report, cuts = run_leak_test(config, keys, round_index, user, search)
     except EnvironmentFailure as error:
         raise ConfigError("env", str(error)) from error
     review = []
     if report.ok:
         review = _review(config, "leaks", report.status, report.verdict(), report.lines())
     return LeakAudit(report, cuts, review)
+
+
+def _tested(
+    given: list[str], config_dir: str | None
+) -> tuple[RunConfig, Callable[[frozenset[str], int], SearchLeaks] | None]:
+    """The configuration that the leak test trains, and the test of the search that it is a run of."""
+    if is_search(given):
+        plan = plan_search(read_search(given), config_dir)
+        (config,) = resolved([plan.runs[0].composed[0]])
+        return config, lambda keys, user: find_search_leaks(plan, config_dir, keys, user)
+    config = compose(given, config_dir)
+    check_hardware(config)
+    (config,) = resolved([config])
+    return config, None
 
 
 def audit_epsilon(

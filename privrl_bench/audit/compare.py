@@ -1,24 +1,16 @@
-"""Bit-for-bit comparison of two runs of the leak test, and the outputs that may leave a run."""
+"""Bit-for-bit comparison of two runs of the leak test."""
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.experiment import policy_file
 from privrl_bench.experiment.guarantee_terms import CARRIED_OVER
-from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.metrics import METRICS
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of other users in the user's own round
 # What a collector carries to later rounds: start of the tensor's name -> name of the path.
@@ -39,7 +31,7 @@ class Difference:
         tensor: the tensor's name.
         round: where it was found, from 0.
         size: largest absolute difference, in the tensor's unit; infinity for other shapes.
-        substitute: null | crafted.
+        substitute: see `replacement_data`.
     """
 
     path: str
@@ -94,7 +86,7 @@ class Stages:
 
     Args:
         model: to compare with; None: nothing is compared.
-        substitute: null | crafted, the user's replacement.
+        substitute: the user's replacement, see `replacement_data`.
     """
 
     def __init__(self, model: Stages | None, substitute: str):
@@ -164,53 +156,3 @@ def padded(name: str, x: Tensor, steps: int, max_episode_steps: int) -> Tensor:
         max((steps if kept else max_episode_steps) - x.shape[2], 0),
     )
     return torch.nn.functional.pad(x, short)
-
-
-# --- what may leave a run, as tensors
-
-
-def as_bytes(value: Any) -> Tensor:
-    """A file's bytes, or those of the JSON of anything else."""
-    data = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=repr)
-    raw = data if isinstance(data, bytes) else data.encode()
-    return torch.from_numpy(np.frombuffer(raw, np.uint8).copy())
-
-
-def metrics_that_leave(rows: list[dict[str, float]]) -> dict[str, Tensor]:
-    """[R] of each metric of a round that is not private (undeclared ones are not)."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {
-        name: torch.tensor([row.get(name, torch.nan) for row in rows], dtype=torch.float64)
-        for name in names
-        if name not in METRICS or METRICS[name].visibility != "private"
-    }
-
-
-def evaluation_content(session: Trainer) -> dict[str, Tensor]:
-    """[R, ...] all content of an evaluation: the metrics that the learning curve shows, arrays, samples."""
-    found = session.evaluate()
-    content = metrics_that_leave([one.metrics() for one in found])
-    for name, value in vars(found[0]).items():
-        if isinstance(value, np.ndarray):
-            content[name] = torch.stack([torch.from_numpy(vars(one)[name]) for one in found])
-    texts = [as_bytes(list(one.samples)) for one in found]
-    content["samples"] = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
-    return content
-
-
-def policy_tensors(session: Trainer, r: int) -> dict[str, Tensor]:
-    """What `policy.pt` of replica r would hold, by key."""
-    content = policy_file.policy_content(session, r)
-    return {k: x if isinstance(x, Tensor) else as_bytes(x) for k, x in content.items()}
-
-
-def exported(session: Trainer, r: int) -> dict[str, Tensor]:
-    """The bytes of every file that `Algorithm.export` writes for replica r."""
-    with tempfile.TemporaryDirectory(prefix="privrl_bench_") as name:
-        folder = Path(name)
-        session.parts.algo.export(session.state, r, folder)
-        return {
-            path.relative_to(folder).as_posix(): as_bytes(path.read_bytes())
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }

@@ -24,16 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.audit.compare import (
-    OTHER_REPLICA,
-    Stages,
-    evaluation_content,
-    exported,
-    metrics_that_leave,
-    padded,
-    policy_tensors,
-)
-from privrl_bench.audit.replacement_data import NULL, slots_of
+from privrl_bench.audit.compare import OTHER_REPLICA, Stages, padded
+from privrl_bench.audit.outputs import Place, Recorder, as_bytes, memory, recorded
+from privrl_bench.audit.replacement_data import ABSENT, NULL, SHORT, ZERO, slots_of
 from privrl_bench.audit.substitutes import substitution_for
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
@@ -42,7 +35,8 @@ from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, supports_replicas
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
+from privrl_bench.experiment.summary import RunResult
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
 
@@ -60,10 +54,11 @@ class CounterfactualRun:
     Args:
         config: of one run.
         visit: the rounds, and those in which the user is replaced.
-        substitute: the user's replacement, null | crafted; None: the run is a model.
+        substitute: the user's replacement, see `replacement_data`; None: the run is a model.
         model: the run to compare with.
         resynchronise: continue from the model's values after every comparison, so that only causes
             are found.
+        place: of a lone run that keeps its files; None: two runs are trained together, if possible.
 
     Attributes:
         session: the run's trainer.
@@ -79,17 +74,21 @@ class CounterfactualRun:
         substitute: str | None = None,
         model: CounterfactualRun | None = None,
         resynchronise: bool = True,
+        place: Place | None = None,
     ):
-        configs = _replicas(config)
-        parts = build(configs, [None] * len(configs), visit.planned)
+        configs = _replicas(config) if place is None else [config]
+        parts = recorded(build(configs, [None] * len(configs), visit.planned))
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
+        self._algo = parts.algo
         self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)
-        self.session = Trainer(self.parts)
+        self._open = NOT_PRIVATE in parts.gate.caveats
+        self._recorder = Recorder(self.parts, place)
+        self.session = self._recorder.trainer
         self.session.work.together = parts.gate.slots  # so that rows could mix all users
         if visit.planned is not None:  # after the collector was built for the users of a short run
             iterations = visit.planned + parts.iterations - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, iterations=iterations)
-            self.session.parts = self.parts
+            self.session.parts = self._recorder.experiment.parts = self.parts
         self.session.state.round = visit.start
         self.stages: Stages = Stages(None if model is None else model.stages, substitute or "")
         self.own_rows: list[dict[str, Tensor]] = []
@@ -98,6 +97,7 @@ class CounterfactualRun:
         self._substitute = substitute or ""
         self._model = model
         self._resynchronise = resynchronise
+        self._lone = place is not None
         self._seeded = config.privacy.noise == "seeded"
         self._index = 0
         # Outputs of this round's stages; runs that have this one as their model continue from them.
@@ -120,6 +120,11 @@ class CounterfactualRun:
     def in_order(self) -> bool:
         """Whether users come in a public order, each in one round."""
         return self._substitution.in_order
+
+    @property
+    def returns(self) -> bool:
+        """Whether users come back in later rounds."""
+        return self._substitution.number is not None
 
     # -- comparing --------------------------------------------------------------------------
 
@@ -156,10 +161,27 @@ class CounterfactualRun:
         """The users of a round; secret draws of the operating system are the model's."""
         if self._model is not None and not self._seeded:
             drawn = self._model._cohort
+        elif self._visit.cohort is not None and self._index == self._visit.first:
+            drawn = self._forced(drawn, self._visit.cohort)
         self._cohort = drawn
         self._substitution.check(self._index, drawn)
         self._record("cohort", {"users": torch.tensor(drawn.sizes)})
-        return drawn
+        if self._substitute != ABSENT or self._index != self._visit.first:
+            return drawn
+        size, *others = drawn.sizes
+        members = drawn.members and [drawn.members[0][:-1], *drawn.members[1:]]
+        return replace(drawn, sizes=[size - 1, *others], members=members)
+
+    def _forced(self, drawn: Cohort, size: int) -> Cohort:
+        """The cohort with so many users in replica 0, the user last."""
+        members = drawn.members
+        if members is not None:
+            own = self._substitution.number
+            others = [*members[0], *range(self.parts.config.privacy.population or 0)]
+            last = [] if own is None else [own]
+            chosen = [k for k in dict.fromkeys(others) if k != own][: size - len(last)]
+            members = [np.array([*chosen, *last], members[0].dtype), *members[1:]]
+        return replace(drawn, sizes=[size, *drawn.sizes[1:]], members=members)
 
     def on_shown(self, batch: np.ndarray) -> np.ndarray:
         """[R, U, ...] what devices show; the user's shows what the model's did (all do, if noise is secret)."""
@@ -199,9 +221,17 @@ class CounterfactualRun:
         """What the users send to the gate: (rows, valid)."""
         part = len(self._rows)
         users = self._users[part]
-        pooled = valid.shape[1] != users.valid.shape[1]  # one row of all users
+        mechanism = self.parts.gate.mechanism
+        pooled = mechanism.pooled or valid.shape[1] != users.valid.shape[1]  # one row of all users
         u, slot = self._within(self._apart, users), self._within(self._slot, users)
         place = None if u is None else 0 if pooled else u
+        if place is not None and not pooled and self._substitute in (ZERO, SHORT):
+            for block in self.parts.gate.blocks:
+                x = rows[block.name] = rows[block.name].clone()
+                row = x[0, place].nan_to_num()
+                norm = float(torch.linalg.vector_norm(row))
+                wanted = 0.5 * block.clip if norm > 0.5 * block.clip else 2.0 * block.clip
+                x[0, place] = row * (wanted / norm if self._substitute == SHORT and norm else 0.0)
         tensors = {**rows, "valid": valid}
         self._rows.append(tensors)
         if slot is not None:
@@ -250,7 +280,7 @@ class CounterfactualRun:
         differs = len(self.stages.differences) > found
         if self._model is not None and self._resynchronise and differs:
             self._take_over(self._model)
-        if self._resynchronise and self._index >= self._visit.first:
+        if self._resynchronise and (self._index >= self._visit.first or self._lone):
             self._record_what_leaves()
 
     def _record_state(self) -> None:
@@ -259,13 +289,19 @@ class CounterfactualRun:
         lines = [
             (x["round"], x["attempt"], x["z"]) for one in parts.gate.ledgers for x in one.lines
         ]
-        at = [self.session.round, parts.rounds - 1]
+        at, state = [self.session.round, parts.rounds - 1], self.session.state
         rate = parts.algo.learning_rate
         self._record("schedule", {
             "rounds": torch.tensor([parts.rounds, parts.gate.rounds, self.session.round]),
             "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
+            "end": as_bytes([self.session.over, parts.algo.finished(state)]),
+            "further releases": as_bytes([parts.algo.needs_release(state), parts.algo.releases(state)]),
         }, by_replica=False)  # fmt: skip
+        if (
+            not self._open
+        ):  # whatever an algorithm keeps in its object may end or change a later round
+            self._record("memory", memory(self._algo), by_replica=False)
         learned = parts.algo.scaling(self.session.state)
         scaling = {} if learned is None else vars(learned)
         self._record("policy", {
@@ -284,12 +320,11 @@ class CounterfactualRun:
                 self._record(stage, {name: x for name, x in held.items() if name not in kept})
 
     def _record_what_leaves(self) -> None:
-        """Record non-private metrics, `policy.pt` and exported files: a run may end after any round."""
-        self._record("metrics", metrics_that_leave(self.session.diagnostics))
-        for r in range(len(self.parts.configs)):
-            whose = f"{OTHER_REPLICA} " if r else ""
-            self._record(f"{whose}policy.pt", policy_tensors(self.session, r), by_replica=False)
-            self._record(f"{whose}export", exported(self.session, r), by_replica=False)
+        """Record everything that a run writes, prints and sends: it may end after any round."""
+        first = self._index == self._visit.first and not self._lone
+        for one in self._recorder.after_round(self._visit.evaluated, first):
+            whose = f"{OTHER_REPLICA} " if one.replica else ""
+            self._record(f"{whose}{one.stage}", one.content, by_replica=False, part=one.part)
 
     def _take_over(self, model: CounterfactualRun) -> None:
         """Continue from the model's state and collector."""
@@ -301,10 +336,26 @@ class CounterfactualRun:
                 "bit for bit",
             )
 
-    def evaluate(self) -> None:
-        """Record the final evaluation, which the learning curve shows."""
-        self._record("evaluation", evaluation_content(self.session))
+    def evaluate(self, picture: bool) -> None:
+        """Record a last evaluation, all of it, and the picture of the run."""
+        found = self.session.evaluate()
+        content = {
+            name: torch.stack([torch.from_numpy(vars(one)[name]) for one in found])
+            for name, value in vars(found[0]).items()
+            if isinstance(value, np.ndarray)
+        }
+        self._record("evaluation", content)
+        for r, one in enumerate(found):
+            shown = {"metrics": as_bytes(one.metrics()), "samples": as_bytes(list(one.samples))}
+            whose = f"{OTHER_REPLICA} " if r else ""
+            self._record(f"{whose}evaluation", shown, by_replica=False, part=1)
+        if picture:
+            self._record("file", self._recorder.picture(), by_replica=False, part=2)
+
+    def finish(self) -> RunResult:
+        """Write the files of a run whose training is over."""
+        return self._recorder.finish()
 
     def close(self) -> None:
         """Free the environments."""
-        self.session.close()
+        self._recorder.close()

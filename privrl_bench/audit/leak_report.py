@@ -13,6 +13,21 @@ MOVED = "in rounds "  # how a reason of rounds begins that `--round` does not ch
 
 
 @dataclass(frozen=True)
+class SearchLeaks:
+    """The findings of the test of a search (`tuning/search_leaks.py`).
+
+    Attributes:
+        differences: in its runs and in what it publishes.
+        compared: pairs of tensors.
+        runs: of the search.
+    """
+
+    differences: list[Difference]
+    compared: int
+    runs: int
+
+
+@dataclass(frozen=True)
 class LeakReport:
     """The findings of the test in one configuration.
 
@@ -31,6 +46,7 @@ class LeakReport:
         reached: tensors of later rounds that differ when the paths are left as they are.
         no_test_power: reasons why the test could not have found anything; empty if it could.
         not_covered: what the test does not check.
+        searched: runs of the search that was tested; 0: a lone run.
     """
 
     label: str
@@ -47,6 +63,7 @@ class LeakReport:
     reached: tuple[str, ...]
     no_test_power: tuple[str, ...]
     not_covered: tuple[str, ...]
+    searched: int = 0
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -93,7 +110,7 @@ class LeakReport:
     def lines(self) -> list[str]:
         """The report for a terminal."""
         lines = [
-            f"leaks   {self.label}, user {self.user} of round {self.round} crafted and null; rounds "
+            f"leaks   {self.label}, user {self.user} of round {self.round} replaced; rounds "
             f"{self.round} to {self.last} compared bit for bit: {self.compared} pairs of tensors"
         ]
         for text in self._elsewhere():
@@ -120,6 +137,13 @@ class LeakReport:
             found.append(f"{self.replicas} runs trained together, the user in the first")
         if any(visit.compiled for visit in self.visits):
             found.append("episodes in compiled code, which begin in another state")
+        if self.searched:
+            found.append(
+                f"a search of {self.searched} runs with the user in each, and what it publishes"
+            )
+        sizes = [str(visit.cohort) for visit in self.visits if visit.cohort is not None]
+        if sizes:
+            found.append(f"cohorts of {' and '.join(sizes)} users, with and without the user")
         moved = [visit for visit in self.visits if visit.moved]
         if moved:
             last, *late = moved

@@ -1,22 +1,22 @@
 """`privrl audit leaks`: the effects of one user other than on the released values.
 
-Two runs execute the real training code with the same seed. In some rounds of the counterfactual run a
-substitute user replaces one user. From then on both get the same released values. Therefore everything
-that later rounds compute, and everything that may leave the run, must be equal bit for bit. A difference
+Several runs execute the real training code with the same seed. In some rounds of a counterfactual run a
+substitute user replaces one user. From then on all get the same released values. Therefore everything
+that later rounds compute, and everything that leaves the run, must be equal bit for bit. A difference
 is a path around the gate, and must be a declared caveat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
-from privrl_bench.audit.leak_report import MOVED, LeakReport
-from privrl_bench.audit.replacement_data import CRAFTED, NULL
+from privrl_bench.audit.leak_report import MOVED, LeakReport, SearchLeaks
+from privrl_bench.audit.replacement_data import ABSENT, CRAFTED, NULL, SHORT, ZERO
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
@@ -57,17 +57,24 @@ def find_leaks(
     """
     if config.algo.one_round:  # one round, and what is evaluated after it
         round_index, later = 0, 0
-    first = Visit(round_index, user, round_index, round_index + later + 1)
+    first = Visit(round_index, user, round_index, round_index + later + 1, evaluated=True)
     with ExitStack() as stack:
         model = _counterfactual(stack, config, first)
         parts = model.parts
         _check_length(config, parts, first.end)
-        seen = [_compare(stack, config, first, model)]
+        late = (
+            late and NOT_PRIVATE not in parts.gate.caveats
+        )  # without a gate, early rounds suffice
+        seen = [_compare(stack, config, first, model, late)]
         compiled = model.compiles
     visits = []
-    late = late and NOT_PRIVATE not in parts.gate.caveats  # without a gate, early rounds suffice
     if late and compiled and parts.gate.local is None:
-        visits.append(replace(first, compiled=True))
+        visits.append(replace(first, compiled=True, evaluated=False))
+    if NOT_PRIVATE not in parts.gate.caveats and parts.gate.sampler.independent:
+        returns = model.returns
+        for size in dict.fromkeys((1, parts.gate.slots)):
+            who = user if returns else size - 1
+            visits.append(Visit(round_index, who, round_index, first.end, cohort=size))
     if late:
         used_up = model.in_order or model.session.collector.used_once
         visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
@@ -114,12 +121,18 @@ def _check_length(config: RunConfig, parts: RunComponents, rounds: int) -> None:
         )
 
 
-def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: CounterfactualRun) -> _Seen:
-    """One visit: the runs side by side, and what differs."""
-    crafted = _counterfactual(stack, config, visit, CRAFTED, model)
-    null = _counterfactual(stack, config, visit, NULL, model)
-    runs = [model, crafted, null]
-    usual = visit.planned is None and not visit.compiled
+def _compare(
+    stack: ExitStack,
+    config: RunConfig,
+    visit: Visit,
+    model: CounterfactualRun,
+    picture: bool = False,
+) -> _Seen:
+    """One visit: the runs side by side, and what differs. `picture`: of the learning curve, too."""
+    replaced = [
+        _counterfactual(stack, config, visit, kind, model) for kind in _kinds(visit, model.parts)
+    ]
+    crafted, runs, usual = replaced[0], [model, *replaced], visit.usual
     if usual:
         runs.append(_counterfactual(stack, config, visit, CRAFTED, model, False))
     while model.session.round < visit.end and not model.session.over:
@@ -134,15 +147,25 @@ def _compare(stack: ExitStack, config: RunConfig, visit: Visit, model: Counterfa
             )
     if usual:
         for one in runs:
-            one.evaluate()
+            one.evaluate(picture and one in (model, crafted))
     after = [d for d in runs[-1].stages.differences if d.round > visit.last] if usual else []
     return _Seen(
         visit,
-        crafted.stages.differences + null.stages.differences,
-        crafted.stages.compared + null.stages.compared,
+        [difference for one in replaced for difference in one.stages.differences],
+        sum(one.stages.compared for one in replaced),
         tuple(dict.fromkeys(d.tensor for d in after)),
         _no_test_power(visit, model, crafted),
     )
+
+
+def _kinds(visit: Visit, parts: RunComponents) -> tuple[str, ...]:
+    """The substitutes of a visit, the crafted one first."""
+    if visit.cohort is not None:
+        return (CRAFTED, ABSENT)
+    rows = parts.gate.local is None and NOT_PRIVATE not in parts.gate.caveats
+    if visit.compiled or not rows:  # a row is no release, or has no bound
+        return (CRAFTED, NULL)
+    return (CRAFTED, NULL, ZERO, SHORT) if visit.usual else (CRAFTED, NULL, ZERO)
 
 
 def _no_test_power(
@@ -203,7 +226,11 @@ def _not_covered(
 
 
 def audit_leaks(
-    config: RunConfig, given: Collection[str], round_index: int | None = None, user: int = 0
+    config: RunConfig,
+    given: Collection[str],
+    round_index: int | None = None,
+    user: int = 0,
+    search: Callable[[frozenset[str], int], SearchLeaks] | None = None,
 ) -> tuple[LeakReport, list[str]]:
     """Run the leak test on a configuration with reduced sizes.
 
@@ -212,6 +239,8 @@ def audit_leaks(
         given: keys whose sizes are kept.
         round_index: the user's round, from 0; None: 1.
         user: the user in it, from 0.
+        search: tests the search that `config` is a run of, for the keys whose sizes are kept and the user;
+            None: `config` is a lone run.
 
     Returns:
         The report, and the sizes that were reduced.
@@ -230,4 +259,12 @@ def audit_leaks(
             )
     start = 1 if round_index is None else round_index
     small, cuts = shrink(config, frozenset(given), start + LATER + 1, max(USERS, user + 1), user)
-    return find_leaks(small, start, user), cuts
+    report = find_leaks(small, start, user)
+    if search is not None:
+        more = search(frozenset(given), user)
+        found = dict(report.found)
+        for difference in more.differences:
+            found.setdefault(difference.path, difference)
+        compared = report.compared + more.compared
+        report = replace(report, found=found, compared=compared, searched=more.runs)
+    return report, cuts

@@ -1,4 +1,14 @@
-"""Substitute users: the data in which the two runs of the leak test differ."""
+"""Substitute users: the data in which the runs of the leak test differ.
+
+- `null`: no valid data; the user contributes nothing.
+- `crafted`: other, extreme data.
+- `zero`: rewards 0, and a valid row of zeros: the neighbour of zero-out that the gate counts as a user below
+  the clip bound.
+- `short`: the user's data, and a valid row of half the clip norm, or of twice that norm if the row is shorter
+  already, so that the gate counts it otherwise. Two steps from the user by zero-out; what is outside the
+  release must be equal for it, too.
+- `absent`: the user is left out of a random cohort, which has one user less.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +21,7 @@ import torch
 from privrl_bench.envs.slots import Users
 from privrl_bench.types import TextBatch, UserBatch
 
-NULL, CRAFTED = "null", "crafted"
+NULL, CRAFTED, ZERO, SHORT, ABSENT = "null", "crafted", "zero", "short", "absent"
 _BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
 
 
@@ -29,7 +39,7 @@ class SubstituteUser:
     Args:
         slots: the real ones; they are stepped as without a substitute.
         slot: the user's.
-        kind: null | crafted.
+        kind: see the module.
         steps: T, the user's steps in the round.
         max_episode_steps: public upper bound on the steps of an episode; the substitute keeps it.
         resets: an episode's first observation belongs to this user and not to the next one.
@@ -68,7 +78,9 @@ class SubstituteUser:
 
     def _seen(self, obs: np.ndarray) -> np.ndarray:
         """The substitute's observation."""
-        return obs * np.nan if self._kind == NULL else 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
+        if self._kind == CRAFTED:
+            return 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
+        return obs * np.nan if self._kind == NULL else obs
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`. All users are simulated, including those that an environment declares."""
@@ -93,8 +105,9 @@ class SubstituteUser:
             return result
         self._taken += 1
         if "rewards" not in self._shares:
-            null, other = self._kind == NULL, 50.0 + 7.0 * (self._taken % 4)
-            result.rewards[own] = np.nan if null else other - result.rewards[own]
+            crafted = 50.0 + 7.0 * (self._taken % 4) - result.rewards[own]
+            others = {NULL: np.nan, CRAFTED: crafted, ZERO: 0.0}
+            result.rewards[own] = others.get(self._kind, result.rewards[own])
         if self._kind == CRAFTED and "ends" not in self._shares:
             over = self._taken <= self._burst and self._taken % _BURST == 0
             cut = not over and self._elapsed >= self._max_episode_steps
@@ -116,7 +129,7 @@ class SubstituteTrajectory:
 
     Args:
         slot: the user's.
-        kind: null | crafted. A null user's data are NaN.
+        kind: see the module. A null user's data are NaN.
     """
 
     def __init__(self, slot: int, kind: str):
@@ -133,7 +146,9 @@ class SubstituteTrajectory:
         if self._kind == NULL:
             for x in (obs, after, rewards, *([] if behavior_probs is None else [behavior_probs])):
                 x[place] = np.nan
-        else:
+        elif self._kind == ZERO:
+            rewards[place] = 0.0
+        elif self._kind == CRAFTED:
             obs[place], after[place] = 1.0 - 2.0 * obs[place], 0.5 - 2.0 * after[place]
             rewards[place] = 2.0 - rewards[place]
             if behavior_probs is not None:
@@ -148,7 +163,7 @@ class SubstituteAnswer:
 
     Args:
         slot: the user's.
-        kind: null | crafted. A null user's score is NaN; a crafted user has other words, a shorter
+        kind: see the module. A null user's score is NaN; a crafted user has other words, a shorter
             answer and an extreme score.
     """
 
@@ -165,7 +180,9 @@ class SubstituteAnswer:
         place = (0, self._slot - users.first)
         if self._kind == NULL:
             scores[place], valid[place] = torch.nan, False
-        else:
+        elif self._kind == ZERO:
+            scores[place] = 0.0
+        elif self._kind == CRAFTED:
             words = users.tokens.max() + 1
             tokens[place] = torch.where(seen[place], words - 1 - tokens[place], tokens[place])
             half = (mask.shape[-1] + 1) // 2
@@ -181,7 +198,7 @@ class SubstituteStart:
     Args:
         slots: of `compiled_episodes.player`, whose state is in arrays; their `reset` is wrapped.
         slot: the user's.
-        kind: null | crafted. A null user's state is NaN.
+        kind: see the module. A null user's state is NaN.
     """
 
     def __init__(self, slots: Any, slot: int, kind: str):

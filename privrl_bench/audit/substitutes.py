@@ -34,7 +34,7 @@ class Substitution:
     Args:
         trainer: not stepped yet; its collector is changed.
         visit: the replaced user, and whether the round number is moved.
-        kind: null | crafted; empty: the user is not replaced.
+        kind: see `replacement_data`; empty: the user is not replaced.
 
     Attributes:
         in_order: users come in a public order, each in one round. A moved run begins with the first

@@ -38,6 +38,8 @@ class Visit:
         end: the round after the last one that is run.
         planned: rounds that schedules are built for; None: those of the configuration.
         compiled: whole episodes are played in compiled code, where the run has it.
+        cohort: users of the first replica in round `first`; None: as drawn.
+        evaluated: policies are evaluated after every round.
     """
 
     first: int
@@ -47,6 +49,13 @@ class Visit:
     start: int = 0
     planned: int | None = None
     compiled: bool = False
+    cohort: int | None = None
+    evaluated: bool = False
+
+    @property
+    def usual(self) -> bool:
+        """Whether these are the first rounds of a run, as it is."""
+        return self.planned is None and not self.compiled and self.cohort is None
 
     @property
     def moved(self) -> bool:
@@ -115,7 +124,8 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
     early = late_rounds((*_USUAL, *named), max(_EARLY, *named, 0))
     late = late_rounds((*named, *usual), _LARGEST)
     start = _PLANNED - 2
-    visits = [Visit(start, user, _PLANNED - 1, _PLANNED + _AFTER, start, _PLANNED)]
+    last = Visit(start, user, _PLANNED - 1, _PLANNED + _AFTER, start, _PLANNED, evaluated=True)
+    visits = [last]
     for n in dict.fromkeys((*early, *late)):
         start = max(n - 2, 1)
         end = start + min(WINDOW, room)

@@ -14,6 +14,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.privacy.devices import LocalNoise
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import UserBatch
 
@@ -67,6 +68,25 @@ class WatchedGate(Gate):
         """See `Gate.draw`."""
         index = round_index - self._start if used_once else round_index
         return self._watcher.on_cohort(super().draw(index, population, used_once))
+
+    # A moved run may be planned for 10^15 rounds, too many for the accountant, and has no lines of the rounds
+    # before. Its epsilon is that of no run, so any number does.
+
+    def guarantee(self, r: int, done: int | None = None) -> Guarantee:
+        """See `Account.guarantee`."""
+        return super().guarantee(r, None if self._start else done)
+
+    def planned_epsilon(self, r: int) -> float:
+        """See `Account.planned_epsilon`."""
+        return 1.0 if self._start else super().planned_epsilon(r)
+
+    def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
+        """See `Account.spent_epsilon`."""
+        return 1.0 if self._start else super().spent_epsilon(r, below_round)
+
+    def paper_epsilon(self, r: int) -> float:
+        """See `Account.paper_epsilon`."""
+        return 1.0 if self._start else super().paper_epsilon(r)
 
     def add(self, contribution: Contribution) -> None:
         """See `Gate.add`."""

@@ -43,12 +43,15 @@ EXIT_CODES = "Exit codes: 0 nothing contradicts the guarantee; {};\n2 bad input;
 
 LEAKS = """Find what bypasses the gate, bit for bit.
 
-Runs the real training code twice, with two datasets that differ in one user: once the user contributes nothing
-(null), once the user is replaced by one with extreme data (crafted). Both runs get the same released values.
-Then everything that later rounds compute is compared, and everything that leaves the run: released metrics,
-policy.pt, exported files, evaluation. A difference bypassed the gate and must be a caveat of the configuration.
-The test compares the first rounds, the last planned ones, and late ones around multiples of every period up to
-100 and of the configured periods. Two runs with other seeds are trained together: the second must not differ.
+Runs the real training code several times, with datasets that differ in one user. The user contributes nothing
+(null), has extreme data (crafted), a row of zeros (zero) or a row on the other side of the clip bound (short),
+or is missing from a random cohort (absent). All runs get the same released values. Then everything that later
+rounds compute is compared, and everything that leaves the run: the files of the run folder but the private
+ones, printed lines, what W&B gets, what the algorithm's object keeps, when training ends. A difference bypassed
+the gate and must be a caveat of the configuration. The test compares the first rounds, the last planned ones,
+late ones around multiples of every period up to 100 and of the configured periods, and cohorts of one user and
+of the largest size. Two runs with other seeds are trained together: the second must not differ. With the
+overrides of a search (`privrl tune`) also what the search publishes is compared.
 
 `found` names where a path begins, `reaches` what later rounds compute differently when no path is closed,
 `not covered` what the test does not see. With privacy=local the user has other observations (and noised
@@ -108,7 +111,10 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     """Run the leak test and return the exit code. Raises `ConfigError`."""
     args = _leak_arguments(words, prog)
-    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
+    from privrl_bench.tuning.settings import is_search
+
+    if not is_search(args.overrides):
+        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
     from privrl_bench.api.auditing import audit_leaks
 
     try:

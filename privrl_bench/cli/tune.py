@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.experiment.crash import guarded
-from privrl_bench.metrics import shown_epsilon
 
 ABOUT = """Search for hyperparameters inside the guarantee: draw runs, train and score them, keep the best.
 
@@ -41,22 +40,8 @@ def _tune(words: Sequence[str], prog: str) -> int:
     parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
     args = parser.read(words)
 
-    from privrl_bench.evaluation.objective import objective_of
     from privrl_bench.tuning.tune_runs import tune
 
     result = tune(args.overrides, args.config_dir)
-    if result.summary is None:
-        print(f"{result.status}: {result.reason}", flush=True)
-        return result.exit_code
-    summary, measure = result.summary, objective_of(result.summary)
-    searched = summary["search"]
-    noised = "noised score" if searched["scored"] == "private" else "score"
-    print(f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}")
-    print(
-        f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}\n"
-        f"        epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} with tuning "
-        f"({summary['guarantee']['status']})\n"
-        f"        results: {result.folder}",
-        flush=True,
-    )
-    return 0
+    print("\n".join(result.lines()), flush=True)
+    return result.exit_code

@@ -38,6 +38,7 @@ from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.loggers.wandb_logger import WandbLogger
+from privrl_bench.metrics import check_summary
 
 
 class Experiment:
@@ -46,33 +47,46 @@ class Experiment:
     Args:
         parts: the components of the runs.
         dirs: run folder of each.
+        mirror: makes the loggers; the leak test has one that keeps what is sent.
+
+    Attributes:
+        trainer: trains the runs.
+        rows: writes their metrics.
+        mirrors: logger of each run.
+        clock: of all runs.
+        alive: numbers of the runs that are still training.
     """
 
-    def __init__(self, parts: RunComponents, dirs: list[RunDir]):
+    def __init__(
+        self, parts: RunComponents, dirs: list[RunDir], mirror: type[WandbLogger] = WandbLogger
+    ):
         self.parts = parts
         self.dirs = dirs
         self.trainer = Trainer(parts)
         self.config = parts.config
         self.measure = self.trainer.evaluator.objective
-        self.mirrors = [
-            WandbLogger(
-                config.log,
-                rundir.path,
-                run_name=rundir.path.name,
-                group=rundir.group(),
-                resolved_config=asdict(config),
-                guarantee=parts.gate.guarantee(r).to_dict(),
-            )
-            for r, (config, rundir) in enumerate(zip(parts.configs, dirs, strict=True))
-        ]
-        self.alive = list(range(len(dirs)))  # replicas that are still training
+        self._mirror = mirror
+        self.mirrors = [self.mirror(r) for r in range(len(dirs))]
+        self.alive = list(range(len(dirs)))
         self.rows = MetricWriter(self.trainer, dirs, self.mirrors)
         self._ended: dict[int, RunResult] = {}
         self._snapshot: dict[str, Any] | None = None  # before the current round
-        self._clock = Clock([0.0] * len(dirs))
+        self.clock = Clock([0.0] * len(dirs))
         self._checkpoints = Checkpoints(dirs)
         self._invalid = False
         self._solved = SolvedCheck(self.config.eval, self.measure, len(dirs))
+
+    def mirror(self, r: int) -> WandbLogger:
+        """Return a new logger of replica r."""
+        config, rundir = self.parts.configs[r], self.dirs[r]
+        return self._mirror(
+            config.log,
+            rundir.path,
+            run_name=rundir.path.name,
+            group=rundir.group(),
+            resolved_config=asdict(config),
+            guarantee=self.parts.gate.guarantee(r).to_dict(),
+        )
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -143,13 +157,13 @@ class Experiment:
             trainer.step()
             self._drop_diverged(self._snapshot)
             if self.alive:
-                self._after_round(progress)
+                self.after_round(progress)
         if stop.signal is not None and self.alive:
             return False
         if self.alive and self.rows.evaluated < trainer.round:  # resumed after the last round
             self.rows.begin_evaluation()
         self.rows.write()
-        self._clock.stop()
+        self.clock.stop()
         for r in list(self.alive):
             self._finish(r)
         return True
@@ -172,7 +186,7 @@ class Experiment:
             rundir.cut_metrics(self.trainer.round or -1)
             self._solved.restore(r, values_of(rundir, self.measure.metric, after=0))
         steps = self.trainer.round * self.parts.round_steps
-        self._clock = Clock([rundir.seconds_so_far() for rundir in self.dirs], steps)
+        self.clock = Clock([rundir.seconds_so_far() for rundir in self.dirs], steps)
         return self.trainer.round
 
     def _due(self, rounds: int) -> bool:
@@ -184,7 +198,7 @@ class Experiment:
         """Evaluate the initial public parameters, as round 0 with epsilon 0."""
         self.rows.begin_evaluation()
         self.rows.add({
-            r: {"round": 0, "steps": 0, "privacy/epsilon": 0.0, **self._clock.timing(r, 0)}
+            r: {"round": 0, "steps": 0, "privacy/epsilon": 0.0, **self.clock.timing(r, 0)}
             for r in self.alive
         })  # fmt: skip
         self.rows.write()
@@ -200,9 +214,11 @@ class Experiment:
                     f"FloatingPointError: round {snapshot['round']} gave non-finite parameters; "
                     "the run has diverged"
                 )
-                self._end_one(r, "failed", reason, 1, rounds=snapshot["round"])
+                done = snapshot["round"]
+                ended = self.end_early(r, self.mirrors[r], "failed", reason, 1, rounds=done)
+                self._leave(r, ended)
 
-    def _after_round(self, progress: Progress) -> None:
+    def after_round(self, progress: Progress) -> None:
         """Evaluate, log and checkpoint when it is time."""
         parts, trainer = self.parts, self.trainer
         steps = trainer.round * parts.round_steps
@@ -212,7 +228,7 @@ class Experiment:
         if evaluated:
             self.rows.begin_evaluation()  # waits for the one before
         if evaluated or trainer.round % max(1, parts.iterations // self.config.log.lines) == 0:
-            self.rows.add({r: self._row(r, steps, evaluated) for r in self.alive})
+            self.rows.add({r: self.row(r, steps, evaluated) for r in self.alive})
         self.rows.write(wait=last or self.config.eval.solved is not None)
         mean = epsilon = None
         arrived = self.rows.evaluated > seen
@@ -250,14 +266,14 @@ class Experiment:
             self._invalid = True
             progress.note(f"  note    round {self.rows.evaluated}: {problem}")
 
-    def _row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
+    def row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
         """Metrics and timing of replica r; epsilon of Poisson cohorts takes seconds: at evaluations only."""
         lr = self.parts.algo.learning_rate(self.trainer.round - 1)
         row: dict[str, float] = {
             "round": self.trainer.round,
             "steps": steps,
             **self.trainer.diagnostics[r],
-            **self._clock.timing(r, steps),
+            **self.clock.timing(r, steps),
         }
         if lr is not None:
             row["lr"] = lr
@@ -284,61 +300,78 @@ class Experiment:
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """Return the summary of replica r, which is at round `rounds` (default: the trainer's)."""
         done = self.trainer.round if rounds is None else rounds
-        timing = self._clock.timing(r, done * self.parts.round_steps)
+        timing = self.clock.timing(r, done * self.parts.round_steps)
         return summary_of(self.trainer, self.rows, self.dirs[r], r, status, done, timing)
 
     def _finish(self, r: int, solved: int | None = None) -> None:
-        """Write the files of a finished run and print its result.
+        """End replica r after its last round, or after the round `solved` that reached `eval.solved`."""
+        self._leave(r, self.end_done(r, self.mirrors[r], solved))
+
+    def end_done(self, r: int, mirror: WandbLogger, solved: int | None = None) -> RunResult:
+        """Write the files of a finished run and print its result; training could continue.
 
         Without a valid last evaluation the run has failed; its policy is written, as its epsilon is spent.
 
         Args:
             r: the replica.
+            mirror: gets the summary and the released files.
             solved: the round after which `eval.solved` was reached.
         """
         rundir, config = self.dirs[r], self.parts.configs[r]
         if problem := self.rows.evaluations[r].problem:
             save_policy(self.trainer, r, rundir)
-            self._end_one(r, "failed", f"the last evaluation: {problem}", 1)
-            return
+            return self.end_early(r, mirror, "failed", f"the last evaluation: {problem}", 1)
         summary = self._summary(r, "done") | {"references": references_of(self.parts, rundir)}
         if config.eval.solved is not None:
             summary["solved"] = solved
+        check_summary(summary)
         write_json(rundir / "summary.json", summary)
         files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")
-        self.mirrors[r].finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
+        mirror.finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
         print(result_text(summary, rundir.path, files, config.from_data), flush=True)
-        self._leave(r, RunResult("done", "", rundir.path, summary))
+        return RunResult("done", "", rundir.path, summary)
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
         """End all replicas that are still training."""
         apart = status == "failed" and len(self.alive) > 1
         for r in list(self.alive):
-            self._end_one(r, status, reason, code, apart=apart)
+            self._leave(r, self.end_early(r, self.mirrors[r], status, reason, code, apart=apart))
         return self._results()
 
-    def _end_one(
+    def end_early(
         self,
         r: int,
+        mirror: WandbLogger,
         status: str,
         reason: str,
         code: int,
         *,
         rounds: int | None = None,
         apart: bool = False,
-    ) -> None:
-        """End replica r, which is not done."""
+    ) -> RunResult:
+        """Write the files of a run that is not done and print why; training could continue.
+
+        Args:
+            r: the replica.
+            mirror: gets the summary.
+            status: interrupted | failed.
+            reason: of the status.
+            code: exit code.
+            rounds: that the run has trained; None: all that the trainer has done.
+            apart: see `RunResult`.
+        """
         rundir = self.dirs[r]
         summary = self._summary(r, status, rounds)
+        check_summary(summary)
         write_json(rundir / "summary.json", summary)
         rundir.set_status(status, reason)
-        self.mirrors[r].finish(summary, exit_code=code)
+        mirror.finish(summary, exit_code=code)
         there = (rundir / crash.ERROR_FILE).exists()
         more = f"; traceback in {rundir / crash.ERROR_FILE}" if there else ""
         line = f"{status}  {crash.one_line(reason)}; results: {rundir.path}{more}"
         print(line, file=sys.stderr, flush=True)
-        self._leave(r, RunResult(status, reason, rundir.path, summary, code, apart))
+        return RunResult(status, reason, rundir.path, summary, code, apart)
 
     def _leave(self, r: int, result: RunResult) -> None:
         self._ended[r] = result

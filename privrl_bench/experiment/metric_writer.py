@@ -8,10 +8,8 @@ from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.loggers.wandb_logger import WandbLogger
-from privrl_bench.metrics import check_declared
+from privrl_bench.metrics import CLOCK, check_declared
 from privrl_bench.privacy.ledger_chain import Mark
-
-TIMING = ("wall_seconds", "steps_per_second")
 
 
 class MetricWriter:
@@ -41,7 +39,7 @@ class MetricWriter:
         self._evaluating = self._trainer.round
 
     def add(self, rows: dict[int, dict[str, float]]) -> None:
-        """One row for each replica that is training, by replica, with the clock's `TIMING`."""
+        """One row for each replica that is training, by replica, with the clock's `CLOCK`."""
         gate = self._trainer.parts.gate
         gate.sync()
         marks = [ledger.mark for ledger in gate.ledgers]
@@ -80,7 +78,7 @@ class MetricWriter:
 
     def _write(self, r: int, row: dict[str, float], mark: Mark) -> None:
         """timing.jsonl first, with the mark: metrics.jsonl is the same however a run was interrupted."""
-        timing = {name: row.pop(name) for name in TIMING}
+        timing = {name: row.pop(name) for name in CLOCK}
         check_declared(row)
         self._dirs[r].append("timing.jsonl", {"round": row["round"], **timing, "ledger": mark})
         self._dirs[r].append("metrics.jsonl", row)

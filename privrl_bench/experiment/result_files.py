@@ -55,16 +55,21 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
     return [rundir / CURVE, *([] if kept else [rundir / POLICY])]
 
 
+def draw(rundir: RunDir) -> Path:
+    """Draw the picture of a run whose other files are there."""
+    from privrl_bench.reporting.learning_curve import learning_curve
+    from privrl_bench.reporting.run_loader import load_run
+
+    learning_curve(load_run(rundir.path), rundir / CURVE)
+    return rundir / CURVE
+
+
 def save_results(trainer: Trainer, r: int, rundir: RunDir) -> list[str]:
     """Write the files of a finished run, whose summary is there; returns the names of those to look at."""
     save_policy(trainer, r, rundir)
     names = []
     if trainer.parts.configs[r].log.plot:
-        from privrl_bench.reporting.learning_curve import learning_curve
-        from privrl_bench.reporting.run_loader import load_run
-
-        learning_curve(load_run(rundir.path), rundir / CURVE)
-        names.append(CURVE)
+        names.append(draw(rundir).name)
     names += [path.name for path in trainer.parts.algo.export(trainer.state, r, rundir.path)]
     for line in before_and_after(read_lines(rundir / "samples.jsonl")):
         print(line, flush=True)

@@ -1,10 +1,7 @@
-"""The run folder: all files of a run, written as it proceeds.
+"""The run folder: all files of a run, written as it proceeds, and who may see them.
 
-`config.yaml` (resolved), `identity.json`, `overrides.txt`, `provenance.json`, `plan.json`, `status.json`,
-`metrics.jsonl`, `timing.jsonl`, `ledger.jsonl`, `checkpoint.pt`, `policy.pt`, `summary.json`, `curve.png`,
-`wandb/`; of code from outside also `reviews.json` (what its audits are about); after a failure `error.txt` with
-the traceback; for language models also `samples.jsonl` (answers of the policy) and `adapter/` (for peft) or
-`model/`.
+`FILES` has every name. The leak test compares every file of a run folder that is not `private` or `machine`,
+also one that is not listed (`Algorithm.export` of a plugin may write such files).
 
 `metrics.jsonl` does not depend on the clock, so that a run which was killed and resumed leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -34,6 +31,38 @@ from privrl_bench.experiment.crash import ERROR_FILE
 from privrl_bench.experiment.provenance import provenance
 from privrl_bench.privacy.ledger_chain import Mark, require_reaches
 
+# Who may see a file: `public`, known before training; `released`, a function of releases, evaluations and
+# the configuration (of metrics.jsonl: the columns that `metrics.py` does not call private); `private`, to be
+# kept with the users' data; `machine`, about the clock, the host and the process, which the guarantee does not
+# cover.
+FILES = {
+    "config.yaml": "public",
+    "identity.json": "public",
+    "overrides.txt": "public",
+    "plan.json": "public",
+    "reviews.json": "public",  # which audits code from outside the package has to pass
+    "leaks.json": "public",
+    "epsilon.json": "public",
+    "status.json": "released",
+    "metrics.jsonl": "released",
+    "samples.jsonl": "released",  # answers of a language model
+    "summary.json": "released",
+    "policy.pt": "released",
+    "curve.png": "released",
+    "adapter": "released",  # of a language model, for peft
+    "model": "released",  # or the whole model
+    "checkpoint.pt": "private",
+    "ledger.jsonl": "private",
+    "timing.jsonl": "private",
+    ERROR_FILE: "private",  # the traceback of a failure
+    "search.json": "private",  # of a search: what was drawn, its runs, and the run with the kept settings
+    "search.jsonl": "private",
+    "trials": "private",
+    "final": "private",
+    "provenance.json": "machine",
+    "wandb": "machine",  # a copy of what the leak test compares as it is sent
+    "wandb_id.txt": "machine",
+}
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
 
@@ -97,6 +126,9 @@ class RunDir:
         self.path = path
 
     def __truediv__(self, name: str) -> Path:
+        """Return the path of a file of `FILES`. Raises KeyError: it is not listed."""
+        if name not in FILES:
+            raise KeyError(f"{name} is not among the files of a run folder; add it to FILES")
         return self.path / name
 
     @contextmanager
@@ -213,12 +245,13 @@ class RunDir:
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         """Replace checkpoint.pt atomically. `content` has tensors and plain data."""
-        temporary = self / "checkpoint.pt.tmp"
+        path = self / "checkpoint.pt"
+        temporary = path.with_name(path.name + ".tmp")
         with temporary.open("wb") as file:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self / "checkpoint.pt")
+        os.replace(temporary, path)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the last checkpoint, or None. Raises `ConfigError`: it cannot be read."""

@@ -118,7 +118,7 @@ def summary_of(
         measure.name: result,
         "epsilon": guarantee.epsilon,
         "epsilon_planned": gate.planned_epsilon(r),
-        "epsilon_paper": gate.mechanism.paper_epsilon(r),
+        "epsilon_paper": gate.paper_epsilon(r),
         "delta": guarantee.delta,
         "guarantee": guarantee.to_dict(),
         **preview_facts(gate, r),

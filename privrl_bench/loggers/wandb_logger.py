@@ -20,7 +20,7 @@ from typing import Any
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.evaluation.objective import OBJECTIVES
 from privrl_bench.loggers.wandb_files import send_files, send_point, tags_of
-from privrl_bench.metrics import METRICS, visible
+from privrl_bench.metrics import SUMMARY, check_summary, visible
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
 FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`
@@ -120,11 +120,15 @@ class WandbLogger:
             summary: content of summary.json.
             exit_code: of the run.
             released: files to send, see `wandb_files.RELEASED`; those that do not exist are left out.
+
+        Raises:
+            KeyError: a field of the summary is not declared.
         """
+        check_summary(summary)
         run, self._run = self._run, None
         if run is None:
             return
-        kept = {name: value for name, value in summary.items() if not _private(name)}
+        kept = {name: value for name, value in summary.items() if SUMMARY[name] != "private"}
         try:
             run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
         except Exception as error:
@@ -158,12 +162,23 @@ class WandbLogger:
         return None
 
     def _open(self, arguments: dict[str, Any]) -> Any:
+        run = self._init(arguments)
+        run.define_metric("*", step_metric="steps")
+        for name in BY_EPSILON.values():
+            run.define_metric(name, step_metric="privacy/epsilon")
+        run.summary.update({"guarantee": self._guarantee})
+        if self.mode == "online":
+            self._say(f"{run.url}")
+        return run
+
+    def _init(self, arguments: dict[str, Any]) -> Any:
+        """Return a W&B run with these arguments of `wandb.init`."""
         import wandb
 
         online = self.mode == "online"
         if online and not _logged_in(wandb):
             raise RuntimeError("not logged in, `wandb login` does that once")
-        run = wandb.init(
+        return wandb.init(
             **arguments,
             mode="online" if online else "offline",
             id=self._identity() + ("-offline" if self._fell_back else ""),
@@ -171,13 +186,6 @@ class WandbLogger:
             dir=str(self._folder),
             settings=_settings(wandb),
         )
-        run.define_metric("*", step_metric="steps")
-        for name in BY_EPSILON.values():
-            run.define_metric(name, step_metric="privacy/epsilon")
-        run.summary.update({"guarantee": self._guarantee})
-        if online:
-            self._say(f"{run.url}")
-        return run
 
     def _identity(self) -> str:
         """Return the W&B id of this folder, drawn once, so that a resumed run continues the same W&B run."""
@@ -248,10 +256,6 @@ def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: summary[name] if isinstance(summary[name], float) else safe[name] for name in safe
     }
-
-
-def _private(name: str) -> bool:
-    return name in METRICS and METRICS[name].visibility == "private"
 
 
 def _algorithm(resolved_config: Mapping[str, Any]) -> str:

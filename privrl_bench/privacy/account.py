@@ -118,6 +118,10 @@ class Account:
         """Epsilon after all planned rounds; infinite in a preview."""
         return math.inf if self.is_preview else self.real_epsilon(r)
 
+    def paper_epsilon(self, r: int) -> float:
+        """The number that a paper prints; see `Mechanism.paper_epsilon`."""
+        return self.mechanism.paper_epsilon(r)
+
     @property
     def is_preview(self) -> bool:
         """Whether noise is that of larger cohorts than those that are released (`privacy.noise_cohort`)."""

@@ -12,12 +12,13 @@ import torch
 
 from privrl_bench.experiment.policy_file import FILE
 from privrl_bench.experiment.run_dir import write_atomic, write_json
+from privrl_bench.metrics import CLOCK
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.tuning.search_plan import SearchPlan
 from privrl_bench.tuning.trials import Trial
 
 # Of one run, or of the machine while several ran: how many did is secret.
-LEFT_OUT = ("ledger", "epsilon_paper", "wall_seconds", "steps_per_second")
+LEFT_OUT = ("ledger", "epsilon_paper", *CLOCK)
 FOLDERS = ("adapter", "model")  # of language models
 
 

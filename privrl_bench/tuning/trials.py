@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from privrl_bench.tuning.search_plan import SearchPlan, score_config
 from privrl_bench.tuning.settings import Search
 from privrl_bench.tuning.space import grid
 
+Train = Callable[[Sequence[Job]], list[Outcome]]
 VERSION = 1
 # Where the search is, from the folders of a run and of its score: the same wherever the search is.
 FROM_TRIAL, FROM_SCORE = (f"their guarantee is in {place}" for place in ("../..", "../../.."))
@@ -178,9 +179,22 @@ def jobs_of(
 
 
 def run_trials(
-    plan: SearchPlan, state: SearchState, trials: Sequence[Trial], jobs: Sequence[Job], folder: Path
+    plan: SearchPlan,
+    state: SearchState,
+    trials: Sequence[Trial],
+    jobs: Sequence[Job],
+    folder: Path,
+    train: Train,
 ) -> list[Outcome]:
     """Write the intents, train the runs, score them. `Trial.score` is set.
+
+    Args:
+        plan: of the search.
+        state: of the search.
+        trials: the runs.
+        jobs: what to train, of each run.
+        folder: of the search.
+        train: trains jobs; `run_quietly`, or what the leak test puts in its place.
 
     Returns:
         How each run ended, or how the run that scores it ended.
@@ -196,11 +210,11 @@ def run_trials(
         raise ConfigError("", f"{folder}: {error}; name another hydra.run.dir") from None
     if runs:
         (folder / LEDGER).chmod(0o600)
-    outcomes = run_quietly(jobs)
+    outcomes = train(jobs)
     if any(one.status == "interrupted" for one in outcomes):
         return outcomes
     if plan.score is not None:
-        outcomes = _score(plan, jobs, outcomes)
+        outcomes = _score(plan, jobs, outcomes, train)
     for trial, outcome in zip(trials, outcomes, strict=True):
         trial.score = _score_of(plan.search, trial, outcome)
     return outcomes
@@ -221,11 +235,13 @@ def score_job(plan: SearchPlan, job: Job) -> Job:
     return Job(job.number, replace(config, search=FROM_SCORE), job.folder / "score", [])
 
 
-def _score(plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _score(
+    plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome], train: Train
+) -> list[Outcome]:
     """Score every run that is done."""
     pairs = zip(jobs, outcomes, strict=True)
     scoring = [score_job(plan, job) for job, one in pairs if one.status in ("done", "skipped")]
-    found = {one.number: one for one in run_quietly(scoring)}
+    found = {one.number: one for one in train(scoring)}
     return [found.get(job.number, old) for job, old in zip(jobs, outcomes, strict=True)]
 
 

@@ -13,8 +13,10 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.privacy.search import best_of, search_epsilon
@@ -26,6 +28,7 @@ from privrl_bench.tuning.search_plan import SearchPlan, plan_search
 from privrl_bench.tuning.settings import read_search
 from privrl_bench.tuning.trials import (
     SearchState,
+    Train,
     Trial,
     jobs_of,
     open_search,
@@ -57,6 +60,21 @@ class SearchResult:
     summary: dict[str, Any] | None = None
     exit_code: int = 0
 
+    def lines(self) -> list[str]:
+        """What the command prints at its end."""
+        if self.summary is None:
+            return [f"{self.status}: {self.reason}"]
+        summary, measure = self.summary, objective_of(self.summary)
+        searched = summary["search"]
+        noised = "noised score" if searched["scored"] == "private" else "score"
+        return [
+            f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}",
+            f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}",
+            f"        epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} with "
+            f"tuning ({summary['guarantee']['status']})",
+            f"        results: {self.folder}",
+        ]
+
 
 def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print) -> SearchResult:
     """Run a search, or resume it, or load it if it is done.
@@ -86,7 +104,7 @@ def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print)
             return SearchResult(
                 folder, "done", summary=json.loads((folder / "summary.json").read_text())
             )
-        result = _search(plan, state, folder, config_dir)
+        result = run_search(plan, state, folder, config_dir)
         RunDir(folder).set_status(result.status, result.reason)
     return result
 
@@ -100,16 +118,29 @@ def _folder(plan: SearchPlan, words: Sequence[str]) -> Path:
     )
 
 
-def _search(
-    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None
+def run_search(
+    plan: SearchPlan,
+    state: SearchState,
+    folder: Path,
+    config_dir: str | None,
+    train: Train = run_quietly,
 ) -> SearchResult:
+    """Train and score the runs that were drawn, and release the best.
+
+    Args:
+        plan: of the search.
+        state: what was drawn.
+        folder: of the search.
+        config_dir: a folder with more YAML files.
+        train: see `trials.run_trials`.
+    """
     if plan.search.tune.sampler == "tpe":
-        trials, jobs, outcomes = _learn(plan, state, folder, config_dir)
+        trials, jobs, outcomes = _learn(plan, state, folder, config_dir, train)
     else:
         trials = trials_of(state, folder)
         jobs = jobs_of(plan, trials, folder, config_dir)
         RunDir(folder).set_status("running")
-        outcomes = run_trials(plan, state, trials, jobs, folder)
+        outcomes = run_trials(plan, state, trials, jobs, folder, train)
     stopped = next((one for one in outcomes if one.status == "interrupted"), None)
     if stopped is not None:
         return _interrupted(folder, stopped)
@@ -130,7 +161,7 @@ def _search(
     if plan.final_words is not None:
         final = folder / "final"
         config = compose(later_wins(plan.final_words, kept.settings), config_dir)
-        (outcome,) = run_quietly([Job(0, config, final, [*plan.final_words, *kept.settings])])
+        (outcome,) = train([Job(0, config, final, [*plan.final_words, *kept.settings])])
         if outcome.status == "interrupted":
             return _interrupted(folder, outcome)
         if outcome.status not in ("done", "skipped"):
@@ -148,7 +179,7 @@ def _interrupted(folder: Path, outcome: Outcome) -> SearchResult:
 
 
 def _learn(
-    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None
+    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None, train: Train
 ) -> tuple[list[Trial], list[Job], list[Outcome]]:
     """Runs one after the other, whose settings depend on earlier scores."""
     known: list[Trial] = []
@@ -163,7 +194,7 @@ def _learn(
             state.write(folder)
         trial = trials_of(state, folder)[i]
         (job,) = jobs_of(plan, [trial], folder, config_dir)
-        (outcome,) = run_trials(plan, state, [trial], [job], folder)
+        (outcome,) = run_trials(plan, state, [trial], [job], folder, train)
         known.append(trial)
         jobs.append(job)
         outcomes.append(outcome)

@@ -287,7 +287,7 @@ def secure(**changes):
 
 def killed_at(round_index, monkeypatch, folder, saved=3, config=None):
     """As kill -9 leaves it: rows and lines up to a round, the checkpoint of an earlier one."""
-    step, after_round = training.Trainer.step, training.Experiment._after_round
+    step, after_round = training.Trainer.step, training.Experiment.after_round
 
     def stopping(session):
         if session.round == round_index:
@@ -301,7 +301,7 @@ def killed_at(round_index, monkeypatch, folder, saved=3, config=None):
 
     with monkeypatch.context() as patch:
         patch.setattr(training.Trainer, "step", stopping)
-        patch.setattr(training.Experiment, "_after_round", after)
+        patch.setattr(training.Experiment, "after_round", after)
         with pytest.raises(SystemExit):
             train(config or secure(), folder)
     return folder / "ledger.jsonl"

@@ -1,0 +1,369 @@
+"""What leaves a run of the leak test, as tensors: the real writers write it, and nothing is left out by hand.
+
+A run of the test has a temporary run folder and an `Experiment`, which writes files, prints lines and sends
+records to W&B as in training. Everything is compared but the files that `run_dir.FILES` calls private or of
+the machine, the columns and fields that `metrics.py` calls private, and the clock, which stands still.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSources
+from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.clock import Clock
+from privrl_bench.experiment.experiment import Experiment
+from privrl_bench.experiment.result_files import CURVE, POLICY, draw, save_results
+from privrl_bench.experiment.run_dir import FILES, RunDir, read_lines
+from privrl_bench.experiment.summary import RunResult
+from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.loggers.progress import LINE_EVERY_S, Progress
+from privrl_bench.loggers.wandb_logger import WandbLogger
+from privrl_bench.metrics import METRICS, SUMMARY
+
+NOT_COMPARED = ("private", "machine")  # who may see a file, a column or a field that is left out
+_JSON = ("summary.json", "status.json", "plan.json")
+_ROWS = ("metrics.jsonl", "samples.jsonl")
+_LONG = 10**6  # numbers of a tensor or a list above which a digest is compared
+
+
+class Output(NamedTuple):
+    """Content that leaves a run in one round.
+
+    Attributes:
+        replica: whose it is.
+        stage: file or place.
+        content: tensors by name.
+        part: of a stage that a round has several times.
+    """
+
+    replica: int
+    stage: str
+    content: dict[str, Tensor]
+    part: int = 0
+
+
+class Place(NamedTuple):
+    """Where a run is.
+
+    Attributes:
+        folder: of the run.
+        root: a folder above it, whose name differs between runs that are compared.
+    """
+
+    folder: Path
+    root: Path
+
+
+def as_bytes(value: Any, root: Path | None = None) -> Tensor:
+    """A file's bytes, or those of the JSON of anything else, without the name of the folder `root`."""
+    data = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, default=repr)
+    raw = data if isinstance(data, bytes) else data.encode()
+    raw = raw if root is None else raw.replace(str(root).encode(), b"")
+    return torch.from_numpy(np.frombuffer(raw, np.uint8).copy())
+
+
+class StoppedClock(Clock):
+    """Every span of time is one second."""
+
+    def timing(self, r: int, steps: int) -> dict[str, float]:
+        """See `Clock.timing`."""
+        return {"wall_seconds": 1.0, "steps_per_second": 1.0}
+
+
+class SentToWandb:
+    """Stands for a run of W&B and keeps what is sent.
+
+    Attributes:
+        sent: name -> values, in order.
+    """
+
+    id, url = "run", ""
+
+    def __init__(self, arguments: Mapping[str, Any]):
+        self.sent: dict[str, list[Any]] = defaultdict(list)
+        self.summary = self
+        self._keep("", arguments)
+
+    def _keep(self, kind: str, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self.sent[f"{kind}{name}"].append(_plain(value))
+
+    def define_metric(self, name: str, **how: Any) -> None:
+        """See `wandb.Run.define_metric`."""
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """See `wandb.Run.log`."""
+        self._keep("", row)
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """See `wandb.Summary.update`."""
+        self._keep("summary ", values)
+
+    def log_artifact(self, artifact: Any) -> None:
+        """See `wandb.Run.log_artifact`."""
+        files = {name: entry.digest for name, entry in artifact.manifest.entries.items()}
+        self._keep("artifact ", {"metadata": artifact.metadata, **files})
+
+    def finish(self, exit_code: int = 0) -> None:
+        """See `wandb.Run.finish`."""
+        self._keep("", {"exit code": exit_code})
+
+
+def _plain(value: Any) -> Any:
+    """Content of a table, a chart or a picture of W&B; other values as they are."""
+    table = getattr(value, "table", value)
+    if hasattr(table, "columns") and hasattr(table, "data"):
+        return [list(table.columns), [list(row) for row in table.data]]
+    return "a picture" if type(value).__name__ == "Image" else value
+
+
+class KeepingLogger(WandbLogger):
+    """The real logger in front of a `SentToWandb`."""
+
+    _run: Any
+    record: SentToWandb
+
+    def _init(self, arguments: dict[str, Any]) -> Any:
+        self.record = SentToWandb(arguments)
+        return self.record
+
+
+def recorded(parts: RunComponents) -> RunComponents:
+    """The components of a run that shows and sends everything, and evaluates after every round.
+
+    `Recorder.picture` draws its curve.
+    """
+    log = replace(parts.config.log, wandb="offline", progress=True, lines=10**7, plot=False)
+    evaluation = replace(parts.config.eval, every=1, solved=None)
+    return replace(
+        parts, configs=[replace(config, log=log, eval=evaluation) for config in parts.configs]
+    )
+
+
+class Recorder:
+    """An `Experiment` whose outputs are kept.
+
+    Args:
+        parts: of the run; `recorded`.
+        place: of a lone run, which is kept; None: temporary folders.
+
+    Attributes:
+        experiment: the real one.
+        dirs: run folder of each replica.
+    """
+
+    def __init__(self, parts: RunComponents, place: Place | None = None):
+        self._temporary = tempfile.TemporaryDirectory(prefix="privrl_bench_")
+        own, config = Path(self._temporary.name), parts.config
+        below = own / "outputs" / config.algo.name / config.env.label
+        paths = [below / f"run{r}" for r in range(len(parts.configs))]
+        self._root = own if place is None else place.root
+        self.dirs = [RunDir(path) for path in (paths if place is None else [place.folder])]
+        self._printed = io.StringIO()
+        for rundir in self.dirs:
+            rundir.path.mkdir(parents=True, exist_ok=True)
+        with self._captured():
+            self.experiment = Experiment(parts, self.dirs, KeepingLogger)
+        self.experiment.clock = StoppedClock([0.0] * len(self.dirs))
+        # Every look at this clock is long after the last one, so that every state is shown.
+        ticks = iter(range(10**9))
+        self._shown = io.StringIO()
+        self._progress = Progress(
+            parts.iterations * parts.round_steps * len(self.dirs),
+            enabled=True,
+            label="run",
+            result=self.experiment.measure.name,
+            stream=self._shown,
+            clock=lambda: next(ticks) * 2 * LINE_EVERY_S,
+        )
+
+    @property
+    def trainer(self) -> Trainer:
+        """Of the experiment."""
+        return self.experiment.trainer
+
+    @contextmanager
+    def _captured(self) -> Iterator[None]:
+        """Keep what is printed."""
+        with redirect_stdout(self._printed), redirect_stderr(self._printed):
+            yield
+
+    def _taken(self) -> str:
+        """What was printed since the last call."""
+        text = self._printed.getvalue()
+        self._printed.seek(0)
+        self._printed.truncate()
+        return text
+
+    def after_round(self, evaluated: bool, first: bool) -> Iterator[Output]:
+        """Let the experiment record a round, then write the ends that the runs could have now.
+
+        Args:
+            evaluated: whether runs are evaluated, and could be done; else they are interrupted.
+            first: also write a second kind of end, and those of other replicas than the first.
+        """
+        experiment = self.experiment
+        with self._captured():
+            if evaluated:
+                experiment.after_round(self._progress)
+            else:
+                steps = self.trainer.round * experiment.parts.round_steps
+                rows = {r: experiment.row(r, steps, evaluated=False) for r in experiment.alive}
+                experiment.rows.add(rows)
+                experiment.rows.write()
+        lines = {"progress": self._shown.getvalue(), "others": self._taken()}
+        yield Output(0, "printed", {k: as_bytes(x, self._root) for k, x in lines.items()})
+        for r in range(len(self.dirs)):
+            yield Output(r, "W&B", self._sent(experiment.mirrors[r]))
+        for r in range(len(self.dirs) if first else 1):
+            done = evaluated and not experiment.rows.evaluations[r].problem
+            if done:
+                yield from self._end(r, "done", experiment.end_done)
+            else:
+                with self._captured():
+                    save_results(self.trainer, r, self.dirs[r])
+            if first or not done:
+                yield from self._end(r, "interrupted", self._interrupted, part=int(done))
+
+    def picture(self) -> dict[str, Tensor]:
+        """The colours of the picture of replica 0."""
+        from matplotlib.image import imread
+
+        config = asdict(self.trainer.parts.config)
+        (self.dirs[0] / "config.yaml").write_text(yaml.safe_dump(config))
+        return {CURVE: torch.from_numpy(imread(draw(self.dirs[0])).copy())}
+
+    def finish(self) -> RunResult:
+        """Write the files of replica 0, whose training is over."""
+        with self._captured():
+            return self.experiment.end_done(0, self.experiment.mirror(0))
+
+    def _interrupted(self, r: int, mirror: WandbLogger) -> None:
+        reason = "SIGTERM; rerun the same command to resume"
+        self.experiment.end_early(r, mirror, "interrupted", reason, 143)
+
+    def _end(
+        self, r: int, name: str, write: Callable[[int, WandbLogger], Any], part: int = 0
+    ) -> Iterator[Output]:
+        """One end of replica r, which writes files, prints and sends."""
+        with self._captured():
+            mirror = self.experiment.mirror(r)
+            write(r, mirror)
+        yield Output(r, f"printed when {name}", {"lines": as_bytes(self._taken(), self._root)})
+        yield Output(r, f"W&B when {name}", self._sent(mirror))
+        for stage, content in folder_content(self.dirs[r].path, self._root).items():
+            yield Output(r, stage, content, part)
+
+    def _sent(self, mirror: WandbLogger) -> dict[str, Tensor]:
+        assert isinstance(mirror, KeepingLogger)
+        clock = {name for name, who in SUMMARY.items() if who == "private"}
+        sent = mirror.record.sent
+        return {k: as_bytes(x, self._root) for k, x in sent.items() if k not in clock}
+
+    def close(self) -> None:
+        """Free the environments and the folder."""
+        self.experiment.trainer.close()
+        self._temporary.cleanup()
+
+
+def folder_content(folder: Path, root: Path) -> dict[str, dict[str, Tensor]]:
+    """Content of the files of a run folder that may leave the run: stage -> name -> tensor.
+
+    JSON by field, rows by column, `policy.pt` by key; other files as bytes, in the stage `file`. The name of
+    the folder `root` is left out.
+    """
+    found: dict[str, dict[str, Tensor]] = {"file": {}}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_file() or FILES.get(name.partition("/")[0]) in NOT_COMPARED:
+            continue
+        if name in _JSON:
+            found[name] = {
+                key: as_bytes(value, root)
+                for key, value in json.loads(path.read_text()).items()
+                if SUMMARY.get(key) not in NOT_COMPARED
+            }
+        elif name in _ROWS:
+            rows = read_lines(path)
+            columns = dict.fromkeys(key for row in rows for key in row)
+            found[name] = {
+                key: as_bytes([row.get(key) for row in rows], root)
+                for key in columns
+                if key not in METRICS or METRICS[key].visibility not in NOT_COMPARED
+            }
+        elif name == POLICY:
+            content = torch.load(path, weights_only=True)
+            found[name] = {
+                key: x if isinstance(x, Tensor) else as_bytes(x, root) for key, x in content.items()
+            }
+        else:
+            found["file"][name] = as_bytes(path.read_bytes(), root)
+    return found
+
+
+# --- what an algorithm keeps to itself
+
+
+def memory(algo: Algorithm) -> dict[str, Tensor]:
+    """Tensors, arrays, numbers and texts that an algorithm's object holds, by path.
+
+    Its context (public facts and sources) is left out, as are functions and what they enclose.
+    """
+    found: dict[str, Tensor] = {}
+    _collect(algo, "", found, set())
+    return found
+
+
+def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, Tensor):
+        found[name] = value if value.numel() <= _LONG else _digest(value)
+        return
+    if _is_plain(value):
+        found[name] = as_bytes(value)
+        return
+    skipped = isinstance(value, AlgorithmContext | PublicSources | type | ModuleType)
+    if skipped or id(value) in seen or inspect.isroutine(value):
+        return
+    seen.add(id(value))
+    parts: Mapping[Any, Any]
+    if isinstance(value, Mapping):
+        parts = value
+    elif isinstance(value, list | tuple | set | frozenset):
+        if all(_is_plain(one) for one in value):
+            found[name] = as_bytes(sorted(value, key=repr) if isinstance(value, set) else value)
+            return
+        parts = dict(enumerate(value))
+    else:
+        slots = getattr(type(value), "__slots__", ())
+        parts = {key: getattr(value, key) for key in slots if hasattr(value, key)}
+        parts = {**parts, **getattr(value, "__dict__", {})}
+    for key, part in parts.items():
+        _collect(part, f"{name}.{key}" if name else str(key), found, seen)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | bytes)
+
+
+def _digest(x: Tensor) -> Tensor:
+    raw = x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return as_bytes(hashlib.sha1(raw.tobytes(), usedforsecurity=False).digest())

@@ -1,0 +1,369 @@
+"""Defects planted in everything that leaves a run or a search, for every kind of users: each is found.
+
+The first three passed the test before it compared results, the end of training and a row of zeros.
+"""
+
+import pytest
+import torch
+from test_leaks import OFFLINE, POISSON, base, chained, formal_small, small, swim
+from test_planted_paths import assert_caught, mean_reward, remembering, serving
+
+from privrl_bench.algorithms.language.dppg_text import DppgText
+from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
+from privrl_bench.algorithms.model_based.primorl import Primorl
+from privrl_bench.algorithms.ope.gpope import Gpope
+from privrl_bench.algorithms.policy_gradient.dppg import Dppg
+from privrl_bench.algorithms.value.dqn import Dqn
+from privrl_bench.api.auditing import audit_leaks
+from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.replacement_data import ABSENT
+from privrl_bench.audit.shrink import shrink
+from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.experiment import experiment, result_files, summary
+from privrl_bench.experiment.shard_work import ShardWork
+from privrl_bench.loggers.wandb_logger import WandbLogger
+from privrl_bench.privacy.gate import Gate
+from privrl_bench.tuning import publish as publishing
+from privrl_bench.tuning import trials
+
+FORMAL = ("algo.critic=none", "env.user=fresh")
+KINDS = {"algo=dppg_l2": DppgL2}
+
+
+def private(trainer, r):
+    """A private number of the last round."""
+    return trainer.diagnostics[r].get("train/return_mean", 0.0) or 0.0
+
+
+def patched(monkeypatch, where, name, change):
+    """`change(real, *args, **kwargs)` in place of a function or method."""
+    real = getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *args, **kwargs: change(real, *args, **kwargs))
+
+
+# --- the three that passed
+
+
+def test_rewards_in_the_results(monkeypatch):
+    def total(self, state):
+        return [{"mean_reward": float(x)} for x in self.left]
+
+    remembering(monkeypatch, Dppg, mean_reward)
+    monkeypatch.setattr(Dppg, "results", total)
+    report = assert_caught(
+        formal_small(), "summary.json released", "W&B when done summary released"
+    )
+    assert "printed when done lines" in report.undeclared
+
+
+@pytest.mark.parametrize("kept", ["self", "state"])
+def test_an_end_when_users_fall_rarely(monkeypatch, kept):
+    falls = lambda users: users.terminated.float().mean((1, 2))  # noqa: E731
+    remembering(monkeypatch, Dppg, falls)
+    if kept == "state":
+        serving(monkeypatch, Dppg, lambda self, before, after: {"falls": self.left[:, None]})
+        stop = lambda self, state: bool((state.tensors.get("falls", torch.ones(1)) < 1e-4).all())  # noqa: E731
+    else:
+        stop = lambda self, state: bool((getattr(self, "left", torch.ones(1)) < 1e-4).all())  # noqa: E731
+    monkeypatch.setattr(Dppg, "finished", stop)
+    assert_caught(formal_small(), "state falls" if kept == "state" else "memory left")
+
+
+def test_an_end_that_a_user_decides(monkeypatch):
+    """Nothing is kept but the decision."""
+    ended = lambda users: (users.done.sum(-1) > 1).any(1)  # noqa: E731
+    remembering(monkeypatch, Dppg, ended)
+    monkeypatch.setattr(Dppg, "finished", lambda self, state: bool(getattr(self, "left", [0])[0]))
+    assert_caught(formal_small(), "schedule end")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("algo.local_update=gradient",), ("env=hopper",), ("algo=dppg_l2",)], ids=str
+)
+def test_a_step_that_the_share_of_clipped_users_scales(monkeypatch, words):
+    """All rows of these algorithms are at the clip bound, so that only a shorter row moves the share."""
+    shares = []
+
+    def released(real, self, index):
+        found = real(self, index)
+        shares[:] = [one["clipped_fraction"] for one in self.diagnostics]
+        return found
+
+    def step(self, state, after):
+        before = state.tensors["actor"]
+        factor = 0.5 + 0.5 * torch.tensor(shares)[:, None]
+        return {"actor": before + factor * (after["actor"] - before)}
+
+    patched(monkeypatch, Gate, "release", released)
+    serving(monkeypatch, KINDS.get(next(iter(words), ""), Dppg), step)
+    config = swim(*words) if words == ("algo=dppg_l2",) else base(*FORMAL, *words)
+    assert_caught(config, "state actor", "policy parameters")
+
+
+# --- files, lines and records
+
+
+def test_a_field_of_the_summary(monkeypatch):
+    def with_return(real, trainer, rows, rundir, r, *args):
+        return real(trainer, rows, rundir, r, *args) | {"z": private(trainer, r)}
+
+    patched(monkeypatch, experiment, "summary_of", with_return)
+    assert_caught(formal_small(), "summary.json z", "W&B when done summary z")
+
+
+def test_a_field_that_is_not_declared_is_refused(monkeypatch):
+    def with_return(real, trainer, rows, rundir, r, *args):
+        return real(trainer, rows, rundir, r, *args) | {"users_return": private(trainer, r)}
+
+    patched(monkeypatch, experiment, "summary_of", with_return)
+    with pytest.raises(KeyError, match=r"undeclared fields \['users_return'\]"):
+        find_leaks(formal_small(), late=False)
+
+
+def test_the_reason_of_an_interruption(monkeypatch):
+    def ended(real, self, r, mirror, status, reason, code, **more):
+        reason = f"{reason}; users had {private(self.trainer, r)}"
+        return real(self, r, mirror, status, reason, code, **more)
+
+    patched(monkeypatch, experiment.Experiment, "end_early", ended)
+    report = assert_caught(formal_small(), "status.json reason")
+    assert "printed when interrupted lines" in report.undeclared
+
+
+def test_the_words_of_done(monkeypatch):
+    def text(real, summary, folder, files, from_data=False):
+        rows = (folder / "metrics.jsonl").read_text().splitlines()
+        return real(summary, folder, files, from_data) + rows[-1]
+
+    patched(monkeypatch, experiment, "result_text", text)
+    report = assert_caught(formal_small(), "printed when done lines")
+    assert set(report.undeclared) == {"printed when done lines"}
+
+
+def test_the_guarantee_in_the_policys_file(monkeypatch):
+    def saved(real, trainer, r, rundir):
+        path = real(trainer, r, rundir)
+        content = torch.load(path, weights_only=True)
+        content["guarantee"]["notes"].append(f"return: {private(trainer, r)}")
+        torch.save(content, path)
+        return path
+
+    patched(monkeypatch, result_files, "save_policy", saved)
+    report = assert_caught(formal_small(), "policy.pt guarantee")
+    assert all("guarantee" in name or "artifact" in name for name in report.undeclared)
+
+
+def test_a_picture_of_private_returns(monkeypatch):
+    def drawn(real, rundir):
+        from privrl_bench.reporting.runs import Run
+
+        curve = Run.curve
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "curve", lambda self, name="train/return_mean": curve(self, name))
+            return real(rundir)
+
+    patched(monkeypatch, result_files, "draw", drawn)
+    monkeypatch.setattr("privrl_bench.audit.outputs.draw", result_files.draw)
+    assert_caught(formal_small(), "file curve.png", late=True)
+
+
+@pytest.mark.parametrize("method", ["log", "finish"])
+def test_a_record_of_wandb(monkeypatch, method):
+    """A private metric under the name of a released one, or in the summary."""
+
+    def sent(real, self, row, *args, **more):
+        if method == "log" and "train/return_mean" in row:
+            row = {**row, "policy/norm": row["train/return_mean"]}
+        elif method == "finish":
+            rows = (self._folder / "metrics.jsonl").read_text().splitlines()
+            row = {**row, "measure": rows[-1]}
+        return real(self, row, *args, **more)
+
+    patched(monkeypatch, WandbLogger, method, sent)
+    name = "W&B policy/norm" if method == "log" else "W&B when done summary measure"
+    assert_caught(formal_small(), name)
+
+
+def test_progress(monkeypatch):
+    real = experiment.Experiment.after_round
+
+    def after_round(self, progress):
+        real(self, progress)
+        progress.update(self.trainer.round, return_mean=private(self.trainer, 0))
+
+    monkeypatch.setattr(experiment.Experiment, "after_round", after_round)
+    report = assert_caught(formal_small(), "printed progress")
+    assert set(report.undeclared) == {"printed progress"}
+
+
+def test_a_file_that_no_list_has(monkeypatch):
+    def saved(real, trainer, r, rundir):
+        (rundir.path / "users.txt").write_text(str(private(trainer, r)))
+        return real(trainer, r, rundir)
+
+    patched(monkeypatch, result_files, "save_policy", saved)
+    assert_caught(formal_small(), "file users.txt")
+
+
+def test_an_interval_from_private_returns(monkeypatch):
+    """In the last fifth's mean, a number of the summary that is computed from rows."""
+    patched(
+        monkeypatch,
+        summary,
+        "_last_fifth",
+        lambda real, rundir, metric, steps: real(rundir, "train/return_mean", steps),
+    )
+    assert_caught(formal_small(), "summary.json return", late=True)
+
+
+# --- cohorts
+
+
+def test_the_size_of_a_cohort_in_the_step(monkeypatch):
+    """Only a cohort with one user less shows it."""
+
+    def step(self, state, after):
+        before = state.tensors["actor"]
+        return {"actor": before + (after["actor"] - before) * 4 / max(self.seen, 1)}
+
+    def sizes(real, self, state, actor, cohort, *args):
+        Dppg.seen = cohort.sizes[0]
+        return real(self, state, actor, cohort, *args)
+
+    patched(monkeypatch, ShardWork, "run", sizes)
+    monkeypatch.setattr(Dppg, "seen", 1, raising=False)
+    serving(monkeypatch, Dppg, step)
+    report = assert_caught(base(*POISSON, *FORMAL), "state actor")
+    assert report.found["state actor"].substitute == ABSENT
+
+
+@pytest.mark.parametrize("edge", ["empty", "full"])
+def test_what_happens_at_the_edges_of_cohorts_only(monkeypatch, edge):
+    def edges(users):
+        count = users.valid.sum(1)
+        return (count == 0 if edge == "empty" else count == users.valid.shape[1]).float()
+
+    def slower(self, state, after):
+        before = state.tensors["actor"]
+        return {"actor": before + (after["actor"] - before) / (1.0 + self.left[:, None])}
+
+    remembering(monkeypatch, Dppg, edges)
+    serving(monkeypatch, Dppg, slower)
+    report = assert_caught(base(*POISSON, *FORMAL), "state actor")
+    assert report.found["state actor"].substitute == ABSENT
+
+
+# --- every kind of users
+
+
+def test_recorded_users(monkeypatch, sets):
+    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
+    remembering(monkeypatch, Primorl, mean_reward)
+    monkeypatch.setattr(Primorl, "results", results)
+    config = base("algo=primorl", f"data.id={sets}", *OFFLINE)
+    assert_caught(config, "summary.json released")
+
+
+def test_returning_users(monkeypatch):
+    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
+    remembering(monkeypatch, Dqn, mean_reward)
+    monkeypatch.setattr(Dqn, "results", results)
+    words = small("algo=dqn", "algo.new_users=2", "privacy.users_per_round=9")
+    config = shrink(compose(words), frozenset({"algo.new_users"}), rounds=6, users=9)[0]
+    assert_caught(config, "summary.json released", round_index=0)
+
+
+def test_users_of_a_known_policy(monkeypatch):
+    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
+    remembering(monkeypatch, Gpope, mean_reward)
+    monkeypatch.setattr(Gpope, "results", results)
+    assert_caught(chained("algo=gpope"), "summary.json released")
+
+
+def test_declared_users(monkeypatch):
+    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
+    remembering(monkeypatch, Dppg, mean_reward)
+    monkeypatch.setattr(Dppg, "results", results)
+    words = ("env=gym", "env.id=my_pkg:SpecClinic-v0", "privacy.noise=secure")
+    config = base(*words, "algo.critic=none", "env.user=fresh")
+    assert_caught(config, "summary.json released")
+
+
+def test_users_with_prompts(monkeypatch, texts):
+    results = lambda self, state: [{"score": float(x)} for x in self.left]  # noqa: E731
+    remembering(monkeypatch, DppgText, lambda users: users.scores.nan_to_num().mean(1))
+    monkeypatch.setattr(DppgText, "results", results)
+    few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
+    few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
+    words = ("algo=dppg_text", "env=sentiment_small", *texts, *few, "algo.baseline_prompts=3")
+    assert_caught(shrink(compose(words))[0], "summary.json released")
+
+
+# --- a search
+
+SEARCH = [
+    *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=3", "privacy.z=1"),
+    *("env.user_steps=16", "env.max_episode_steps=30", "eval.episodes=2"),
+    *("algo.lr=loguniform(1e-3,1e-2)", "tune.score_range=[0,30]", "tune.score_users=3"),
+]
+
+
+def searched(*words):
+    """The report, of the search alone."""
+    report = audit_leaks(later_wins(SEARCH, words)).report
+    return [name for name in report.undeclared if name.startswith("search ")], report
+
+
+@pytest.fixture(autouse=True)
+def search_alone(monkeypatch, request):
+    """Searches are tested without the usual test of one of their runs, to save time."""
+    if "search" in request.node.name:
+        from privrl_bench.audit import leaks
+
+        real = leaks.find_leaks
+        monkeypatch.setattr(leaks, "find_leaks", lambda *args: real(*args, late=False))
+
+
+@pytest.mark.parametrize("words", [(), ("tune.score=public",), ("tune.runs=fixed(3)",)], ids=str)
+def test_a_search_without_a_defect(words):
+    given = [word for word in SEARCH if not (words == ("tune.score=public",) and "score_" in word)]
+    report = audit_leaks(later_wins(given, words)).report
+    assert report.ok, report.lines()
+    assert report.searched == 3
+
+
+def test_a_search_that_is_scored_by_private_returns(monkeypatch):
+    def score(real, search, trial, outcome):
+        rows = trials.read_lines(trial.folder / "metrics.jsonl")
+        return rows[-1]["train/entropy"]
+
+    patched(monkeypatch, trials, "_score_of", score)
+    found, _ = searched()
+    assert "search summary.json search" in found
+
+
+def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
+    def published(real, folder, source, kept, guarantee, plan):
+        found = real(folder, source, kept, guarantee, plan)
+        count = len(list((folder / "trials").iterdir()))
+        publishing.write_json(folder / "summary.json", found | {"steps": count})
+        return found
+
+    monkeypatch.setattr(
+        "privrl_bench.tuning.tune_runs.publish",
+        lambda *args: published(publishing.publish, *args),
+    )
+    found, report = searched()
+    assert found == ["search summary.json steps"]
+    assert report.found[found[0]].substitute == "fewer runs"
+
+
+def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
+    def published(folder, source, *args):
+        (folder / "rows.txt").write_text((source / "metrics.jsonl").read_text())
+        return publishing.publish(folder, source, *args)
+
+    monkeypatch.setattr("privrl_bench.tuning.tune_runs.publish", published)
+    found, _ = searched()
+    assert found == ["search file rows.txt"]
