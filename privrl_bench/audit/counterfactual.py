@@ -126,6 +126,11 @@ class CounterfactualRun:
         """Whether users come back in later rounds."""
         return self._substitution.number is not None
 
+    @property
+    def over(self) -> bool:
+        """Whether training has ended."""
+        return self._recorder.over
+
     # -- comparing --------------------------------------------------------------------------
 
     def _record(
@@ -273,7 +278,7 @@ class CounterfactualRun:
         self._index = self.session.round
         self._shown, self._users, self._rows = [], [], []
         self._substitution.switch(self._index)
-        self.session.step()
+        self._recorder.step()
         self._substitution.switch(None)
         found = len(self.stages.differences)
         self._record_state()

@@ -135,7 +135,7 @@ def _compare(
     crafted, runs, usual = replaced[0], [model, *replaced], visit.usual
     if usual:
         runs.append(_counterfactual(stack, config, visit, CRAFTED, model, False))
-    while model.session.round < visit.end and not model.session.over:
+    while model.session.round < visit.end and not model.over:
         index = model.session.round
         for one in runs:
             one.step()

@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
@@ -151,7 +152,7 @@ def recorded(parts: RunComponents) -> RunComponents:
     `Recorder.picture` draws its curve.
     """
     log = replace(parts.config.log, wandb="offline", progress=True, lines=10**7, plot=False)
-    evaluation = replace(parts.config.eval, every=1, solved=None)
+    evaluation = replace(parts.config.eval, every=1)
     return replace(
         parts, configs=[replace(config, log=log, eval=evaluation) for config in parts.configs]
     )
@@ -199,10 +200,21 @@ class Recorder:
         """Of the experiment."""
         return self.experiment.trainer
 
+    @property
+    def over(self) -> bool:
+        """Whether training has ended, also because all runs are solved."""
+        return self.trainer.over or not self.experiment.alive
+
+    def step(self) -> None:
+        """Train one round."""
+        with self._captured():
+            self.trainer.step()
+
     @contextmanager
     def _captured(self) -> Iterator[None]:
-        """Keep what is printed."""
-        with redirect_stdout(self._printed), redirect_stderr(self._printed):
+        """Keep what is printed; Python prints a warning once in a process, so that it is left out."""
+        with redirect_stdout(self._printed), redirect_stderr(self._printed), catch_warnings():
+            simplefilter("ignore")
             yield
 
     def _taken(self) -> str:
@@ -230,6 +242,7 @@ class Recorder:
                 experiment.rows.write()
         lines = {"progress": self._shown.getvalue(), "others": self._taken()}
         yield Output(0, "printed", {k: as_bytes(x, self._root) for k, x in lines.items()})
+        yield Output(0, "schedule", {"runs in training": as_bytes(experiment.alive)}, part=1)
         for r in range(len(self.dirs)):
             yield Output(r, "W&B", self._sent(experiment.mirrors[r]))
         for r in range(len(self.dirs) if first else 1):

@@ -172,7 +172,7 @@ class _Searches:
                 run = CounterfactualRun(own, self._visit(config), substitute, model, place=place)
                 stack.callback(run.close)
                 runs[kind] = run
-            while not runs[""].session.over:
+            while not runs[""].over:
                 for run in runs.values():
                     run.step()
             for kind, run in runs.items():

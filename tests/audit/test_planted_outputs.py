@@ -3,6 +3,8 @@
 The first three passed the test before it compared results, the end of training and a row of zeros.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_leaks import OFFLINE, POISSON, base, chained, formal_small, small, swim
@@ -195,6 +197,28 @@ def test_progress(monkeypatch):
     monkeypatch.setattr(experiment.Experiment, "after_round", after_round)
     report = assert_caught(formal_small(), "printed progress")
     assert set(report.undeclared) == {"printed progress"}
+
+
+def test_a_line_that_an_algorithm_prints(monkeypatch):
+    def printing(self, state, released, real=Dppg.server):
+        print(f"mean reward {self.left[0]:.3f}")
+        return real(self, state, released)
+
+    remembering(monkeypatch, Dppg, mean_reward)
+    monkeypatch.setattr(Dppg, "server", printing)
+    assert_caught(formal_small(), "printed others")
+
+
+def test_runs_that_are_solved_by_private_returns(monkeypatch):
+    def left(real, self):
+        if private(self.trainer, 0) > 50:
+            self.alive.remove(0)
+        return real(self)
+
+    patched(monkeypatch, experiment.Experiment, "_leave_solved", left)
+    config = formal_small()
+    config = replace(config, eval=replace(config.eval, solved=1e6))
+    assert_caught(config, "schedule runs in training")
 
 
 def test_a_file_that_no_list_has(monkeypatch):
