@@ -23,7 +23,6 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
 
@@ -62,22 +61,9 @@ def find_leaks(
         model = _counterfactual(stack, config, first)
         parts = model.parts
         _check_length(config, parts, first.end)
-        late = (
-            late and NOT_PRIVATE not in parts.gate.caveats
-        )  # without a gate, early rounds suffice
+        late = late and NOT_PRIVATE not in parts.gate.caveats  # else early rounds suffice
         seen = [_compare(stack, config, first, model, late)]
-        compiled = model.compiles
-    visits = []
-    if late and compiled and parts.gate.local is None:
-        visits.append(replace(first, compiled=True, evaluated=False))
-    if NOT_PRIVATE not in parts.gate.caveats and parts.gate.sampler.independent:
-        returns = model.returns
-        for size in dict.fromkeys((1, parts.gate.slots)):
-            who = user if returns else size - 1
-            visits.append(Visit(round_index, who, round_index, first.end, cohort=size))
-    if late:
-        used_up = model.in_order or model.session.collector.used_once
-        visits += visits_after(config, user, parts.rounds if used_up else WINDOW)
+        visits = _further_visits(config, first, model, late)
     for visit in visits:
         with ExitStack() as stack:
             seen.append(_compare(stack, config, visit, _counterfactual(stack, config, visit)))
@@ -99,8 +85,26 @@ def find_leaks(
         found=found,
         reached=seen[0].reached,
         no_test_power=tuple(dict.fromkeys(why for one in seen for why in one.no_test_power)),
-        not_covered=_not_covered(parts, model.session, compiled, late),
+        not_covered=_not_covered(parts, model.compiles, late),
     )
+
+
+def _further_visits(
+    config: RunConfig, first: Visit, model: CounterfactualRun, late: bool
+) -> list[Visit]:
+    """The visits after the first one; `late`: see `find_leaks`."""
+    gate, found = model.parts.gate, []
+    if late and model.compiles and gate.local is None:
+        found.append(replace(first, compiled=True, evaluated=False))
+    if NOT_PRIVATE not in gate.caveats and gate.sampler.independent:
+        for size in dict.fromkeys((1, gate.slots)):
+            user = first.user if model.returns else size - 1
+            edge = replace(first, user=user, last=first.first, cohort=size, evaluated=False)
+            found.append(edge)
+    if late:
+        used_up = model.in_order or model.session.collector.used_once
+        found += visits_after(config, first.user, model.parts.rounds if used_up else WINDOW)
+    return found
 
 
 def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:
@@ -194,13 +198,11 @@ def _status(parts: RunComponents) -> str:
     return UNREVIEWED if UNREVIEWED in plan.notes else "formal"
 
 
-def _not_covered(
-    parts: RunComponents, session: Trainer, compiled: bool, late: bool
-) -> tuple[str, ...]:
+def _not_covered(parts: RunComponents, compiled: bool, late: bool) -> tuple[str, ...]:
     """Descriptions of what this test does not check."""
     config = parts.config
     lines = [
-        "time, memory and the private files of the run folder (checkpoint, ledger, local log)",
+        "time, memory and the private files of the run folder (checkpoint, ledger, private metrics)",
         "the accounting, the noise and the secrecy of sampling (privrl audit epsilon)",
         "effects that arise only after more than two rounds, or in a state that many rounds have changed",
     ]

@@ -8,8 +8,8 @@ import torch
 
 from privrl_bench.evaluation.baselines import references
 from privrl_bench.evaluation.objective import MSPBE
+from privrl_bench.experiment import policy_file
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.policy_file import policy_content
 from privrl_bench.experiment.run_dir import RunDir, read_lines
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.loggers.text_samples import before_and_after
@@ -38,7 +38,7 @@ def save_policy(trainer: Trainer, r: int, rundir: RunDir) -> Path:
     own = trainer.parts.gate.guarantee(r, trainer.releases(r)).to_dict()
     guarantee = trainer.parts.algo.policy_guarantee or own
     path = rundir / POLICY
-    torch.save(policy_content(trainer, r) | {"guarantee": guarantee}, path)
+    torch.save(policy_file.policy_content(trainer, r) | {"guarantee": guarantee}, path)
     return path
 
 

@@ -561,7 +561,7 @@ def test_the_command_reports_and_writes_json(capsys, tmp_path):
     words = [*SMALL, STEPS, "env.user=fresh", "algo.critic=shared"]
     assert main([*words, "--user", "2", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("leaks   dppg on cartpole, user 2 of round 1 crafted and null; ")
+    assert shown.startswith("leaks   dppg on cartpole, user 2 of round 1 replaced; ")
     assert "  cut     algo.epochs 8 -> 2\n" in shown
     assert "  found   shared critic: change in round 1 differs by " in shown
     assert shown.splitlines()[-1] == "verdict  heuristic: 1 path past the gate, all declared"

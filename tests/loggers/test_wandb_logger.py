@@ -69,9 +69,12 @@ def test_a_file_that_is_still_being_written_reads_as_far_as_it_goes(tmp_path):
 def test_private_metrics_never_leave_the_folder(tmp_path):
     one = mirror(tmp_path)
     one.log(ROW)
-    one.finish({"status": "done", "train/return_mean": 1.0})
+    one.finish({"status": "done", "wall_seconds": 123456.5})
     (run,) = offline_runs(tmp_path)
     assert b"train/" not in run.raw
+    assert b"123456.5" not in run.raw
+    with pytest.raises(KeyError, match="train/return_mean"):
+        mirror(tmp_path / "other").finish({"status": "done", "train/return_mean": 1.0})
     with pytest.raises(KeyError):
         mirror(tmp_path, wandb="none").log({"secret": 1.0})
 
