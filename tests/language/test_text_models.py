@@ -17,6 +17,7 @@ from text_folders import (
     tokenizer_of,
     write_judge,
     write_policy,
+    write_reward_model,
 )
 
 from privrl_bench.cli import text as command
@@ -30,7 +31,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.models.language import extra
 from privrl_bench.models.language import small_models as make
 from privrl_bench.models.language.recipe import cache_root, folder_of, recipe_of, vocabulary
-from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, positive_id
+from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, score_id
 from privrl_bench.models.language.task import (
     TextTask,
     load_classifier,
@@ -96,7 +97,7 @@ def test_the_positive_logit_is_read_by_its_label(tmp_path, bert):
         names = labels or {0: "LABEL_0", 1: "LABEL_1"}
         folder = write_judge(tmp_path / str(len(found)), names, bert)
         model, tokenizer = load_classifier(str(folder))
-        at = positive_id(model.config)
+        at = score_id(model.config)
         assert names[at].upper() in ("POSITIVE", "LABEL_1")
         found[at] = Scorer(model, tokenizer, 40)(texts)
         for text, score in zip(texts, found[at], strict=True):
@@ -106,14 +107,30 @@ def test_the_positive_logit_is_read_by_its_label(tmp_path, bert):
     assert not torch.allclose(found[0], found[1])
 
 
-@pytest.mark.parametrize(
-    "labels", [{0: "sad", 1: "happy"}, {0: "POSITIVE"}, {0: "LABEL_1", 1: "POSITIVE"}, {}]
-)
+@pytest.mark.parametrize("labels", [{0: "sad", 1: "happy"}, {0: "LABEL_1", 1: "POSITIVE"}, {}])
 def test_labels_that_do_not_say_which_are_refused(labels):
     class Config:
         id2label = labels
 
-    assert problem(positive_id, Config).startswith("env.text.classifier: must have several labels")
+    assert problem(score_id, Config).startswith("env.text.classifier: must have one label (a re")
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "gpt2", "gpt2 without padding"])
+def test_the_only_logit_of_a_reward_model_is_the_score(folders, tmp_path, kind):
+    """A model that reads the last token is not given the padding."""
+    if kind.startswith("gpt2"):
+        folder = write_reward_model(tmp_path, padding=None if "without" in kind else 2)
+    else:
+        folder = write_judge(tmp_path, {0: "LABEL_0"}, kind == "bert")
+    model, tokenizer = load_classifier(str(folder))
+    texts = ["The acting was great.", "What a bore, and so long that I almost slept.", ""]
+    scores = Scorer(model, tokenizer, 40)(texts)
+    for text, score in zip(texts, scores, strict=True):
+        row = torch.tensor([tokenizer(text)["input_ids"]])
+        torch.testing.assert_close(score, model(input_ids=row).logits[0, 0], rtol=0, atol=1e-5)
+    assert len(set(scores.tolist())) == 3
+    task = open_task(env_of(folders, classifier=str(folder)))
+    assert task.score(texts).equal(Scorer(model, tokenizer, 2 * (task.width + ANSWERS) + 2)(texts))
 
 
 def test_a_score_does_not_depend_on_the_other_texts():

@@ -14,6 +14,7 @@ from transformers import (
     DistilBertConfig,
     DistilBertForSequenceClassification,
     GPT2Config,
+    GPT2ForSequenceClassification,
     GPT2LMHeadModel,
 )
 
@@ -86,6 +87,19 @@ def write_policy(folder: Path, old_layout: bool = False) -> Path:
 
 def write_judge(folder: Path, labels: dict[int, str] | None = None, bert: bool = False) -> Path:
     tiny_judge(labels or {0: "NEGATIVE", 1: "POSITIVE"}, bert).save_pretrained(folder)
+    _with_first(tokenizer_of()).save_pretrained(folder)
+    return folder
+
+
+def write_reward_model(folder: Path, padding: int | None) -> Path:
+    """A decoder with one output, which reads the last token that is not `padding`."""
+    torch.manual_seed(2)
+    sizes = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 48}
+    config = GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=padding, num_labels=1)
+    made = GPT2ForSequenceClassification(config)
+    for weight in made.parameters():
+        weight.data.mul_(6.0 if weight.dim() > 1 else 1.0)
+    made.save_pretrained(folder)
     _with_first(tokenizer_of()).save_pretrained(folder)
     return folder
 

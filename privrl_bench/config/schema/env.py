@@ -32,7 +32,7 @@ class TextConfig(Section):
     prefix: ClassVar[str] = "env.text."
 
     policy: str = _source(MADE)  # made: the package's own small model | a folder | a hub name
-    # made | a folder | a hub name; it has a label POSITIVE (or LABEL_1)
+    # made | a folder | a hub name; it has one label, or several with one POSITIVE (or LABEL_1)
     classifier: str = _source(MADE)
     # made: reviews of the grammar | a .txt, .jsonl or .parquet file, or a folder of .txt files
     prompts: str | None = MADE

@@ -48,13 +48,13 @@ class TextTask:
     Attributes:
         model: The start model, a causal language model of transformers; also the KL reference.
         tokenizer: Of the model.
-        classifier: The reward model, a sequence classifier of transformers.
+        classifier: The reward model, a sequence classifier of transformers; with one label, a model of rewards.
         prompts_train: One prompt per user in the order of the users; empty: an absent user.
         prompts_eval: Public prompts.
         new_tokens: T, maximum number of tokens of an answer.
         width: L, padded length of prompts, their maximum length.
         eos: The end-of-text token.
-        score: From texts to logits of POSITIVE [B]; each depends on its own text only.
+        score: From texts to scores [B], see `scores.score_id`; each depends on its own text only.
     """
 
     model: Any
@@ -79,7 +79,7 @@ class TextTask:
         return self.decode(answers.rows())
 
     def rewards(self, answers: Answers) -> Tensor:
-        """Return logits of POSITIVE of prompt and answer together, [B]."""
+        """Return scores of prompt and answer together, [B]."""
         return self.score(self.texts(answers))
 
     def to(self, device: str) -> TextTask:
