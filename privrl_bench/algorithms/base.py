@@ -98,6 +98,34 @@ class AlgorithmContext:
     read_policy: Callable[[str, str], Any] | None = None
 
 
+def discrete_actions(spec: EnvSpec, name: str) -> EnvSpec:
+    """Return `spec`, whose actions must be discrete for the algorithm `name`.
+
+    Raises:
+        ConfigError: They are continuous.
+    """
+    if not spec.discrete:
+        kind = "continuous" if spec.choices is None else "several choices at once"
+        raise ConfigError(
+            "env", f"algo={name} needs discrete actions; those of {spec.name} are {kind}"
+        )
+    return spec
+
+
+def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
+    """Return `spec`, whose actions must be in a bounded box for the algorithm `name`.
+
+    Raises:
+        ConfigError: They are discrete or unbounded.
+    """
+    low, high = spec.action_low, spec.action_high
+    if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
+        raise ConfigError(
+            "env", f"algo={name} needs actions in a bounded box; those of {spec.name} are not"
+        )
+    return spec
+
+
 class Algorithm(ABC):
     """One training algorithm. It keeps nothing outside the `State` that it is given.
 
@@ -114,6 +142,15 @@ class Algorithm(ABC):
     )
     policy: Policy
     adapter: Adapter  # in place of a policy, of algorithms for texts
+
+    @staticmethod
+    def acts_in(spec: EnvSpec, name: str) -> EnvSpec:
+        """Return `spec`, in which the algorithm `name` can act. Called before sizes are checked.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+        return spec
 
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
@@ -254,34 +291,6 @@ def step_order(
     position = torch.arange(size * minibatches).expand(replicas, count, -1) % own
     order = order.gather(-1, position.expand(epochs, -1, -1, -1))
     return order.reshape(epochs, replicas * count, minibatches, size)
-
-
-def discrete_actions(spec: EnvSpec, name: str) -> EnvSpec:
-    """Return `spec`, whose actions must be discrete for the algorithm `name`.
-
-    Raises:
-        ConfigError: They are continuous.
-    """
-    if not spec.discrete:
-        kind = "continuous" if spec.choices is None else "several choices at once"
-        raise ConfigError(
-            "env", f"algo={name} needs discrete actions; those of {spec.name} are {kind}"
-        )
-    return spec
-
-
-def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
-    """Return `spec`, whose actions must be in a bounded box for the algorithm `name`.
-
-    Raises:
-        ConfigError: They are discrete or unbounded.
-    """
-    low, high = spec.action_low, spec.action_high
-    if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
-        raise ConfigError(
-            "env", f"algo={name} needs actions in a bounded box; those of {spec.name} are not"
-        )
-    return spec
 
 
 def take_steps(x: Tensor, index: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from privrl_bench.experiment.declared_users import (
     check_enough,
     in_order,
     most_rounds,
+    with_coming,
     with_one_round,
     with_population,
 )
@@ -151,13 +152,14 @@ def _assemble(
         spec, data, configs = with_data(configs)
     configs = with_one_round(configs)
     config = configs[0]
+    algorithm(config.algo.name).acts_in(spec, config.algo.name)  # the environment is named first
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = _rounds_of(config, steps, round_steps)
     if config.fit_population:
         rounds = most_rounds(config, spec, rounds)
     if config.collector == "returning_users":
-        configs = _with_coming(configs, config.algo.people(rounds))
+        configs = with_coming(configs, config.algo.people(rounds), rounds, round_steps)
         config = configs[0]
     _check_minibatches(config, round_steps, steps)
     streams = [Streams(c.seed) for c in configs]
@@ -182,10 +184,10 @@ def _rounds_of(config: RunConfig, steps: int, round_steps: int) -> int:
     """Number of rounds that a configuration asks for. Raises ConfigError: not even one."""
     rounds = config.rounds or config.total_steps // round_steps
     if rounds < 1:
+        users = round_steps // steps
+        each = f"{users} users x {steps} steps = " if users * steps == round_steps else ""
         raise ConfigError(
-            "total_steps",
-            f"one round takes {config.privacy.users_per_round} users x {steps} steps = "
-            f"{round_steps}, got {config.total_steps}",
+            "total_steps", f"one round takes {each}{round_steps}, got {config.total_steps}"
         )
     return rounds
 
@@ -236,26 +238,6 @@ def _check_minibatches(config: RunConfig, round_steps: int, steps: int) -> None:
             "algo.minibatches",
             f"must be at most the {pool} {'users' if texts else 'steps'} it divides, got {minibatches}",
         )
-
-
-def _with_coming(configs: list[RunConfig], coming: int) -> list[RunConfig]:
-    """With `returning_users`: `population` bounds the users who come; unset, it is their number.
-
-    Raises ConfigError: it is no bound, or every cohort would have all users.
-    """
-    privacy = configs[0].privacy
-    population = privacy.population or coming
-    if population < coming:
-        raise ConfigError(
-            "privacy.population", f"must be at least the {coming} users who come, got {population}"
-        )
-    if privacy.users_per_round >= population:
-        raise ConfigError(
-            "privacy.users_per_round",
-            f"must be less than the {population} users it is drawn from (privacy.population; unset: all who "
-            f"come), got {privacy.users_per_round}",
-        )
-    return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
 
 
 def _build(

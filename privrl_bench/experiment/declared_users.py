@@ -6,6 +6,7 @@ drawn from `privacy.population` numbers.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from privrl_bench.config.schema import RunConfig
@@ -175,3 +176,42 @@ def notes_of(drawn: bool) -> dict[str, str]:
         "evaluation": "the environment must answer reset(options={'user': None, 'evaluation': True}) with a "
         "simulation; no user's data",
     }
+
+
+def with_coming(
+    configs: list[RunConfig], coming: int, rounds: int, round_steps: int
+) -> list[RunConfig]:
+    """With `returning_users`: `population` bounds the users who come; unset, it is their number.
+
+    Args:
+        configs: of one run each.
+        coming: users who come in `rounds` rounds.
+        rounds: of the run.
+        round_steps: steps that one round counts.
+
+    Raises:
+        ConfigError: it is no bound, or every cohort would have all users.
+    """
+    privacy = configs[0].privacy
+    population = privacy.population or coming
+    if population < coming:
+        raise ConfigError(
+            "privacy.population", f"must be at least the {coming} users who come, got {population}"
+        )
+    if privacy.users_per_round >= population and privacy.population is None:
+        more = bisect_right(range(10**9), privacy.users_per_round, key=configs[0].algo.people)
+        key = "rounds" if configs[0].rounds else "total_steps"
+        least = more if key == "rounds" else more * round_steps
+        raise ConfigError(
+            key,
+            f"{rounds} rounds have {coming} users, and privacy.users_per_round={privacy.users_per_round} of "
+            f"them are drawn for a round: at least {key}={least}, got "
+            f"{rounds if key == 'rounds' else configs[0].total_steps}",
+        )
+    if privacy.users_per_round >= population:
+        raise ConfigError(
+            "privacy.users_per_round",
+            f"must be less than the {population} users it is drawn from (privacy.population), got "
+            f"{privacy.users_per_round}",
+        )
+    return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]

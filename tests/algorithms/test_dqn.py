@@ -209,8 +209,16 @@ def test_all_rounds_are_accounted_whoever_has_come():
         (["privacy.population=9"], "privacy.population: must be at least the 10 users who come"),
         (
             ["privacy.users_per_round=10"],
-            "privacy.users_per_round: must be less than the 10 users",
+            "rounds: 40 rounds have 10 users, and privacy.users_per_round=10 of them are drawn for a round: "
+            "at least rounds=41, got 40",
         ),
+        (
+            ["rounds=null", "total_steps=20", "privacy.users_per_round=10"],
+            "total_steps: 2 rounds have 2 users, and privacy.users_per_round=10 of them are drawn for a round: "
+            "at least total_steps=410, got 20",
+        ),
+        (["rounds=null", "total_steps=5"], "total_steps: one round takes 10, got 5"),
+        (["rounds=null", "total_steps=5", "env=pendulum"], "env: algo=dqn needs discrete actions"),
         (
             ["privacy.sampling=fixed", "privacy.adjacency=zero_out"],
             "privacy.sampling: algo=dqn takes poisson",

@@ -42,8 +42,10 @@ class CriticReinforceConfig(AlgoConfig):
 class CriticReinforce(Algorithm):
     """See the module's text. State tensors: `actor` [R, P] and `critic` [R, D + 1]."""
 
+    acts_in = staticmethod(discrete_actions)
+
     def __init__(self, config: CriticReinforceConfig, context: AlgorithmContext):
-        spec = discrete_actions(context.spec, config.name)
+        spec = context.spec
         self.config, self.clip = config, context.privacy.clip
         self.policy = LogLinearPolicy(spec, "pairs")
         self.features = spec.obs_dim + 1

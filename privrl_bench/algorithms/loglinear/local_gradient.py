@@ -40,9 +40,11 @@ class LogLinear(Algorithm):
 
     policy: LogLinearPolicy
 
+    acts_in = staticmethod(discrete_actions)
+
     def __init__(self, config: LogLinearConfig, context: AlgorithmContext):
         self.config = config
-        spec = discrete_actions(context.spec, config.name)
+        spec = context.spec
         self.policy = LogLinearPolicy(spec, config.features)
         self._context = context
         self._z = torch.tensor(context.privacy.z, dtype=torch.float64)

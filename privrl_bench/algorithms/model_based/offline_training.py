@@ -54,8 +54,10 @@ class ModelBased(Algorithm):
 
     policy: SquashedPolicy
 
+    acts_in = staticmethod(bounded_box)
+
     def __init__(self, config: ModelBasedConfig, context: AlgorithmContext):
-        spec = bounded_box(context.spec, config.name)
+        spec = context.spec
         if context.sources.transitions is None:
             raise ConfigError("data.id", f"algo={config.name} learns from a dataset")
         self.config, self._context = config, context

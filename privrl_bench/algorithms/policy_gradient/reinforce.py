@@ -45,9 +45,11 @@ class Reinforce(Algorithm):
 
     policy: DropoutPolicy
 
+    acts_in = staticmethod(discrete_actions)
+
     def __init__(self, config: ReinforceConfig, context: AlgorithmContext):
         self.config = config
-        spec = discrete_actions(context.spec, config.name)
+        spec = context.spec
         self.policy = DropoutPolicy(spec, tuple(config.hidden), config.dropout)
         self._context = context
 

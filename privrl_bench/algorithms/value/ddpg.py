@@ -27,8 +27,10 @@ class Ddpg(Replay):
         ConfigError: actions are not a bounded box.
     """
 
+    acts_in = staticmethod(bounded_box)
+
     def __init__(self, config: DdpgConfig, context: AlgorithmContext):
-        spec, hidden = bounded_box(context.spec, config.name), tuple(config.hidden)
+        spec, hidden = context.spec, tuple(config.hidden)
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         policy = DeterministicPolicy(spec, hidden, config.exploration)
         super().__init__(

@@ -64,9 +64,11 @@ class Dqn(Algorithm):
 
     policy: QPolicy
 
+    acts_in = staticmethod(discrete_actions)
+
     def __init__(self, config: DqnConfig, context: AlgorithmContext):
         self.config, self._context = config, context
-        self.policy = QPolicy(discrete_actions(context.spec, config.name), tuple(config.hidden))
+        self.policy = QPolicy(context.spec, tuple(config.hidden))
         self._learner = QLearner(self.policy, Rates(config.lr, config.tau, config.decay))
 
     def blocks(self) -> tuple[Block, ...]:

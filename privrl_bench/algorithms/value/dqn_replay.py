@@ -58,6 +58,8 @@ class DqnReplay(Replay):
     config: DqnReplayConfig
     policy: QPolicy
 
+    acts_in = staticmethod(discrete_actions)
+
     def __init__(self, config: DqnReplayConfig, context: AlgorithmContext):
         self._noisy = context.privacy.mechanism.transition_noise
         if self._noisy and config.updates != 1:
@@ -65,7 +67,7 @@ class DqnReplay(Replay):
                 "algo.updates",
                 f"privacy.mechanism=per_transition counts one update for every step: 1, got {config.updates:g}",
             )
-        policy = QPolicy(discrete_actions(context.spec, config.name), tuple(config.hidden))
+        policy = QPolicy(context.spec, tuple(config.hidden))
         self._q = QLearner(policy, Rates(config.lr, config.tau, config.decay))
         super().__init__(config, context, self._q)
 

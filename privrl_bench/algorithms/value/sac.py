@@ -26,8 +26,10 @@ class Sac(Replay):
         ConfigError: actions are not a bounded box.
     """
 
+    acts_in = staticmethod(bounded_box)
+
     def __init__(self, config: SacConfig, context: AlgorithmContext):
-        spec = bounded_box(context.spec, config.name)
+        spec = context.spec
         hidden, goal = tuple(config.hidden), config.target_entropy
         critic = Mlp(spec.obs_dim + spec.actions, hidden, 1, "relu")
         entropy = -float(spec.actions) if goal is None else goal

@@ -25,7 +25,18 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
-from privrl_bench.types import State, UserBatch
+from privrl_bench.types import EnvSpec, State, UserBatch
+
+
+def finite(spec: EnvSpec, name: str) -> EnvSpec:
+    """Return `spec`, whose states and actions must be finitely many. Raises `ConfigError`."""
+    if not (spec.discrete and spec.one_hot and spec.actions > 1):
+        raise ConfigError(
+            "env",
+            f"algo={name} needs discrete actions and finitely many states (a Discrete observation "
+            "space, env.obs_scaling=none)",
+        )
+    return spec
 
 
 class UcbVi(Algorithm):
@@ -42,14 +53,9 @@ class UcbVi(Algorithm):
     """
 
     policy: TablePolicy
+    acts_in = staticmethod(finite)
 
     def __init__(self, config: UcbViConfig, context: AlgorithmContext):
-        if not (context.spec.discrete and context.spec.one_hot and context.spec.actions > 1):
-            raise ConfigError(
-                "env",
-                "algo=ucbvi needs discrete actions and finitely many states (a Discrete observation "
-                "space, env.obs_scaling=none)",
-            )
         self.config = config
         self.policy = TablePolicy(context.spec)
         self._context = context
