@@ -39,7 +39,6 @@ def plugins_restored() -> Iterator[None]:
         store.clear()
         store.update(old)
     overrides._folders[:] = folders
-    overrides.has_texts.cache_clear()
     plugins.load_installed.cache_clear()
 
 

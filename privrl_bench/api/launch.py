@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, ValueType
@@ -16,8 +15,9 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench.config import compose as config
-from privrl_bench.config.diagnostics import first_line
-from privrl_bench.config.overrides import CONFIG_NAME, explicit_keys
+from privrl_bench.config.diagnostics import drawn, first_line
+from privrl_bench.config.hydra_files import composing, name_own_files
+from privrl_bench.config.overrides import CONFIG_NAME, OWN_FOLDER, explicit_keys, own, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
@@ -36,7 +36,7 @@ def launch(
 
     Args:
         words: overrides, as on the command line.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         multirun: the words are a sweep.
 
     Returns:
@@ -45,14 +45,15 @@ def launch(
     Raises:
         ConfigError: nothing was trained: the words are wrong, or every job of a sweep was refused.
     """
-    overrides = config.settle(words)
-    config.register_algo(overrides)
-    sweep = multirun or "hydra.mode=MULTIRUN" in overrides
-    if sweep:
-        check_sweep(overrides, config_dir)
-    else:
-        check_hardware(config.compose(overrides, config_dir))
-    outcomes = _run(overrides, config_dir, sweep)
+    with own_folder(config_dir):
+        overrides = config.settle(words)
+        config.register_algo(overrides)
+        sweep = multirun or "hydra.mode=MULTIRUN" in overrides
+        if sweep:
+            check_sweep(overrides)
+        else:
+            check_hardware(config.compose(overrides))
+        outcomes = _run(overrides, sweep)
     refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
     if outcomes and len(refused) == len(outcomes):
         reasons = list(dict.fromkeys(refused))
@@ -62,13 +63,13 @@ def launch(
     return outcomes
 
 
-def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None:
+def check_sweep(overrides: Sequence[str]) -> None:
     """Raise `ConfigError` for a value of a sweep that is invalid in every job it takes part in.
 
     Each value is tried once, not each combination: an invalid combination fails alone, when it is started.
     """
     values = columns(overrides)
-    base = config.compose_raw([column[0] for column in values.values()], config_dir)
+    base = config.compose_raw([column[0] for column in values.values()])
     explicit = explicit_keys(column[0] for column in values.values())
     if not values:
         check_hardware(config.to_run_config(base))
@@ -78,7 +79,7 @@ def check_sweep(overrides: Sequence[str], config_dir: str | None = None) -> None
                 check_hardware(config.replace(base, word, explicit))
             except ConfigError:
                 others = [[word] if other is column else other for other in values.values()]
-                _check_some_job(others, config_dir)
+                _check_some_job(others)
 
 
 def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
@@ -128,19 +129,16 @@ def _ends(override: Override, overrides: Sequence[str]) -> list[str]:
     key, value = override.get_key_element(), cast(Any, override.value())
     own = [word for word in overrides if word.startswith("hydra/sweeper=")]
     if not own or own[-1] == "hydra/sweeper=grid":
-        rule = "is for a sweeper that draws from it (hydra/sweeper=optuna) or for privrl tune"
-        raise ConfigError(
-            key, f"{override.get_value_string()} {rule}; a grid takes values, {key}=a,b"
-        )
+        raise drawn(key, override.get_value_string())
     return [f"{key}={value.start}", f"{key}={value.end}"]
 
 
-def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
+def _check_some_job(columns: list[list[str]]) -> None:
     """Raise the first job's `ConfigError` when none of the first few jobs is valid."""
     few = [column if len(column) <= 4 else column[:1] for column in columns]
     first_error = None
     for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
-        cfg = config.compose_raw(words, config_dir)  # Hydra refuses all jobs for one typo: no retry
+        cfg = config.compose_raw(words)  # Hydra refuses all jobs for one typo: no retry
         try:
             return check_hardware(config.to_run_config(cfg, explicit_keys(words)))
         except ConfigError as error:
@@ -149,25 +147,20 @@ def _check_some_job(columns: list[list[str]], config_dir: str | None) -> None:
     raise first_error
 
 
-def _run(overrides: list[str], config_dir: str | None, sweep: bool) -> list[Outcome]:
+def _run(overrides: list[str], sweep: bool) -> list[Outcome]:
     """Run one job or a sweep. Raises `ConfigError` for what Hydra refuses."""
     from hydra_plugins.replicas_launcher import GridSweeper, ReplicasLauncher
 
     for plugin in (GridSweeper, ReplicasLauncher):  # Hydra's scan does not see an editable install
         Plugins.instance().register(plugin)
-    words = list(overrides)
-    if config_dir is not None:
-        words.append(f"hydra.searchpath=['file://{Path(config_dir).resolve()}']")
-    with initialize_config_dir(
-        str(config.conf_dir()), job_name="privrl_bench", version_base=config.VERSION_BASE
-    ):
+    with composing(job_name="privrl_bench"):
         app = GlobalHydra.instance().hydra
         assert app is not None
         try:
             if not sweep:
-                return [app.run(CONFIG_NAME, TrainJob(), words).return_value]
+                return [app.run(CONFIG_NAME, TrainJob(), overrides).return_value]
             ended.clear()
-            batches = app.multirun(CONFIG_NAME, TrainJob(), words)
+            batches = app.multirun(CONFIG_NAME, TrainJob(), overrides)
             if batches is None:  # of a sweeper that returns nothing
                 return list(ended)
             return [one.return_value for batch in batches for one in batch]
@@ -207,12 +200,15 @@ def prepare(cfg: DictConfig) -> Job | Outcome:
     info = HydraConfig.get()
     folder, words = Path(info.runtime.output_dir), list(info.overrides.task)
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
-    return jobs.prepare(
-        lambda: _labelled(config.to_run_config(cfg, explicit_keys(words)), info),
-        number,
-        folder,
-        words,
-    )
+    sources = {one.provider: one.path for one in info.runtime.config_sources}
+
+    def checked() -> RunConfig:
+        # The process may be another launcher's, which has the search path only.
+        with own_folder(own() or sources.get(OWN_FOLDER)):
+            name_own_files(cfg, [*info.overrides.hydra, *words])
+            return _labelled(config.to_run_config(cfg, explicit_keys(words)), info)
+
+    return jobs.prepare(checked, number, folder, words)
 
 
 def _labelled(run: RunConfig, info: Any) -> RunConfig:

@@ -9,7 +9,7 @@ from typing import Any
 
 from privrl_bench.api.launch import launch
 from privrl_bench.config import compose as config
-from privrl_bench.config.overrides import explicit_keys
+from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.planning import Plan
 from privrl_bench.kernels.machine import check_hardware
@@ -45,7 +45,7 @@ def run(
 
     Args:
         words: as on the command line, in one string or a list: `"algo=dppg env=cartpole privacy.z=1"`.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         quiet: print nothing.
         **groups: further words: `algo="dppg"`, `privacy={"z": 1.0}`, `total_steps=100_000`.
 
@@ -100,7 +100,7 @@ def plan(
 
     Args:
         words: as for `run`.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         results: a results store; None: that of the source tree, if there is one.
         **groups: as for `run`.
 
@@ -110,9 +110,10 @@ def plan(
     from privrl_bench.experiment.builder import build
     from privrl_bench.experiment.planning import plan_of
 
-    run = config.compose(words_of(words, groups), config_dir)
-    check_hardware(run)
-    return plan_of(build([run], [None]), 0, results)
+    with own_folder(config_dir):
+        run = config.compose(words_of(words, groups))
+        check_hardware(run)
+        return plan_of(build([run], [None]), 0, results)
 
 
 def load_run(folder: str | Path) -> Run:

@@ -19,7 +19,7 @@ def tune(
     Args:
         words: as on the command line: `"algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000
             algo.lr=loguniform(1e-3,1e-2) tune.score_range=[0,500]"`.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         quiet: print nothing.
         **groups: further words, as for `run`.
 

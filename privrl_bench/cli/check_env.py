@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, check_at_least, given
+from privrl_bench.cli.parsing import (
+    CONFIG_DIR,
+    OVERRIDES,
+    Parser,
+    add_working_directory,
+    check_at_least,
+    given,
+)
 from privrl_bench.config.compose import choices, compose
+from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env
 from privrl_bench.envs.proposal import Measured
@@ -39,12 +46,13 @@ def _check(words: Sequence[str], prog: str) -> int:
         "words", nargs="+", metavar="ID or word", help=f"a Gymnasium id, or {OVERRIDES}"
     )
     parser.add_argument("--steps", type=int, default=5000, help="of random actions (5000)")
-    parser.add_argument("--config-dir", help="a folder with more YAML files")
+    parser.add_argument("--config-dir", help=CONFIG_DIR)
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.read(words)
     check_at_least("--steps", args.steps, 1)
-    run = compose(overrides(args.words, args.config_dir), args.config_dir)
-    report = check_env(run.env, args.steps)
+    with own_folder(args.config_dir):
+        run = compose(overrides(args.words))
+        report = check_env(run.env, args.steps)
     if args.json:
         print(json.dumps(as_json(report), indent=2))
     else:
@@ -52,8 +60,8 @@ def _check(words: Sequence[str], prog: str) -> int:
     return 0 if report.ok else 1
 
 
-def overrides(words: Sequence[str], config_dir: str | None = None) -> list[str]:
-    """The words of a run. A first word without `=` is an environment of conf/env, of `config_dir`, or an id.
+def overrides(words: Sequence[str]) -> list[str]:
+    """The words of a run. A first word without `=` is the name of an environment, or an id.
 
     >>> overrides(["CartPole-v1"]), overrides(["hopper", "env.user_steps=9"])
     (['env=gym', 'env.id=CartPole-v1'], ['env=hopper', 'env.user_steps=9'])
@@ -63,9 +71,7 @@ def overrides(words: Sequence[str], config_dir: str | None = None) -> list[str]:
         return list(words)
     if any("=" not in word and not word.startswith("~") for word in rest):
         raise ConfigError("", "write one id, then words key=value")
-    file = config_dir and Path(config_dir, "env", f"{first}.yaml")
-    named = first in choices("env") or (file and file.is_file())
-    chosen = [f"env={first}"] if named else ["env=gym", f"env.id={first}"]
+    chosen = [f"env={first}"] if first in choices("env") else ["env=gym", f"env.id={first}"]
     return [*chosen, *rest]
 
 

@@ -15,6 +15,7 @@ from privrl_bench.errors import ConfigError, suggest
 EXIT_CODES = (
     "Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted."
 )
+CONFIG_DIR = "a folder with YAML files of your own, which win over the package's of their names"
 OVERRIDES = "group=choice or key=value, as for privrl-bench"
 
 

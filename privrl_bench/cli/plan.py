@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.kernels.machine import check_hardware
@@ -44,11 +46,11 @@ def _few_collections() -> Iterator[None]:
         gc.freeze()
 
 
-def _plan_search(words: Sequence[str], config_dir: str | None, as_json: bool) -> int:
+def _plan_search(words: Sequence[str], as_json: bool) -> int:
     """Show what a search costs."""
     from privrl_bench.tuning.search_plan import plan_search
 
-    plan = plan_search(read_search(words), config_dir)
+    plan = plan_search(read_search(words))
     text = json.dumps(plan.to_dict(), indent=2, allow_nan=False) if as_json else plan.lines()
     print(text if isinstance(text, str) else "\n".join(text), flush=True)
     return 0
@@ -57,7 +59,7 @@ def _plan_search(words: Sequence[str], config_dir: str | None, as_json: bool) ->
 def _plan(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT)
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
-    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument(
         "--results",
@@ -68,9 +70,15 @@ def _plan(words: Sequence[str], prog: str) -> int:
     args = parser.read(words)
     if args.results is not None and not args.results.is_dir():
         raise ConfigError("--results", f"no such folder: {args.results}")
+    with own_folder(args.config_dir):
+        return _show(args)
+
+
+def _show(args: argparse.Namespace) -> int:
+    """Print the plan of a run, or of a search."""
     if is_search(args.overrides):
-        return _plan_search(args.overrides, args.config_dir, args.json)
-    config = compose(args.overrides, args.config_dir)
+        return _plan_search(args.overrides, args.json)
+    config = compose(args.overrides)
     check_hardware(config)
 
     from privrl_bench.experiment.builder import build

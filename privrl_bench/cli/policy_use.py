@@ -6,7 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from privrl_bench.cli.parsing import Parser, add_working_directory, check_at_least, given
+from privrl_bench.cli.parsing import (
+    CONFIG_DIR,
+    Parser,
+    add_working_directory,
+    check_at_least,
+    given,
+)
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.metrics import shown_epsilon
@@ -58,6 +64,7 @@ def _parser(prog: str, about: str, many: bool) -> Parser:
 
 def _add_env(parser: Parser) -> None:
     parser.add_argument("--env", nargs="+", default=[], metavar="WORD", help="another environment")
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
     parser.add_argument("--seed", type=int, default=0, help="of the episodes")
 
 
@@ -86,6 +93,7 @@ def _play(words: list[str], prog: str) -> int:
             env=args.env,
             greedy=args.greedy,
             seed=args.seed,
+            config_dir=args.config_dir,
         )
         returns = ", ".join(f"{x:.1f}" for x in found.returns)
         pictures = f"{found.pictures} pictures"
@@ -115,7 +123,14 @@ def _evaluate(words: list[str], prog: str) -> int:
     greedy = True if args.greedy else False if args.stochastic else None
     for run in args.runs:
         guarantee = read_policy(run).guarantee
-        found = evaluated(run, episodes=args.episodes, env=args.env, greedy=greedy, seed=args.seed)
+        found = evaluated(
+            run,
+            episodes=args.episodes,
+            env=args.env,
+            greedy=greedy,
+            seed=args.seed,
+            config_dir=args.config_dir,
+        )
         if args.json:
             print(json.dumps(_row(run, found, guarantee)), flush=True)
             continue

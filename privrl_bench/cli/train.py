@@ -18,7 +18,7 @@ from privrl_bench.cli.outcomes import show
 from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import first_line
-from privrl_bench.config.overrides import CONFIG_NAME
+from privrl_bench.config.overrides import CONFIG_NAME, default_choices, own_folder
 from privrl_bench.config.plugins import load_given
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded, version
@@ -46,6 +46,12 @@ def _main(words: list[str]) -> int:
     if args.version:
         print(f"privrl-bench {version()}")
         return 0
+    with own_folder(args.config_dir):
+        return _run(args, words)
+
+
+def _run(args: argparse.Namespace, words: list[str]) -> int:
+    """Train, or let Hydra answer a question."""
     load_given(args.overrides)
     if args.help:
         print(config.help_text())
@@ -54,10 +60,13 @@ def _main(words: list[str]) -> int:
         return _pass_on(words)
     if args.cfg is not None:
         overrides = config.settle(args.overrides)
-        config.compose_raw(overrides, args.config_dir)
+        config.compose_raw(overrides)
         return _pass_on([*(word for word in words if word not in args.overrides), *overrides])
     sweep = args.multirun or "hydra.mode=MULTIRUN" in args.overrides
-    outcomes = launch(args.overrides, args.config_dir, args.multirun)
+    if not args.overrides:
+        chosen = " ".join(f"{group}={name}" for group, name in default_choices().items())
+        print(f"no override is given: training the defaults, {chosen}; see privrl-bench --help")
+    outcomes = launch(args.overrides, multirun=args.multirun)
     if not sweep:
         return outcomes[0].exit_code
     grid = not any(word.startswith("hydra/sweeper=") for word in args.overrides)

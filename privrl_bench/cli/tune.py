@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.experiment.crash import guarded
 
 ABOUT = """Search for hyperparameters inside the guarantee: draw runs, train and score them, keep the best.
@@ -37,7 +37,7 @@ def _tune(words: Sequence[str], prog: str) -> int:
         metavar="override",
         help=f"{OVERRIDES}, tune.key=value, distributions",
     )
-    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
     args = parser.read(words)
 
     from privrl_bench.tuning.tune_runs import tune

@@ -92,12 +92,6 @@ def _mechanism(run: RunConfig) -> None:
         return
     taken = privacy_rules().kinds(algo.mechanisms)
     refuse(
-        not any(kind.private for kind in taken) and mechanism.private,
-        "privacy",
-        f"algo={algo.name} trains on the pooled data of all users and cannot be private; use "
-        "privacy=none, privacy=local (noise on users' observations), or algo=dppg for a private run",
-    )
-    refuse(
         all(kind.calibrated for kind in taken) and not mechanism.private,
         "privacy",
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "

@@ -12,15 +12,13 @@ import dataclasses
 import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, ValueType
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -35,25 +33,34 @@ from privrl_bench.config.diagnostics import (
     check_choice,
     check_choices,
     check_repeated,
+    drawn,
     first_line,
     not_one_word,
     unreadable_value,
     wrong_type,
 )
-from privrl_bench.config.file_errors import check_names, found_in_file, unreadable
+from privrl_bench.config.file_errors import check_names, circle, found_in_file, unreadable
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.generic_values import with_generic_values
-from privrl_bench.config.given_checks import as_asked
-from privrl_bench.config.hydra_files import field_types, sections, unknown_key, wrong_in_file
+from privrl_bench.config.given_checks import as_asked, check_private
+from privrl_bench.config.hydra_files import (
+    VERSION_BASE,
+    composing,
+    field_types,
+    sections,
+    unknown_key,
+    wrong_in_file,
+)
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
-    added_folders,
     choices,
     choices_in_help,
     conf_dir,
+    default_choices,
     explicit_keys,
     explicit_length,
     has_texts,
+    own_folder,
     plain_groups,
     text_versions,
 )
@@ -61,9 +68,8 @@ from privrl_bench.config.ranges import check_sizes
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
-__all__ = ["algo_schema", "choices", "conf_dir", "has_texts"]  # also used from here
+__all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir", "has_texts"]  # also used from here
 
-VERSION_BASE = "1.3"
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 _KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
@@ -159,39 +165,35 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 
     Args:
         overrides: words like `env=hopper` or `privacy.z=0.1`, without sweeps.
-        config_dir: a folder with more YAML files in the same groups.
+        config_dir: a folder with YAML files in the same groups; they win over the package's of their names.
 
     >>> compose(["env=hopper"]).privacy.clip
     0.75
     """
     words = list(overrides)
-    return to_run_config(compose_raw(words, config_dir), explicit_keys(words))
+    with own_folder(config_dir):
+        return to_run_config(compose_raw(words), explicit_keys(words))
 
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    words = settle(overrides)
-    register_algo(words)
-    if config_dir is not None:
-        folder = Path(config_dir).resolve()
-        if not folder.is_dir():
-            raise ConfigError("--config-dir", f"no such folder: {config_dir}")
-        words.append(f"hydra.searchpath=['file://{folder}']")
-    with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
+    with composing(config_dir):
+        words = settle(overrides)
+        register_algo(words)
         try:
             parsed = parse(words)
-            options = functools.partial(
-                hydra_files.options, hydra_files.searchpath(parsed), added_folders()
-            )
+            options = functools.partial(hydra_files.options, hydra_files.searchpath(parsed))
             check_choices(parsed, hydra_files.groups() - {"collect"}, options)
             cfg = hydra_files.composed(parsed)
         except ConfigError:
             raise
         except yaml.YAMLError as error:
             raise unreadable(error) from error
+        except RecursionError as error:
+            raise circle() from error
         except COMPOSE_ERRORS as error:
             raise explain(words, error) from error
-    chosen = {o.key_or_group: str(o.value()) for o in parsed}
+    chosen = default_choices() | {o.key_or_group: str(o.value()) for o in parsed}
     check_names(chosen, lambda group: str(cfg[group].name))
     return cfg
 
@@ -211,8 +213,9 @@ def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
         for name in fields:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
+    check_private(OmegaConf.get_type(cfg.algo), cfg.privacy, explicit)
     try:
-        run = OmegaConf.to_object(with_generic_values(cfg, explicit, conf_dir() / "tuned"))
+        run = OmegaConf.to_object(with_generic_values(cfg, explicit))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(key, first_line(error)) from error
@@ -240,7 +243,7 @@ def replace(cfg: DictConfig, word: str, explicit: Collection[str] = ()) -> RunCo
 
 def help_text() -> str:
     """The text of `privrl-bench --help`, written in conf/hydra/help/privrl_bench.yaml."""
-    with initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
+    with composing():
         return str(hydra_compose(CONFIG_NAME, return_hydra_config=True).hydra.help.template)
 
 
@@ -261,13 +264,15 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         chosen: dict[str, str] = {}
         for override in parsed:
             group = override.key_or_group
+            if override.value_type is ValueType.INTERVAL_SWEEP:
+                raise drawn(group, override.get_value_string())
             if override.is_sweep_override():
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
             if override.is_delete() and group in OPTIONAL_GROUPS:
                 chosen[group] = override.input_line or ""
             elif known and not isinstance(override.value(), dict):
-                check_choice(override, hydra_files.options(searchpath, added_folders(), group))
+                check_choice(override, hydra_files.options(searchpath, group))
                 chosen[group] = override.input_line or ""
         base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
         for override in parsed:
@@ -279,9 +284,10 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
         error = broken
         in_file = found_in_file(error)
         if in_file is not None and not in_file.file.startswith("paper/"):
-            others = [word for group, word in chosen.items() if group != in_file.group]
+            files = {group: word for group, word in chosen.items() if group in groups}
             with contextlib.suppress(*COMPOSE_ERRORS):
-                return wrong_in_file(in_file, hydra_compose(CONFIG_NAME, [*searchpath, *others]))
+                base = hydra_files.composed_without(in_file.group, files, searchpath)
+                return wrong_in_file(in_file, base)
     return not_one_word(error, [override.key_or_group for override in parsed])
 
 

@@ -19,13 +19,29 @@ from privrl_bench.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
+# Choices of Hydra's groups that other packages bring: what to do about one that is not there.
+_NEEDS = "is in an extra that is not installed: pip install 'privrl-bench[{}]'"
+_NO_DRAWS = (
+    "is not supported; privrl tune searches (tune.sampler=tpe is Optuna's), and -m takes values"
+)
+EXTRAS = {
+    "hydra/launcher": {
+        "joblib": _NEEDS.format("joblib"),
+        "ray": f"{_NEEDS.format('ray')}, then pip install --no-deps hydra-ray-launcher",
+        "submitit_local": _NEEDS.format("slurm"),
+        "submitit_slurm": _NEEDS.format("slurm"),
+        **dict.fromkeys(
+            ("ray_aws", "rq"),
+            "is not supported; use joblib, ray, submitit_slurm or submitit_local: docs/scaling.md",
+        ),
+    },
+    "hydra/sweeper": dict.fromkeys(("optuna", "ax", "nevergrad"), _NO_DRAWS),
+}
 OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
 # Functions of a value: Hydra's for sweeps, and distributions of `privrl tune`.
-FUNCTIONS = (
-    *("range", "choice", "interval", "sort", "shuffle"),
-    *("uniform", "loguniform", "randint"),
-)
+DISTRIBUTIONS = ("uniform", "loguniform", "randint")
+FUNCTIONS = ("range", "choice", "interval", "sort", "shuffle", *DISTRIBUTIONS)
 CASTS = ("int", "float", "str", "bool", "tag", "glob")  # Hydra's other functions
 # Keys that say which file a value is from: files set them, a command line must not.
 NULL_WORDS = {"privacy.z": "auto"}  # what the command line calls null
@@ -75,6 +91,8 @@ def unreadable_value(key: str, value: str) -> ConfigError:
         return ConfigError(
             key, f"no such function {called[1]!r}{suggest(called[1], FUNCTIONS)}; {known}"
         )
+    if called and called[1] in DISTRIBUTIONS and value.endswith(")"):
+        return drawn(key, value)
     why = ""
     if any(value.count(left) > value.count(right) for left, right in ("()", "[]", "{}")):
         why = "a bracket is not closed; a text with brackets needs quotes"
@@ -90,6 +108,21 @@ def unreadable_value(key: str, value: str) -> ConfigError:
     quoted = shlex.quote(f'{key}="{text}"')
     return ConfigError(
         key, f"cannot read the value {value!r}; quote it for Hydra and for the shell: {quoted}"
+    )
+
+
+def drawn(key: str, value: str) -> ConfigError:
+    """The error for a distribution or an interval in a run or a sweep, which take values.
+
+    >>> print(drawn("algo.lr", "interval(0.1,1)").problem.partition(":")[0])
+    interval(0.1,1) is a range to draw from, and a sweep takes values
+    """
+    ends = value.partition("(")[2]
+    how = value if value.startswith(DISTRIBUTIONS) else f"uniform({ends}"
+    return ConfigError(
+        key,
+        f"{value} is a range to draw from, and a sweep takes values: -m {key}=a,b; "
+        f"privrl tune draws: {key}={how}",
     )
 
 
@@ -146,6 +179,8 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
     group, value = override.key_or_group, override.value()
     if override.is_delete() or isinstance(value, list):
         raise ConfigError(group, f"takes one choice; allowed: {', '.join(options)}")
+    if str(value) not in options and str(value) in (extras := EXTRAS.get(group, {})):
+        raise ConfigError(group, f"{value} {extras[str(value)]}")
     if str(value) not in options:
         near = suggest(str(value), options)
         allowed = ", ".join(options)

@@ -11,37 +11,45 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
+
+from privrl_bench.config.overrides import (
+    WITH,
+    conf_dir,
+    file_of,
+    is_packaged,
+    own_file,
+    source_of,
+)
 
 GENERIC = ("gym", "dmc")  # environments that stand for any of their kind
 _KINDS = "privrl_bench.envs.kinds"  # a higher layer, which makes the environment
 
 
-def with_generic_values(cfg: Any, explicit: Collection[str], folder: Path) -> Any:
+def with_generic_values(cfg: Any, explicit: Collection[str]) -> Any:
     """Return a composed configuration with values for the kind of its environment.
 
     Args:
         cfg: OmegaConf's mapping of a run; not changed.
         explicit: keys and groups that the command line gives, which win.
-        folder: of the YAML files of `tuned`.
 
     Returns:
         `cfg` itself where it has values of its own, or where the environment cannot be made, which the
         checks of a run report.
     """
-    if not applies(cfg, explicit, folder.parent):
+    if not applies(cfg, explicit):
         return cfg
-    usual = _usual(cfg, folder.parent)
+    usual = _usual(cfg)
     if _tuned(cfg, explicit, usual):
         return cfg
-    if not any(folder.glob(f"{cfg.algo.name}_*_short.yaml")):
+    names = (f"{cfg.algo.name}_{actions}_short" for actions in ("discrete", "continuous"))
+    if not any(file_of("tuned", name) for name in names):
         return cfg  # the environment need not be made
     kind = importlib.import_module(_KINDS).kind_of(_plain(cfg.env))
-    path = folder / f"{cfg.algo.name}_{kind}.yaml"
-    if kind is None or not path.is_file():
+    path = None if kind is None else file_of("tuned", f"{cfg.algo.name}_{kind}")
+    if path is None:
         return cfg
     made = copy.deepcopy(cfg)
     for key, value in _leaves(yaml.safe_load(path.read_text())):
@@ -49,27 +57,31 @@ def with_generic_values(cfg: Any, explicit: Collection[str], folder: Path) -> An
         if key not in explicit and not theirs:
             *sections, name = key.split(".")
             _section(made, sections)[name] = value
+    if path == own_file("tuned", path.stem):
+        made.hyperparameter_source = source_of(path)
+    made.hyperparameter_source += "".join(str(cfg.hyperparameter_source).partition(WITH)[1:])
     return made
 
 
-def applies(cfg: Any, explicit: Collection[str], conf: Path) -> bool:
+def applies(cfg: Any, explicit: Collection[str]) -> bool:
     """Whether the environment is not the package's own, and no file of values was chosen for it.
 
     Args:
         cfg: see `with_generic_values`.
         explicit: see `with_generic_values`.
-        conf: the package's folder of YAML files.
     """
+    algo, env = str(cfg.algo.name), str(cfg.env.name)
     source = str(cfg.get("hyperparameter_source"))
-    chosen = {"tuned", "paper"} & {*explicit}
-    ours = cfg.env.name not in GENERIC and (conf / "env" / f"{cfg.env.name}.yaml").is_file()
-    return not ours and source.startswith("algo/") and not chosen
+    untuned = source.startswith(f"algo/{algo}") and own_file("algo", algo) is None
+    ours = env not in GENERIC and is_packaged("env", env)
+    return not ours and untuned and not {"tuned", "paper"} & {*explicit}
 
 
-def _usual(cfg: Any, conf: Path) -> dict[str, Any]:
+def _usual(cfg: Any) -> dict[str, Any]:
     """The values of the algorithm's own YAML file by key; none for an algorithm of a plugin."""
-    path = conf / "algo" / f"{cfg.algo.name}.yaml"
-    values = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    if not is_packaged("algo", cfg.algo.name):
+        return {}
+    values = yaml.safe_load((conf_dir() / "algo" / f"{cfg.algo.name}.yaml").read_text())
     return dict(_leaves({key: value for key, value in values.items() if key != "defaults"}))
 
 

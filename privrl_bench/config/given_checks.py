@@ -5,9 +5,9 @@ A value of a YAML file may be without effect in some run, but one that the user 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.checks import AUTO, EVALUATIONS, refuse
 from privrl_bench.config.schema.privacy import privacy_rules
@@ -26,6 +26,42 @@ def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
     """
     for rule in RULES_FOR_GIVEN_KEYS:
         rule(run, keys)
+
+
+def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Refuse what asks for privacy of an algorithm that has none, before values are checked.
+
+    Args:
+        algo: the class of its settings, an `AlgoConfig`.
+        privacy: the section `privacy` of the composed configuration.
+        keys: see `check_explicit`.
+
+    Raises:
+        ConfigError: names a key that asks for it, and a private algorithm.
+    """
+    rules = privacy_rules()
+    kinds = {kind.name: kind for kind in rules.kinds(rules.mechanisms.names())}
+    chosen = kinds.get(str(privacy["mechanism"]))
+    never = all(kinds[name].imitation or not kinds[name].private for name in algo.mechanisms)
+    if chosen is None or not never or chosen.on_devices or chosen.imitation:
+        return
+    asks = [name for name in _ASK if f"privacy.{name}" in keys]
+    asks = [name for name in asks if privacy[name] != _NONE_ASKED.get(name, _ASK)]
+    key = "privacy" if chosen.private else f"privacy.{asks[0]}" if asks else ""
+    noised = algo.takes_noised_observations and algo.collectors[0] == "simulated"
+    more = ", or privacy=local (noise on users' observations)" if noised else ""
+    other = f"algo={algo.private_version}"
+    refuse(
+        bool(key), key, f"algo={algo().name} is not private; for a private run use {other}{more}"
+    )
+
+
+# Keys of `privacy` that only private runs read, and values that do not ask for privacy.
+_ASK = (
+    *("epsilon", "z", "noise_cohort", "clip", "delta", "accountant", "adjacency", "noise"),
+    *("correlation", "bands"),
+)
+_NONE_ASKED = {"epsilon": None, "z": 0.0, "noise_cohort": None, "bands": None}
 
 
 def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:

@@ -10,22 +10,46 @@ import copy
 import dataclasses
 import functools
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from privrl_bench.config import overrides
 from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
-from privrl_bench.config.diagnostics import no_such_key, wrong_type
+from privrl_bench.config.diagnostics import OPTIONAL_GROUPS, no_such_key, wrong_type
 from privrl_bench.config.file_errors import FileError
-from privrl_bench.config.overrides import CONFIG_NAME, added_folders
+from privrl_bench.config.overrides import CONFIG_NAME
 from privrl_bench.errors import ConfigError
+
+VERSION_BASE = "1.3"
+
+
+@contextmanager
+def composing(config_dir: str | None = None, **more: Any) -> Iterator[None]:
+    """Hydra, initialised with the package's YAML files and those of `config_dir`, which win.
+
+    Args:
+        config_dir: see `compose.compose`.
+        **more: arguments of `hydra.initialize_config_dir`.
+
+    Raises:
+        ConfigError: see `overrides.own_folder`.
+    """
+    with (
+        overrides.own_folder(config_dir),
+        initialize_config_dir(str(overrides.conf_dir()), version_base=VERSION_BASE, **more),
+    ):
+        yield
 
 
 def loader() -> ConfigLoader:
@@ -36,13 +60,8 @@ def loader() -> ConfigLoader:
 
 
 def groups() -> set[str]:
-    """The groups of the folders on the search path, without those of schemas and of Hydra."""
-    return set(_groups(tuple(part.path for part in loader().get_search_path().get_path())))
-
-
-@functools.cache  # Hydra takes 20 ms
-def _groups(search_path: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(loader().list_groups("")) - {"schema", "hydra"}
+    """The groups of YAML files, without those within another one, of schemas and of Hydra."""
+    return {group for group in overrides.groups() if "/" not in group}
 
 
 def searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
@@ -50,9 +69,19 @@ def searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
     return tuple(o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath")
 
 
+def options(searchpath: tuple[str, ...], group: str) -> list[str]:
+    """The choices of a group, in the folders of the search path, of plugins and of `own_folder` as well."""
+    if overrides.own() is not None:  # its files may change while this process runs
+        return _options(searchpath, group)
+    return _kept_options(searchpath, overrides.added_folders(), group)
+
+
 @functools.cache  # Hydra takes 50 ms for each
-def options(searchpath: tuple[str, ...], added: tuple[Path, ...], group: str) -> list[str]:
-    """The choices of a group, in the folders of the search path and of plugins as well."""
+def _kept_options(searchpath: tuple[str, ...], added: tuple[Path, ...], group: str) -> list[str]:
+    return _options(searchpath, group)
+
+
+def _options(searchpath: tuple[str, ...], group: str) -> list[str]:
     given = list(searchpath)
     return sorted(loader().get_group_options(group, config_name=CONFIG_NAME, overrides=given))
 
@@ -62,8 +91,13 @@ def composed(parsed: Sequence[Override]) -> DictConfig:
     words = [override.input_line or "" for override in parsed]
     of_groups = [override for override in parsed if override.key_or_group in groups()]
     of_keys = [override for override in parsed if override.key_or_group not in groups()]
-    # Files of users and of plugins may change while this process runs.
-    if added_folders() or not all(map(_is_choice, of_groups)) or not all(map(_is_plain, of_keys)):
+    if overrides.own() is not None:
+        cfg = hydra_compose(CONFIG_NAME, words)
+        name_own_files(cfg, words)
+        return cfg
+    # Files of plugins may change while this process runs.
+    files_change = bool(overrides.added_folders())
+    if files_change or not all(map(_is_choice, of_groups)) or not all(map(_is_plain, of_keys)):
         return hydra_compose(CONFIG_NAME, words)
     chosen = tuple(override.input_line or "" for override in of_groups)
     names = [str(o.value()) for o in of_groups if o.key_or_group == "algo"]
@@ -80,6 +114,34 @@ def composed(parsed: Sequence[Override]) -> DictConfig:
         with open_dict(cfg):
             del cfg["hydra"]
     return cfg
+
+
+def composed_without(
+    group: str, chosen: Mapping[str, str], searchpath: Sequence[str]
+) -> DictConfig:
+    """A config without the files of `own_folder`, for the types of its keys.
+
+    Args:
+        group: whose file is at fault; another one is taken, of an algorithm the package's.
+        chosen: group -> the word that chooses its file.
+        searchpath: the words that add folders.
+    """
+    instance = GlobalHydra.instance()
+    outer = instance.hydra, overrides.own()
+    instance.clear()
+    overrides.keep_own(None)
+    try:
+        words = [
+            word
+            for name, word in chosen.items()
+            if overrides.file_of(name, word.partition("=")[2])
+            and name in {*chosen} - {group} | {"algo"}
+        ]
+        with composing():
+            return hydra_compose(CONFIG_NAME, [*searchpath, *words])
+    finally:
+        GlobalHydra.instance().hydra, own = outer
+        overrides.keep_own(own)
 
 
 @functools.lru_cache(256)
@@ -102,6 +164,29 @@ def _is_plain(override: Override) -> bool:
     if key.partition(".")[0] == "hydra":
         other |= not key.startswith(("hydra.run.", "hydra.sweep."))
     return not (special or other or override.is_sweep_override())
+
+
+# --- where values are from
+
+
+def name_own_files(cfg: DictConfig, words: Sequence[str]) -> None:
+    """Let `hyperparameter_source` name the files of `own_folder` that a config is composed of.
+
+    Args:
+        cfg: the config of `words`; changed.
+        words: what Hydra composed.
+    """
+    if overrides.own() is None:
+        return
+    files = loader().compute_defaults_list(CONFIG_NAME, list(words), RunMode.RUN).defaults
+    used = [path.rpartition("/") for path in (str(one.config_path) for one in files)]
+    last = [part for part in used if part[0] in ("algo", "tuned", *OPTIONAL_GROUPS, "paper")][-1]
+    found = {part: overrides.own_file(part[0], part[2]) for part in used}
+    main = found.pop(last)
+    source = cfg.hyperparameter_source if main is None else overrides.source_of(main)
+    others = ", ".join(dict.fromkeys(str(path) for path in found.values() if path is not None))
+    with open_dict(cfg):
+        cfg.hyperparameter_source = f"{source}{overrides.WITH}{others}" if others else source
 
 
 # --- typed sections
@@ -149,6 +234,16 @@ def _types_of(schema: type[Any]) -> dict[str, Any]:
 def wrong_in_file(found: FileError, base: DictConfig) -> ConfigError:
     """The error for a key of a YAML file; `base` is composed without the file."""
     parent, _, name = found.key.rpartition(".")
+    algo = found.file.removeprefix("algo/")
+    if (
+        found.unknown
+        and algo != found.file
+        and (parent == "algo.algo" or name in (*base.algo, "algo"))
+    ):
+        lines = (
+            f"the lines `# @package _global_` and `defaults: [/schema/algo/{algo}@algo, _self_]`"
+        )
+        return ConfigError("algo", f"{found.file}.yaml must begin with {lines}")
     if found.unknown:
         error = unknown_key(found.key, base)
     else:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+import yaml
 
 from privrl_bench.config.algorithm_registry import TEXT_VERSIONS
 from privrl_bench.errors import ConfigError
 
 CONFIG_NAME = "config"
+OWN_FOLDER = "--config-dir"
+WITH = ", with "  # in `hyperparameter_source`, before further files of `own_folder`
 
 
 @cache
@@ -28,12 +33,14 @@ def conf_dir() -> Path:
 
 
 _folders: list[Path] = []  # of plugins
+_own: list[
+    Path
+] = []  # of the --config-dir of this command, or call from Python; the last one counts
 
 
 def add_folder(folder: Path) -> None:
     """Take the YAML files of a folder, too; their names differ from all others."""
     _folders.append(folder)
-    has_texts.cache_clear()
 
 
 def added_folders() -> tuple[Path, ...]:
@@ -41,14 +48,93 @@ def added_folders() -> tuple[Path, ...]:
     return tuple(_folders)
 
 
+@contextmanager
+def own_folder(config_dir: str | Path | None) -> Iterator[None]:
+    """Let the YAML files of a folder (`--config-dir`) win over others of their names; None: no change.
+
+    Raises:
+        ConfigError: there is no such folder, or a file in it is none of a group.
+    """
+    if config_dir is None:
+        yield
+        return
+    folder = Path(config_dir)
+    if not folder.is_dir():
+        raise ConfigError(OWN_FOLDER, f"no such folder: {config_dir}")
+    for name in (f"{CONFIG_NAME}.yaml", "schema"):
+        if (folder / name).exists():
+            rule = "takes files of groups, such as env/mine.yaml"
+            raise ConfigError(OWN_FOLDER, f"{rule}; {folder / name} belongs to no group")
+    for path in (path for group in groups() for path in (folder / group).glob("*.yml")):
+        raise ConfigError(OWN_FOLDER, f"{path} must end with .yaml")
+    _own.append(folder)
+    try:
+        yield
+    finally:
+        _own.pop()
+
+
+def keep_own(folder: Path | None) -> None:
+    """`own_folder` for the rest of a process, which another one has started."""
+    _own[:] = [] if folder is None else [folder]
+
+
+def own() -> Path | None:
+    """The folder of `own_folder` that is in effect, as it was given."""
+    return _own[-1] if _own else None
+
+
+def own_file(group: str, name: str) -> Path | None:
+    """The file of a group in the folder of `own_folder`; None: it has no such file."""
+    path = _own[-1] / group / f"{name}.yaml" if _own else None
+    return path if path is not None and path.is_file() else None
+
+
+def file_of(group: str, name: str) -> Path | None:
+    """The YAML file that is used for a name of a group; None: there is none."""
+    paths = (folder / group / f"{name}.yaml" for folder in (*_own[-1:], conf_dir(), *_folders))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def is_packaged(group: str, name: str) -> bool:
+    """Whether the file that is used for a name of a group is the package's own."""
+    return file_of(group, name) == conf_dir() / group / f"{name}.yaml"
+
+
+def source_of(path: Path) -> str:
+    """The `hyperparameter_source` of values of an own file: its text and its path, or its path alone."""
+    found = re.search(r"^hyperparameter_source: *(.+)", path.read_text(encoding="utf-8"), re.M)
+    return f"{found[1]} ({path})" if found else str(path)
+
+
+@cache
+def groups() -> frozenset[str]:
+    """The groups of YAML files, without Hydra's own: `paper/column` is a group as `paper` is."""
+    files = conf_dir().glob("**/*.yaml")
+    found = {path.parent.relative_to(conf_dir()).as_posix() for path in files}
+    return frozenset(group for group in found if group != "." and not group.startswith("hydra"))
+
+
+@cache
+def default_choices() -> dict[str, str]:
+    """The choices that config.yaml makes: group -> name.
+
+    >>> default_choices()["algo"], default_choices()["env"]
+    ('dppg', 'cartpole')
+    """
+    main = yaml.safe_load((conf_dir() / f"{CONFIG_NAME}.yaml").read_text())
+    pairs = [pair for one in main["defaults"] if isinstance(one, dict) for pair in one.items()]
+    return {group: name for group, name in pairs if group in groups() and name is not None}
+
+
 def choices(group: str) -> list[str]:
-    """The names of a group's YAML files, those of plugins included.
+    """The names of a group's YAML files, those of plugins and of `own_folder` included.
 
     >>> choices("log")
     ['none', 'offline', 'online']
     """
-    folders = (conf_dir(), *_folders)
-    return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
+    folders = (*_own[-1:], conf_dir(), *_folders)
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
 def choice_with_id(env_id: str) -> str | None:
@@ -58,11 +144,12 @@ def choice_with_id(env_id: str) -> str | None:
     ('hopper', None)
     """
     line = re.compile(rf"^id: {re.escape(env_id)}(\s|$)", re.M)
-    for folder in (conf_dir(), *_folders):
-        for path in sorted((folder / "env").glob("*.yaml")):
-            if line.search(path.read_text()):
-                return path.stem
-    return None
+    return next((name for name in choices("env") if line.search(_text("env", name))), None)
+
+
+def _text(group: str, name: str) -> str:
+    path = file_of(group, name)
+    return "" if path is None else path.read_text(encoding="utf-8")
 
 
 def choices_in_help(group: str) -> str:
@@ -70,12 +157,9 @@ def choices_in_help(group: str) -> str:
     return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
 
 
-@cache
 def has_texts(env: str) -> bool:
     """Whether an environment of a YAML file consists of prompts and answers."""
-    paths = [folder / "env" / f"{env}.yaml" for folder in (conf_dir(), *_folders)]
-    found = [path.read_text() for path in paths if path.is_file()]
-    return any(re.search(r"^kind: text\b", text, re.M) for text in found)
+    return re.search(r"^kind: text\b", _text("env", env), re.M) is not None
 
 
 def plain_groups(words: Iterable[str]) -> list[str]:

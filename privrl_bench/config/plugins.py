@@ -34,7 +34,13 @@ from privrl_bench.config.algorithm_registry import (
     register_algorithm,
     registered,
 )
-from privrl_bench.config.overrides import add_folder, choices, conf_dir
+from privrl_bench.config.overrides import (
+    add_folder,
+    added_folders,
+    conf_dir,
+    keep_own,
+    own,
+)
 from privrl_bench.errors import ConfigError, suggest
 
 GROUP = "privrl_bench.plugins"
@@ -66,11 +72,13 @@ class Additions(NamedTuple):
         algorithms: see `algorithm_registry.registered`.
         mechanisms: name -> module.
         versions: plugin -> version, empty if it is not known.
+        own: the folder of `--config-dir`, None if there is none.
     """
 
     algorithms: dict[str, Location]
     mechanisms: dict[str, str]
     versions: dict[str, str]
+    own: Path | None = None
 
 
 _loaded: dict[str, Plugin] = {}
@@ -254,7 +262,8 @@ def _yaml_files(plugin: Plugin) -> Iterator[tuple[str, str]]:
             rule = f"belongs in <group>/<name>.yaml; groups: {', '.join(GROUPS)}"
             raise ConfigError("conf", f"{relative} {rule}{near}")
         _check_name(f"conf: {relative}", path.stem)
-        if path.stem in choices(group):
+        taken = (other / group / path.name for other in (conf_dir(), *added_folders()))
+        if any(file.exists() for file in taken):
             ours = (conf_dir() / group / path.name).exists()
             raise ConfigError("conf", f"{group}={path.stem} is taken{_owner(ours)}")
         _check_content(group, path, relative)
@@ -282,7 +291,7 @@ def _check_content(group: str, path: Path, relative: str) -> None:
 
 def additions() -> Additions:
     """What a new process has to be told; see `restore`."""
-    return Additions(registered(), dict(_mechanisms().OUTSIDE), dict(_versions))
+    return Additions(registered(), dict(_mechanisms().OUTSIDE), dict(_versions), own())
 
 
 def restore(found: Additions) -> None:
@@ -293,6 +302,7 @@ def restore(found: Additions) -> None:
     ALGORITHMS.update(found.algorithms)
     _mechanisms().OUTSIDE.update(found.mechanisms)
     _versions.update(found.versions)
+    keep_own(found.own)
 
 
 def versions() -> dict[str, str]:

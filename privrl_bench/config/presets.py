@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from privrl_bench.config.overrides import choices, conf_dir
+from privrl_bench.config.overrides import choices, file_of
 
 _COLLECTORS = ("ddpg", "sac", "ppo", "a2c")
 
@@ -20,7 +20,8 @@ def collect_command(dataset_id: str) -> str | None:
     'privrl collect env=cartpole algo=ppo name=cartpole/ppo-v0'
     """
     for preset in choices("collect"):
-        datasets = yaml.safe_load((conf_dir() / "collect" / f"{preset}.yaml").read_text())
+        path = file_of("collect", preset)
+        datasets = {} if path is None else yaml.safe_load(path.read_text())
         for env, made in datasets.items():
             if made.get("name") == dataset_id:
                 return f"privrl collect +collect={preset} env={env}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privrl_bench.config.overrides import choices
+from privrl_bench.config.overrides import choices, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.envs.check import ERROR, FINE, Finding, brief
 from privrl_bench.errors import ConfigError
@@ -13,8 +13,9 @@ _CHECKED: dict[str, list[Finding]] = {}
 
 
 def unknown(config: EnvConfig) -> bool:
-    """Whether the environment is none that the package names."""
-    return config.kind != "text" and (config.name in _ANY or config.name not in choices("env"))
+    """Whether the environment is none that the package or a plugin names."""
+    named = config.name in choices("env") and own_file("env", config.name) is None
+    return config.kind != "text" and (config.name in _ANY or not named)
 
 
 def check_before_training(config: RunConfig) -> list[Finding]:

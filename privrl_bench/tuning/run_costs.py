@@ -25,16 +25,14 @@ def first_setting(search: Search) -> list[str]:
     return [f"{one.key}={one.ends[0]}" for one in search.space]
 
 
-def parts_of(words: Sequence[str], config_dir: str | None) -> RunComponents:
+def parts_of(words: Sequence[str]) -> RunComponents:
     """Build a run of these words. Raises ConfigError."""
-    config = compose(words, config_dir)
+    config = compose(words)
     check_hardware(config)
     return build([config], [None])
 
 
-def runs_of_costs(
-    search: Search, words: Sequence[str], config_dir: str | None
-) -> list[RunComponents]:
+def runs_of_costs(search: Search, words: Sequence[str]) -> list[RunComponents]:
     """A run for each cost and set of caveats that settings can lead to.
 
     All combinations of choices outside `algo`; those of `algo` one key at a time. `covers` finds other ones.
@@ -60,7 +58,7 @@ def runs_of_costs(
     ]
     found: dict[Any, RunComponents] = {}
     for own in settings:
-        parts = parts_of([*words, *later_wins(first_setting(search), own)], config_dir)
+        parts = parts_of([*words, *later_wins(first_setting(search), own)])
         found.setdefault((cost_of(parts), frozenset(_caveats(parts))), parts)
         if _unit(parts) != _unit(next(iter(found.values()))):
             raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.config.compose import compose
-from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import RunComponents
@@ -108,14 +108,18 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
 
     Args:
         search: of `read_search`.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
 
     Raises:
         ConfigError: a run cannot be made, or there is no analysis.
     """
-    if search.tune.public is not None:
-        return _on_public(search, config_dir)
-    first = compose([*search.words, *first_setting(search)], config_dir)
+    with own_folder(config_dir):
+        return _on_public(search) if search.tune.public is not None else _on_users(search)
+
+
+def _on_users(search: Search) -> SearchPlan:
+    """A search on the users whose data are protected."""
+    first = compose([*search.words, *first_setting(search)])
     mine, rest = _shares(search, first)
     scorers = _scorers(search, first, mine)
     words = list(search.words)
@@ -123,7 +127,7 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
         words = later_wins(words, [f"privacy.population={mine - scorers}"])
     target, delta = first.privacy.epsilon, first.privacy.delta
     try:
-        words, parts = _with_noise(search, first, words, config_dir)
+        words, parts = _with_noise(search, first, words)
         _check_apart(search, parts[0])
         epsilon, score = search_epsilon(accounts_of(parts), search.runs, delta), None
         if search.tune.score == "private":
@@ -147,7 +151,7 @@ def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
     final_words, finals = None, []
     if rest is not None:
         final_words = later_wins(search.words, [f"privacy.population={rest}"])
-        finals = runs_of_costs(search, final_words, config_dir)
+        finals = runs_of_costs(search, final_words)
         guarantee = _disjoint(guarantee, largest(finals))
     alone = max(one.gate.planned_epsilon(0) for one in finals or parts)
     return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
@@ -180,7 +184,7 @@ def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
 
 
 def _with_noise(
-    search: Search, first: RunConfig, words: list[str], config_dir: str | None
+    search: Search, first: RunConfig, words: list[str]
 ) -> tuple[list[str], list[RunComponents]]:
     """The words with a z for which the search costs `privacy.epsilon`, and a run for each cost.
 
@@ -188,25 +192,25 @@ def _with_noise(
     """
     target = first.privacy.epsilon
     if target is None:
-        return words, runs_of_costs(search, words, config_dir)
+        return words, runs_of_costs(search, words)
     if any(one.key == "privacy.z" for one in search.space):
         raise ConfigError("privacy.epsilon", "and a distribution of privacy.z exclude each other")
     words = later_wins(words, ["privacy.epsilon=null"])
     if first.privacy.z is None:
-        parts = runs_of_costs(search, later_wins(words, ["privacy.z=1"]), config_dir)
+        parts = runs_of_costs(search, later_wins(words, ["privacy.z=1"]))
         delta = first.privacy.delta
         z = calibrated_search(accounts_of(parts), search.runs, target, delta)
         words = later_wins(words, [f"privacy.z={z:.12g}"])
-    return words, runs_of_costs(search, words, config_dir)
+    return words, runs_of_costs(search, words)
 
 
-def _on_public(search: Search, config_dir: str | None) -> SearchPlan:
+def _on_public(search: Search) -> SearchPlan:
     """A search on a public simulator: the guarantee is that of the run with the kept settings."""
     words = later_wins(search.words, public_words(search.tune))
-    runs = runs_of_costs(search, words, config_dir)
+    runs = runs_of_costs(search, words)
     for one in runs:
         _check_simulated(one)
-    finals = runs_of_costs(search, search.words, config_dir)
+    finals = runs_of_costs(search, search.words)
     found = largest(finals)
     why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
     guarantee = replace(found, notes=found.notes | {"search": why})

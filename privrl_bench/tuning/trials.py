@@ -152,20 +152,18 @@ def trials_of(state: SearchState, folder: Path) -> list[Trial]:
     ]
 
 
-def jobs_of(
-    plan: SearchPlan, trials: Sequence[Trial], folder: Path, config_dir: str | None
-) -> list[Job]:
+def jobs_of(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> list[Job]:
     """The runs to train. Raises ConfigError: one cannot be made, or costs what is not in the plan."""
     found = []
     for trial in trials:
         more = [f"seed={trial.seed}", "log.wandb=none"]
-        config = compose(later_wins(plan.words, trial.settings, more), config_dir)
+        config = compose(later_wins(plan.words, trial.settings, more))
         check_hardware(config)
         config = replace(config, search=FROM_TRIAL)
         parts = build([config], [None])
         covered = plan.search.tune.public is not None or covers(plan.runs, parts)
         if covered and plan.final_words is not None:
-            final = compose(later_wins(plan.final_words, trial.settings), config_dir)
+            final = compose(later_wins(plan.final_words, trial.settings))
             covered = covers(plan.finals, build([final], [None]))
         if not covered:
             raise ConfigError(

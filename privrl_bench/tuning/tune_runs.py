@@ -11,11 +11,12 @@ from typing import Any
 
 from privrl_bench.config.compose import compose
 from privrl_bench.config.folder_names import leaf_name
-from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.experiment.writable import check_folder
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
@@ -83,17 +84,23 @@ def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print)
 
     Args:
         words: of `privrl tune`.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         show: is given the lines for the terminal.
 
     Raises:
         ConfigError: bad input; nothing was trained.
     """
+    with own_folder(config_dir):
+        return _tune(words, show)
+
+
+def _tune(words: Sequence[str], show: Any) -> SearchResult:
     given = [word for word in words if word.lstrip("+").partition("=")[0] != FOLDER]
     places = [word.partition("=")[2] for word in words if word not in given]
     search = read_search(given)
-    plan = plan_search(search, config_dir)
+    plan = plan_search(search)
     folder = Path(places[-1]) if places else _folder(plan, given)
+    check_folder(FOLDER, folder)
     for line in [*plan.lines(), f"folder  {folder}"]:
         show(line)
     with RunDir(folder).lock():
@@ -104,7 +111,7 @@ def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print)
             return SearchResult(
                 folder, "done", summary=json.loads((folder / "summary.json").read_text())
             )
-        result = run_search(plan, state, folder, config_dir)
+        result = run_search(plan, state, folder)
         RunDir(folder).set_status(result.status, result.reason)
     return result
 
@@ -122,7 +129,6 @@ def run_search(
     plan: SearchPlan,
     state: SearchState,
     folder: Path,
-    config_dir: str | None,
     train: Train = run_quietly,
 ) -> SearchResult:
     """Train and score the runs that were drawn, and release the best.
@@ -131,14 +137,13 @@ def run_search(
         plan: of the search.
         state: what was drawn.
         folder: of the search.
-        config_dir: a folder with more YAML files.
         train: see `trials.run_trials`.
     """
     if plan.search.tune.sampler == "tpe":
-        trials, jobs, outcomes = _learn(plan, state, folder, config_dir, train)
+        trials, jobs, outcomes = _learn(plan, state, folder, train)
     else:
         trials = trials_of(state, folder)
-        jobs = jobs_of(plan, trials, folder, config_dir)
+        jobs = jobs_of(plan, trials, folder)
         RunDir(folder).set_status("running")
         outcomes = run_trials(plan, state, trials, jobs, folder, train)
     stopped = next((one for one in outcomes if one.status == "interrupted"), None)
@@ -160,7 +165,7 @@ def run_search(
     state.write(folder)
     if plan.final_words is not None:
         final = folder / "final"
-        config = compose(later_wins(plan.final_words, kept.settings), config_dir)
+        config = compose(later_wins(plan.final_words, kept.settings))
         (outcome,) = train([Job(0, config, final, [*plan.final_words, *kept.settings])])
         if outcome.status == "interrupted":
             return _interrupted(folder, outcome)
@@ -179,7 +184,7 @@ def _interrupted(folder: Path, outcome: Outcome) -> SearchResult:
 
 
 def _learn(
-    plan: SearchPlan, state: SearchState, folder: Path, config_dir: str | None, train: Train
+    plan: SearchPlan, state: SearchState, folder: Path, train: Train
 ) -> tuple[list[Trial], list[Job], list[Outcome]]:
     """Runs one after the other, whose settings depend on earlier scores."""
     known: list[Trial] = []
@@ -193,7 +198,7 @@ def _learn(
             state.settings.append(suggest_next(plan.search.space, before, seed + i))
             state.write(folder)
         trial = trials_of(state, folder)[i]
-        (job,) = jobs_of(plan, [trial], folder, config_dir)
+        (job,) = jobs_of(plan, [trial], folder)
         (outcome,) = run_trials(plan, state, [trial], [job], folder, train)
         known.append(trial)
         jobs.append(job)

@@ -7,6 +7,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from hypothesis import strategies as st
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.config import algorithm_registry
 from privrl_bench.config import compose as config
+from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LENGTH
+from privrl_bench.config.schema.privacy import privacy_rules
 from privrl_bench.errors import ConfigError
 
 NEEDED = {  # what a user has to say besides the choice itself
@@ -456,9 +459,76 @@ def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_a_private_baseline_is_refused() -> None:
-    with pytest.raises(ConfigError, match="algo=ppo trains on the pooled data of all users"):
-        config.compose(["algo=ppo", "privacy=fixed"])
+NOT_PRIVATE = {
+    "a2c": "dppg",
+    "ppo": "dppg",
+    "ddpg env=pendulum": "dppg",
+    "sac env=pendulum": "dppg",
+    "ppo env=sentiment_small": "dppg",
+    "mopo env=pendulum data.id=a/b-v0": "primorl",
+    "dqn_replay": "dqn",
+    "lstd env=chain data.policy=uniform": "dp_lstd",
+    "wis_lstd env=chain data.policy=uniform": "gpope",
+}
+ASKS = {
+    **{"epsilon": "1", "z": "1", "noise_cohort": "50", "clip": "1", "delta": "1e-6"},
+    **{"accountant": "rdp", "adjacency": "replace_one", "noise": "secure"},
+    **{"correlation": "0.5", "bands": "3"},
+}
+
+
+@pytest.mark.parametrize("algo", NOT_PRIVATE)
+def test_a_baseline_that_is_asked_for_privacy_names_a_private_algorithm(algo: str) -> None:
+    words = f"algo={algo}".split()
+    asked = {f"privacy.{key}": f"privacy.{key}={value}" for key, value in ASKS.items()}
+    name = "ppo_text" if "sentiment" in algo else algo.partition(" ")[0]
+    for key, word in (asked | {"privacy": "privacy=fixed", "privacy.z": "privacy.z=auto"}).items():
+        with pytest.raises(ConfigError) as caught:
+            config.compose([*words, word])
+        rule = f"algo={name} is not private; for a private run use algo={NOT_PRIVATE[algo]}"
+        assert str(caught.value).startswith(f"{key}: {rule}")
+    with pytest.raises(ConfigError, match="privacy: algo="):
+        config.compose([*words, "privacy.mechanism=gaussian"])
+
+
+def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:
+    never = set()
+    for name in config.choices("algo"):
+        taken = privacy_rules().kinds(config.algo_schema(name).mechanisms)
+        if all(kind.imitation or not kind.private for kind in taken):
+            never.add(name)
+        assert config.algo_schema(name).private_version in config.choices("algo")
+    assert never == {algo.partition(" ")[0] for algo in NOT_PRIVATE} | {"ppo_text"}
+
+
+def test_a_baseline_takes_what_asks_for_no_privacy() -> None:
+    words = ["privacy.z=0", "privacy.epsilon=null", "privacy.noise_cohort=null"]
+    assert config.compose(["algo=ppo", *words]).privacy.mechanism == "none"
+    assert config.compose(["algo=ppo", "privacy=local", "privacy.epsilon=1"])
+
+
+EXTRAS = {
+    "joblib": "pip install 'privrl-bench[joblib]'",
+    "ray": "pip install 'privrl-bench[ray]', then pip install --no-deps hydra-ray-launcher",
+    "submitit_local": "pip install 'privrl-bench[slurm]'",
+    "submitit_slurm": "pip install 'privrl-bench[slurm]'",
+}
+
+
+@pytest.mark.parametrize("launcher", EXTRAS)
+def test_a_launcher_that_is_not_installed_names_its_extra(launcher: str) -> None:
+    (word,) = config.parse([f"hydra/launcher={launcher}"])
+    with pytest.raises(ConfigError) as caught:
+        check_choice(word, ["basic", "replicas"])
+    expected = (
+        f"hydra/launcher: {launcher} is in an extra that is not installed: {EXTRAS[launcher]}"
+    )
+    assert str(caught.value) == expected
+    check_choice(word, ["basic", launcher])
+    extra = re.search(r"\[(\w+)\]", EXTRAS[launcher])
+    assert extra is not None
+    project = tomllib.loads((config.conf_dir().parent / "pyproject.toml").read_text())["project"]
+    assert extra[1] in project["optional-dependencies"]
 
 
 # --- folder names

@@ -67,7 +67,11 @@ def test_a_file_of_ones_own_has_the_values_of_env_gym(folder, algo) -> None:
     words = [f"algo={algo}", "privacy.users_per_round=5"]
     own = config.compose([*words, "env=kettle"], str(folder))
     gym = config.compose([*words, *GYM, "env.id=my_pkg:MyEnv-v0"])
-    assert replace(own, env=replace(own.env, name="gym")) == gym
+    source = f"{gym.hyperparameter_source}, with {folder}/env/kettle.yaml"
+    assert own.hyperparameter_source == source
+    assert replace(own, env=replace(own.env, name="gym"), hyperparameter_source="") == replace(
+        gym, hyperparameter_source=""
+    )
     assert ("tuned/" in own.hyperparameter_source) == (algo != "reinforce")
 
 

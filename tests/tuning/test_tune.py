@@ -334,7 +334,7 @@ def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
             if k != "version"
         }
     )
-    jobs = trials.jobs_of(plan, trials.trials_of(state, folder), folder, None)
+    jobs = trials.jobs_of(plan, trials.trials_of(state, folder), folder)
     assert tune_runs._after(plan, jobs) == plan.guarantee
     score = score_job(plan, jobs[0])
     ledger = Ledger(score.folder / "ledger.jsonl")

@@ -72,6 +72,7 @@ class MopoConfig(ModelBasedConfig):
     """Settings of MOPO."""
 
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    private_version: ClassVar[str] = "primorl"
     units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
     pools_users: ClassVar[bool] = True
 

@@ -115,6 +115,7 @@ class LstdConfig(EvaluationConfig):
     """Settings of LSTD."""
 
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    private_version: ClassVar[str] = "dp_lstd"
     samplings: ClassVar[tuple[str, ...]] = ("full_batch",)
     pools_users: ClassVar[bool] = True
 
@@ -128,6 +129,7 @@ class WisLstdConfig(EvaluationConfig):
     """Settings of WIS-LSTD."""
 
     mechanisms: ClassVar[tuple[str, ...]] = ("none",)
+    private_version: ClassVar[str] = "gpope"
     samplings: ClassVar[tuple[str, ...]] = ("full_batch",)
     pools_users: ClassVar[bool] = True
 

@@ -80,6 +80,7 @@ class DqnReplayConfig(ReplayConfig):
     """Settings of DQN with a replay memory."""
 
     mechanisms: ClassVar[tuple[str, ...]] = ("none", "per_transition")
+    private_version: ClassVar[str] = "dqn"
     units: ClassVar[tuple[str, ...]] = AlgoConfig.units
 
     name: str = "dqn_replay"

@@ -16,6 +16,7 @@ class AlgoConfig(Section):
 
     Attributes:
         mechanisms: values of `privacy.mechanism` that it accepts. `("none",)`: it is not private.
+        private_version: the algorithm that is named where this one is asked for privacy and has none.
         samplings: values of `privacy.sampling` that it accepts.
         units: values of `env.user` that it accepts.
         collectors: how it obtains users, the default first: `simulated` (live users, each used once),
@@ -37,6 +38,7 @@ class AlgoConfig(Section):
 
     prefix: ClassVar[str] = "algo."
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
+    private_version: ClassVar[str] = "dppg"
     samplings: ClassVar[tuple[str, ...]] = ("fixed", "poisson")
     units: ClassVar[tuple[str, ...]] = USERS
     collectors: ClassVar[tuple[str, ...]] = ("simulated",)
