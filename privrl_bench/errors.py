@@ -26,16 +26,37 @@ class EnvironmentFailure(RuntimeError):
 def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.65) -> str:
     """Return ` (did you mean X?)`, or an empty string when nothing is near.
 
+    Of similar names it is the one with the fewest typing errors; two letters in the wrong order are one.
+
     Args:
         name: what was given.
         allowed: what is known.
         cutoff: similarity from 0 to 1 (`difflib`) that a suggestion needs.
 
-    >>> suggest("hoper", ["hopper", "cartpole"])
-    ' (did you mean hopper?)'
+    >>> suggest("hoper", ["hopper", "cartpole"]), suggest("plna", ["play", "plan"])
+    (' (did you mean hopper?)', ' (did you mean plan?)')
     """
-    near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)
-    return f" (did you mean {near[0]}?)" if near else ""
+    similar = difflib.get_close_matches(name, list(allowed), n=8, cutoff=cutoff)
+    near = min(similar, key=lambda one: typing_errors(name, one), default=None)
+    return f" (did you mean {near}?)" if near is not None else ""
+
+
+def typing_errors(one: str, other: str) -> int:
+    """Least number of letters to add, to remove, to change, or to exchange with the next one.
+
+    >>> typing_errors("plna", "plan"), typing_errors("plna", "play")
+    (1, 2)
+    """
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, start=1):
+        row = [i]
+        for j, b in enumerate(other, start=1):
+            least = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and (a, b) == (other[j - 2], one[i - 2]):
+                least = min(least, rows[-2][j - 2] + 1)
+            row.append(least)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def require_choice(key: str, value: str, allowed: Iterable[str]) -> None:

@@ -12,14 +12,14 @@ from privrl_bench.audit import lower_bound, search_audit
 from privrl_bench.audit.finding import Finding
 from privrl_bench.audit.leak_report import LeakReport, SearchLeaks
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
-from privrl_bench.audit.lower_bound import ATTACKS
-from privrl_bench.audit.lower_bound import Options as AuditOptions
+from privrl_bench.audit.options import Options as AuditOptions
+from privrl_bench.audit.options import check_options
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.errors import ConfigError, EnvironmentFailure, require_choice
+from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment.builder import build, resolved
-from privrl_bench.experiment.plugin_review import audits, effect, write
+from privrl_bench.experiment.plugin_review import FOLDER, audits, effect, write
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
@@ -36,11 +36,8 @@ __all__ = [
     "Listener",
     "audit_epsilon",
     "audit_leaks",
-    "check_options",
 ]
 VERDICT = "nothing contradicts the claim"
-LEAST = {"scores": 20, "per_round": 1, "canaries": 100, "replicas": 20, "later_rounds": 0}
-KINDS = ("known", "unknown")  # of `AuditOptions.others`
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def audit_leaks(
         words: as for `run`.
         round_index: the user's round, from 0; None: 1.
         user: the user in it, from 0.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         **groups: as for `run`.
 
     Raises:
@@ -131,6 +128,8 @@ def audit_leaks(
     config, search = _tested(given, config_dir)
     one_thread()
     keys = explicit_keys(given)
+    if "leaks" in audits(config):
+        check_folder("", FOLDER)
     try:
         report, cuts = run_leak_test(config, keys, round_index, user, search)
     except EnvironmentFailure as error:
@@ -171,7 +170,7 @@ def audit_epsilon(
         words: as for `run`.
         folder: for audit.json and audit.png; None: outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with
             the options that are not at their defaults.
-        config_dir: a folder with more YAML files.
+        config_dir: a folder with YAML files, which win over the package's of their names.
         options: the attack and its sizes: `pb.AuditOptions(attack="all", scores=2000)`.
         listener: called while the attacks run.
         **groups: as for `run`.
@@ -184,6 +183,8 @@ def audit_epsilon(
     config, guarantee, runs = _claim(given, config_dir)
     target = Path(folder or lower_bound.default_folder(config, given, chosen))
     check_folder("--folder", target)
+    if "epsilon" in audits(config):
+        check_folder("", FOLDER)
     one_thread()
     sized = lower_bound.attacked_runs(config, chosen, explicit_keys(given))
     told.begun(config, guarantee)
@@ -223,18 +224,6 @@ def _claim(
     (config,) = resolved([config])
     lower_bound.check_auditable(config)
     return config, build([config], [None]).gate.guarantee(0), None
-
-
-def check_options(options: AuditOptions, key_of: Callable[[str], str] = str) -> None:
-    """Raise `ConfigError` for an option out of its range; `key_of`: its name in the message."""
-    for name, least in LEAST.items():
-        if getattr(options, name) < least:
-            problem = f"must be an integer >= {least}, got {getattr(options, name)}"
-            raise ConfigError(key_of(name), problem)
-    if not 0.5 <= options.confidence < 1.0:
-        raise ConfigError(key_of("confidence"), f"must be in [0.5, 1), got {options.confidence}")
-    require_choice(key_of("attack"), options.attack, (*ATTACKS, "all"))
-    require_choice(key_of("others"), options.others, KINDS)
 
 
 def _bounds(findings: Sequence[Finding]) -> list[str]:

@@ -54,12 +54,13 @@ class EpisodeReturns:
         return bootstrap_ci(self.returns)
 
 
-def env_of(file: PolicyFile, words: Iterable[str] = ()) -> EnvConfig:
+def env_of(file: PolicyFile, words: Iterable[str] = (), config_dir: str | None = None) -> EnvConfig:
     """The environment of a policy, or the one that words name.
 
     Args:
         file: of the policy.
         words: such as `env=hopper` or `env.max_episode_steps=200`; none: the environment of training.
+        config_dir: a folder with YAML files, which win over the package's of their names.
 
     Raises:
         ConfigError: bad words, or the policy does not fit that environment.
@@ -74,7 +75,7 @@ def env_of(file: PolicyFile, words: Iterable[str] = ()) -> EnvConfig:
             raise ConfigError(key, f"has no effect on a trained policy, which takes {rule}")
     if not any(word.startswith("env=") for word in given):
         given = env_words(file) + given
-    found = compose(["algo=ppo", "tuned=null", *given]).env
+    found = compose(["algo=ppo", "tuned=null", *given], config_dir).env
     check_fits(file, env_spec(found), found.label)
     return found
 
@@ -86,6 +87,7 @@ def evaluate(
     env: str | Iterable[str] = (),
     greedy: bool | None = None,
     seed: int = 0,
+    config_dir: str | None = None,
 ) -> EpisodeReturns:
     """Evaluate the policy of a finished run in whole episodes.
 
@@ -97,6 +99,7 @@ def evaluate(
         env: words that name another environment; none: that of training.
         greedy: the most likely action; None: as the run evaluated.
         seed: of the episodes.
+        config_dir: a folder with YAML files, for `env`.
 
     Raises:
         ConfigError: there is no policy, or it does not fit the environment.
@@ -105,7 +108,7 @@ def evaluate(
     if episodes < 2:
         raise ConfigError("episodes", f"must be an integer >= 2, got {episodes}")
     file = read_policy(path)
-    config = env_of(file, env.split() if isinstance(env, str) else env)
+    config = env_of(file, env.split() if isinstance(env, str) else env, config_dir)
     chosen = file.eval["policy"] == "greedy" if greedy is None else greedy
     evaluator = ReturnEvaluator(
         config, env_spec(config), file.policy, [Streams(seed)], episodes, chosen
@@ -143,8 +146,6 @@ def export(path: str | Path, to: str = "onnx", out: str | Path | None = None) ->
     file = read_policy(path)
     suffix, write = FORMATS[to]
     target = Path(out) if out is not None else file.path.with_suffix(suffix)
-    if not target.parent.is_dir():
-        raise ConfigError("out", f"there is no folder {target.parent}")
     check_file("out", target)
     for name, (other, _) in FORMATS.items():
         if name != to and target.suffix == other:

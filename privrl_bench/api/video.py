@@ -14,10 +14,11 @@ import numpy as np
 
 from privrl_bench.api.policies import env_of
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import make_env
+from privrl_bench.envs.construction import NO_PICTURES, make_env, render_modes
 from privrl_bench.envs.user_declaration import declared_users, reset_options
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
+from privrl_bench.experiment.writable import check_file
 
 SUFFIXES = (".gif", ".mp4")
 _RATES = {".gif": 25, ".mp4": 60}  # most pictures a second; browsers show faster GIFs slowly
@@ -52,6 +53,7 @@ def play(
     env: str | Iterable[str] = (),
     greedy: bool = False,
     seed: int = 0,
+    config_dir: str | None = None,
 ) -> Played:
     """Play episodes of the policy of a finished run.
 
@@ -63,13 +65,14 @@ def play(
         env: words that name another environment; none: that of training.
         greedy: the most likely action instead of a random one.
         seed: of the episodes and of stochastic actions.
+        config_dir: a folder with YAML files, for `env`.
 
     Raises:
         ConfigError: there is no policy, no display, no way to draw the environment, or bad arguments.
     """
     target = None if video is None else _checked(Path(video))
     policy = load_policy(path, seed=seed)
-    config = env_of(policy.file, env.split() if isinstance(env, str) else env)
+    config = env_of(policy.file, env.split() if isinstance(env, str) else env, config_dir)
     made = _drawn(config, "human" if target is None else "rgb_array")
     returns: list[float] = []
     try:
@@ -90,8 +93,7 @@ def _checked(video: Path) -> Path:
     """A file that can be written. Raises ConfigError."""
     if video.suffix not in SUFFIXES:
         raise ConfigError("video", f"must end with {' or '.join(SUFFIXES)}, got {video.name}")
-    if not video.resolve().parent.is_dir():
-        raise ConfigError("video", f"there is no folder {video.parent}")
+    check_file("video", video)
     if video.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise ConfigError("video", ".mp4 needs pip install 'privrl-bench[play]'; .gif does not")
     return video
@@ -111,15 +113,17 @@ def use_software_drawing() -> None:
 
 def _drawn(config: EnvConfig, mode: str) -> Any:
     """The environment, with pictures. Raises ConfigError."""
+    use_software_drawing()
+    plain = make_env(config)
+    modes = render_modes(plain)
+    plain.close()
+    if not modes:
+        raise ConfigError("env", f"{config.label} {NO_PICTURES}")
     if mode == "human" and sys.platform == "linux":
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             raise ConfigError("video", "there is no display; write a file with --video play.gif")
-    use_software_drawing()
-    plain = make_env(config)
-    modes = list(plain.metadata.get("render_modes") or [])
-    plain.close()
     if mode not in modes:
-        told = f"it has {', '.join(modes)}" if modes else "it has no render modes"
+        told = f"it has {', '.join(modes)}"
         raise ConfigError("env", f"{config.label} cannot be drawn as {mode}: {told}")
     return make_env(replace(config, kwargs={**config.kwargs, "render_mode": mode}))
 

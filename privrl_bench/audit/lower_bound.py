@@ -19,6 +19,7 @@ import numpy as np
 from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Finding, Say
+from privrl_bench.audit.options import ATTACKS, Options
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import plain_groups
 from privrl_bench.config.schema import RunConfig
@@ -28,35 +29,7 @@ from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 
-ATTACKS = ("canary", "one-run", "end-to-end")
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
-
-
-@dataclass(frozen=True)
-class Options:
-    """How an audit measures.
-
-    Attributes:
-        attack: one of `ATTACKS`, or all.
-        confidence: of each bound, in [0.5, 1).
-        scores: canary: canary units of the run.
-        per_round: canary: units of one round.
-        others: canary: known or unknown, whether the adversary knows the other users' rows.
-        canaries: one-run: canaries of the run.
-        replicas: end-to-end: runs, half of them with the crafted user.
-        later_rounds: end-to-end: rounds observed after the user's round.
-        full_size: keep the sizes of the configuration.
-    """
-
-    attack: str = "canary"
-    confidence: float = 0.95
-    scores: int = 20_000
-    per_round: int = 4
-    others: str = "known"
-    canaries: int = 5000
-    replicas: int = 800
-    later_rounds: int = 8
-    full_size: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privrl_bench.audit.options import Options, check_options
 from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import (
+    CONFIG_DIR,
     OVERRIDES,
     Command,
     Parser,
@@ -22,12 +24,12 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.writable import check_file
+from privrl_bench.experiment.writable import check_file, check_folder
 from privrl_bench.metrics import shown_epsilon, shown_measured
+from privrl_bench.tuning.settings import is_search
 
 if TYPE_CHECKING:
     from privrl_bench.audit.finding import Finding
-    from privrl_bench.audit.lower_bound import Options
     from privrl_bench.privacy.guarantee import Guarantee
 
 ABOUT = "Test the privacy of a configuration on the real training code."
@@ -69,7 +71,7 @@ accounting or of a caveat. A bound below the claim proves nothing. A mechanism f
 Example: {} env=cartpole algo.critic=private env.user=fresh privacy.z=1"""
 
 
-# Option -> metavar, help. Defaults: `lower_bound.Options`.
+# Option -> metavar, help. Defaults: `Options`.
 EPSILON_OPTIONS: dict[str, tuple[str, str]] = {
     "attack": (
         "NAME",
@@ -102,7 +104,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "privrl-audit") -> 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
-    parser.add_argument("--config-dir", metavar="DIR", help="a folder with more YAML files")
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
 
 
 # --- leaks
@@ -172,6 +174,8 @@ def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
 def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
     """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
     args, options = _epsilon_arguments(words, prog)
+    if not is_search(args.overrides):
+        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
     from privrl_bench.api.auditing import VERDICT, Listener, audit_epsilon
 
     audit = audit_epsilon(
@@ -201,9 +205,6 @@ def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
 
 def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namespace, Options]:
     """Parse and check the arguments. Raises `ConfigError`."""
-    from privrl_bench.api.auditing import check_options
-    from privrl_bench.audit.lower_bound import Options
-
     one = EXIT_CODES.format("1 a bound exceeds its claim, or the run contradicts it otherwise")
     parser = Parser(prog, EPSILON.format(prog), one)
     _add_overrides(parser)
@@ -229,6 +230,8 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
     args = parser.read(words)
     options = Options(**{name: getattr(args, name) for name in default})
     check_options(options, _flag)
+    if args.folder is not None:
+        check_folder("--folder", args.folder)
     return args, options
 
 

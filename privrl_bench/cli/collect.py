@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.cli.parsing import OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_repeated
-from privrl_bench.config.overrides import explicit_keys, later_wins, plain_groups
+from privrl_bench.config.overrides import (
+    explicit_keys,
+    file_of,
+    later_wins,
+    own_folder,
+    plain_groups,
+)
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
@@ -60,10 +66,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "privrl-collect") -
 def _collect(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT.format(prog))
     parser.add_argument("words", nargs="*", metavar="key=value", help=f"the above, or {OVERRIDES}")
-    found = parser.read(words).words
-    if not found:
-        parser.print_help()
-        return 0
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
+    args = parser.read(words)
+    with own_folder(args.config_dir):
+        return _record(args.words)
+
+
+def _record(found: Sequence[str]) -> int:
     if any(word.partition("=")[0] == "policy" for word in found):
         order = parse_play(found)
         return _show(record_policy(order, _config_of(order), ROOT))
@@ -118,7 +127,10 @@ def parse(arguments: Sequence[str]) -> RunsOrder:
     runs, steps, together = (_integer(key, numbers[key]) for key in ("runs", "steps", "together"))
     env = _value("env", rest)
     if not env:
-        raise ConfigError("env", "is missing; for example env=pendulum runs=6 steps=20_000")
+        raise ConfigError(
+            "env",
+            "is missing; for example env=pendulum runs=6 steps=20_000; see privrl collect --help",
+        )
     if not _value("algo", rest):
         rest.insert(0, "algo=ddpg")
     name = own.get("name", f"{env}/{_value('algo', rest)}-v0".replace("_", "-"))
@@ -190,13 +202,13 @@ def _integer(key: str, text: str) -> int:
 
 
 def _preset(name: str, env: str) -> dict[str, Any]:
-    """Return the entry of an environment in a file of conf/collect/. Raises `ConfigError`."""
+    """Return the entry of an environment in a file of the group collect. Raises `ConfigError`."""
     import yaml
 
-    allowed = config.choices("collect")
-    if name not in allowed:
+    allowed, path = config.choices("collect"), file_of("collect", name)
+    if path is None:
         raise ConfigError("collect", f"no such preset {name}; allowed: {', '.join(allowed)}")
-    content = yaml.safe_load((config.conf_dir() / "collect" / f"{name}.yaml").read_text())
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if env not in content:
         raise ConfigError("env", f"collect={name} is for {', '.join(content)}, got {env!r}")
     found: dict[str, Any] = content[env]

@@ -33,7 +33,11 @@ def _make_and_show(words: Sequence[str], prog: str) -> int:
         metavar="key=value",
         help="size=small|smoke (small), seed=<integer> (0), cache=<folder>",
     )
-    folder = small_models.made(parse(parser.read(words).words))
+    given = parser.read(words).words
+    try:
+        folder = small_models.made(parse(given))
+    except ConfigError as error:  # of the configuration's key
+        raise ConfigError(error.key.removeprefix(TextConfig.prefix), error.problem) from error
     print(small_models.describe(small_models.read_card(folder)))
     print(folder)
     return 0

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
+from privrl_bench.envs.construction import (
+    NO_PICTURES,
+    make_env,
+    make_unchecked,
+    max_episode_steps,
+    render_modes,
+)
 from privrl_bench.envs.measure import Play, play, untouched_randomness
 from privrl_bench.envs.proposal import Measured, measured
 from privrl_bench.envs.registry import env_spec
@@ -82,6 +88,8 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         env = make_unchecked(config)
         try:
             found = list(_gymnasium(env, config.label))
+            if not render_modes(env):
+                found.append(Finding(FINE, "pictures", f"it {NO_PICTURES}; training needs none"))
             limit = _missing_limit(config, env)
         finally:
             env.close()

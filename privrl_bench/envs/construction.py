@@ -17,6 +17,17 @@ from privrl_bench.envs.spaces import check_spaces, select_parts
 from privrl_bench.errors import ConfigError, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
+# Beginning of an id -> the module that registers it, the package that has the module.
+_PACKAGES = {
+    r"ALE/|[A-Z]\w+(NoFrameskip|Deterministic)-v|[A-Z]\w+-ram-v": ("ale_py", "ale-py"),
+    r"MiniGrid-|BabyAI-": ("minigrid", "minigrid"),
+    r"Fetch|Hand(Reach|Manip)|AntMaze|PointMaze|Adroit|FrankaKitchen": (
+        *("gymnasium_robotics", "gymnasium-robotics"),
+    ),
+    r"(highway|merge|roundabout|parking|intersection|racetrack)-": ("highway_env", "highway-env"),
+    r"mo-": ("mo_gymnasium", "mo-gymnasium"),
+}
+NO_PICTURES = 'has no render modes (metadata["render_modes"]), so privrl play cannot show it'
 _NEAR = 0.8  # similarity from which an id is suggested; short ids of other tasks are similar
 
 
@@ -56,6 +67,11 @@ def original_space(env: Any) -> Any:
 
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
     return env.env.observation_space if flattened else env.observation_space
+
+
+def render_modes(env: Any) -> list[str]:
+    """How an environment can be drawn; empty: it cannot."""
+    return [str(mode) for mode in env.metadata.get("render_modes") or []]
 
 
 def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
@@ -118,6 +134,7 @@ def _make_gym(config: EnvConfig) -> Any:
     known = gym.registry.get(name.split(":")[-1])
     if known is not None and "mujoco" in str(known.entry_point):
         tame_mujoco()
+    owner = next((found for start, found in _PACKAGES.items() if re.match(start, name)), None)
     try:
         return _made(config, name)
     except gym.error.DependencyNotInstalled as error:
@@ -127,12 +144,16 @@ def _make_gym(config: EnvConfig) -> Any:
             "env.id", f"{name} needs a package that is not installed{install} ({_first(error)})"
         ) from None
     except gym.error.NamespaceNotFound:
+        if owner is not None:
+            raise _of_package(name, *owner) from None
         raise ConfigError(
             "env.id",
             f"no environment {name!r} is registered; name the package that registers it, "
             f"e.g. env.id=my_package:{name}",
         ) from None
     except gym.error.Error as error:
+        if owner is not None and isinstance(error, gym.error.NameNotFound):
+            raise _of_package(name, *owner) from None
         near = suggest(name.split(":")[-1], gym.registry.keys() - {name.split(":")[-1]}, _NEAR)
         said = _first(error)
         if near:  # one suggestion is enough, and ours has the version
@@ -141,13 +162,23 @@ def _make_gym(config: EnvConfig) -> Any:
         raise ConfigError("env.id", f"Gymnasium cannot make {name!r}{near}: {said}{more}") from None
 
 
+def _of_package(name: str, module: str, package: str) -> ConfigError:
+    """The error for an id that a known package registers."""
+    how = f"pip install {package}, then env.id={module}:{name}"
+    return ConfigError("env.id", f"{name!r} is an environment of the package {package}: {how}")
+
+
 def _import(module: str) -> None:
     """Import the package that registers an environment. Raises ConfigError on any failure."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module:
-            problem = "the package was not found; install it, or run in its parent folder"
+            package = dict(_PACKAGES.values()).get(module)
+            install = "install it, or run in its parent folder"
+            problem = (
+                f"the package was not found; {f'pip install {package}' if package else install}"
+            )
         else:
             problem = f"it needs {error.name!r}, which is not installed"
         raise ConfigError("env.id", f"cannot import {module!r}: {problem}") from None

@@ -20,7 +20,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.datasets.minari_spaces import flat_action_space, flat_space
-from privrl_bench.datasets.minari_write import check_id, write_minari
+from privrl_bench.datasets.minari_write import check_id, datasets_root, write_minari
 from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
@@ -30,6 +30,7 @@ from privrl_bench.experiment.recorded_policy import played
 from privrl_bench.experiment.run_dir import note_provenance, noted_provenance, write_json
 from privrl_bench.experiment.signals import Stop, catching_signals
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.types import EnvSpec
@@ -301,6 +302,8 @@ def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label:
     """Return the work folder, of one order, with what it is made by. Raises `ConfigError`."""
     one_thread()
     folder = root / order.name.replace("/", "-")
+    check_folder("", folder)
+    check_folder("MINARI_DATASETS_PATH", datasets_root())
     path, mine = folder / "order.json", order._asdict() | {"words": sorted(order.words)}
     if path.exists() and json.loads(path.read_text()) != mine:
         raise ConfigError("name", f"{folder} was begun with other words; give another name=")

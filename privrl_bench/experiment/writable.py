@@ -23,6 +23,8 @@ def check_folder(key: str, folder: Path) -> None:
 
 def check_file(key: str, path: Path) -> None:
     """Raise `ConfigError` unless a file can be written; its folder must exist."""
+    if not os.path.lexists(path.parent):
+        raise ConfigError(key, f"there is no folder {path.parent}")
     if path.is_dir():
         raise ConfigError(key, f"{path} is a folder; give a file")
     if path.exists():

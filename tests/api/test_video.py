@@ -57,6 +57,27 @@ def test_equal_pictures_are_one_frame_of_a_gif_and_the_command_says_so(folder, t
     assert (found.pictures, found.returns) == (22, [10.0, 10.0])
 
 
+class Blind(Drawn):
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+
+gym.register("Blind-v0", entry_point=Blind, max_episode_steps=10)
+
+
+@pytest.mark.parametrize("more", [[], ["--video", "a.gif"]])
+def test_an_environment_without_render_modes_is_said_to_have_none(folder, more, capsys):
+    words = ["--env", "env=gym", "env.id=Blind-v0", "env.obs_scaling=none"]
+    assert privrl.main(["play", str(folder), *more, *words]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        'error: env: Blind-v0 has no render modes (metadata["render_modes"]), so privrl play cannot show it\n'
+    )
+    assert privrl.main(["check-env", "Blind-v0", "--steps", "30"]) == 0
+    assert "so privrl play cannot show it" in capsys.readouterr().out
+    assert privrl.main(["check-env", "Drawn-v0", "--steps", "30"]) == 0
+    assert "render modes" not in capsys.readouterr().out
+
+
 def test_pictures_that_differ_are_frames(tmp_path):
     pictures = [np.full((8, 8, 3), 20 * k, np.uint8) for k in range(5)]
     assert write_video(tmp_path / "a.gif", pictures, 25.0) == (5, 5)

@@ -46,6 +46,14 @@ BAD = {
     "--cfg=bogus": "--cfg: must be one of job, hydra, all, got 'bogus'; see privrl-bench --help",
     "hydra.mode=MULTIRUNN": "hydra.mode: must be null or one of RUN, MULTIRUN",
     "hydra/sweeper=nosuch": "hydra/sweeper: no such choice",
+    "hydra/sweeper=optuna": "hydra/sweeper: optuna is not supported; privrl tune searches (tune.sampler=tpe",
+    "hydra/launcher=rq": "hydra/launcher: rq is not supported; use joblib, ray, submitit_slurm or ",
+    "-m privacy.z=interval(0.1,1)": "privacy.z: interval(0.1,1) is a range to draw from, and a sweep takes "
+    "values: -m privacy.z=a,b; privrl tune draws: privacy.z=uniform(0.1,1)",
+    "privacy.z=interval(0.1,1)": "privacy.z: interval(0.1,1) is a range to draw from, and a sweep takes ",
+    "-m algo.lr=loguniform(1e-3,1e-2)": "algo.lr: loguniform(1e-3,1e-2) is a range to draw from, and a sweep "
+    "takes values: -m algo.lr=a,b; privrl tune draws: algo.lr=loguniform(1e-3,1e-2)",
+    "algo.lr=uniform(1e-3,1e-2)": "algo.lr: uniform(1e-3,1e-2) is a range to draw from",
     "hydra.run.dir=/dev/null/x": "hydra.run.dir: cannot make the folder /dev/null/x: Not a directory",
     "hydra.run.dir=/proc/nope": "hydra.run.dir: cannot make the folder /proc/nope",
     "-m hydra.sweep.dir=/proc/nope seed=1,2": "hydra.sweep.dir: cannot make the folder /proc/nope",
@@ -154,8 +162,18 @@ BAD = {
     GYM + "Walker-v5": "env.id: Gymnasium cannot make 'Walker-v5' (did you mean Walker2d-v5?)",
     GYM
     + "'Wälder-v0'": "env.id: Gymnasium cannot make 'Wälder-v0': Environment `Wälder` doesn't exist",
-    GYM + "MiniGrid-Empty-5x5-v0": "env.id: Gymnasium cannot make 'MiniGrid-Empty-5x5-v0': Env",
-    GYM + "ALE/Pong-v5": "env.id: no environment 'ALE/Pong-v5' is registered; name the package",
+    GYM
+    + "MiniGrid-Empty-5x5-v0": "env.id: 'MiniGrid-Empty-5x5-v0' is an environment of the package minigrid",
+    GYM
+    + "ALE/Pong-v5": "env.id: 'ALE/Pong-v5' is an environment of the package ale-py: pip install ale-py, "
+    "then env.id=ale_py:ALE/Pong-v5",
+    GYM
+    + "PongNoFrameskip-v4": "env.id: 'PongNoFrameskip-v4' is an environment of the package ale-py: ",
+    GYM
+    + "FetchReach-v4": "env.id: 'FetchReach-v4' is an environment of the package gymnasium-robotics: ",
+    GYM
+    + "ale_py:ALE/Pong-v5": "env.id: cannot import 'ale_py': the package was not found; pip install ale-py",
+    GYM + "Mine/Env-v0": "env.id: no environment 'Mine/Env-v0' is registered; name the package",
     GYM + "Hopper-v3": "env.id: making Hopper-v3 raised ImportError",
     GYM + "no_such_pkg:Env-v0": "env.id: cannot import 'no_such_pkg': the package was not found",
     GYM + "FrozenLake-v1 +env.kwargs.map_name=9x9": "env.id: making FrozenLake-v1 with env.kwargs=",
@@ -168,6 +186,12 @@ BAD = {
     "env=dmc env.domain=walker env.task=wlk": "env.task: walker has no 'wlk' (did you mean walk?)",
     # algorithms and what they go with
     "algo=dppg_kl env=hopper": "env: algo=dppg_kl needs discrete actions",
+    "algo=dppg_kl env=hopper total_steps=5": "env: algo=dppg_kl needs discrete actions",
+    "algo=ucbvi env=pendulum total_steps=5": "env: algo=ucbvi needs discrete actions and finitely many",
+    "algo=dqn env=pendulum total_steps=20_000": "env: algo=dqn needs discrete actions",
+    "algo=dqn total_steps=20_000": "total_steps: 8 rounds have 40 users, and privacy.users_per_round=200 of "
+    "them are drawn for a round: at least total_steps=102500, got 20000",
+    "algo=ppo privacy.epsilon=1": "privacy.epsilon: algo=ppo is not private; for a private run use algo=dppg",
     "algo=sac env=riverswim": "env: algo=sac needs actions in a bounded box",
     "algo=dqn privacy=fixed": "privacy.sampling: algo=dqn takes poisson, got",
     "algo=ucbvi env=riverswim privacy=fresh_noise_per_round privacy.epsilon=1": "privacy.epsilon: "
@@ -184,7 +208,7 @@ BAD = {
     "privrl-audit leaks tuned=nope": "tuned: no such choice 'nope'",
     "privrl-audit leaks --round=x": "--round: must be an integer, got 'x'; see privrl-audit leaks",
     "privrl-audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
-    "privrl-audit leaks --json=/nope/x.json": "--json: cannot write /nope/x.json: No such file or directory",
+    "privrl-audit leaks --json=/nope/x.json": "--json: there is no folder /nope",
     "privrl-audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
     "privrl-audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
     "privrl-audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
@@ -203,9 +227,14 @@ BAD = {
     "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form "
     "name-v0 or group/name-v0, of letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     "privrl-text size=smoke size=small": "size: given twice",
+    "privrl-text size=big": "size: must be one of small, smoke, got 'big'",
     "privrl-text seed=1.5": "seed: must be an integer >= 0",
-    "privrl-text cache=/proc/x size=smoke": "env.text.cache: cannot write /proc/x",
+    "privrl-text cache=/proc/x size=smoke": "cache: cannot write /proc/x",
     # a typo in each command
+    "privrl plna": "no command 'plna' (did you mean plan?); allowed: ",
+    "privrl-collect": "env: is missing; for example env=pendulum",
+    "privrl audit epsilon --trials 0": "--trials: no such argument; see privrl audit epsilon --help",
+    "privrl audit epsilon --scores 0": "--scores: must be an integer >= 20, got 0",
     "privrl audti leaks": "no command 'audti' (did you mean audit?); allowed: audit, ",
     "privrl audit leak": "no command 'leak' (did you mean leaks?); allowed: leaks, epsilon",
     "privrl audit leaks algo=dpgp": "algo: no such choice 'dpgp' (did you mean dppg?)",
@@ -433,3 +462,14 @@ def test_outputs_is_a_file(tmp_path: Path) -> None:
         done.returncode, done.stderr, "hydra.run.dir: cannot make the folder outputs/dppg/cartpole"
     )
     assert (tmp_path / "outputs").read_text() == "mine"
+
+
+def test_a_wrong_option_of_an_audit_is_refused_without_torch() -> None:
+    code = (
+        "import sys\nfrom privrl_bench.cli.main import main\n"
+        "assert main(['audit', 'epsilon', '--trials', '0']) == 2\n"
+        "assert main(['audit', 'epsilon', '--confidence', '2']) == 2\n"
+        "assert main(['audit', 'epsilon', 'privacy.zz=2']) == 2\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
