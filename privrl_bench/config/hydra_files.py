@@ -65,8 +65,13 @@ def groups() -> set[str]:
 
 
 def searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
-    """The words that add folders."""
-    return tuple(o.input_line or "" for o in parsed if o.key_or_group == "hydra.searchpath")
+    """The words that add folders. Raises `ConfigError`: a file in them would be ignored."""
+    found = [override for override in parsed if override.key_or_group == "hydra.searchpath"]
+    for override in found:
+        value = override.value()
+        for path in value if isinstance(value, list) else []:
+            overrides.check_searchpath(str(path))
+    return tuple(override.input_line or "" for override in found)
 
 
 def options(searchpath: tuple[str, ...], group: str) -> list[str]:

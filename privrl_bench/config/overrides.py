@@ -67,11 +67,28 @@ def own_folder(config_dir: str | Path | None) -> Iterator[None]:
             raise ConfigError(OWN_FOLDER, f"{rule}; {folder / name} belongs to no group")
     for path in (path for group in groups() for path in (folder / group).glob("*.yml")):
         raise ConfigError(OWN_FOLDER, f"{path} must end with .yaml")
+    outer = list(_own)
     _own.append(folder)
     try:
         yield
     finally:
-        _own.pop()
+        _own[:] = outer
+
+
+def check_searchpath(path: str) -> None:
+    """Refuse a folder of `hydra.searchpath` whose files Hydra would ignore: packaged ones have their names.
+
+    Raises:
+        ConfigError: names the first such file.
+    """
+    folder = Path(path.removeprefix("file://"))
+    for group in sorted(groups()):
+        for file in sorted((folder / group).glob("*.yaml")):
+            if (conf_dir() / group / file.name).is_file():
+                rule = "has the name of a packaged file, which Hydra takes instead of it"
+                raise ConfigError(
+                    "hydra.searchpath", f"{file} {rule}; give the folder with {OWN_FOLDER}"
+                )
 
 
 def keep_own(folder: Path | None) -> None:

@@ -11,7 +11,7 @@ from privrl_bench.api.training import plan
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
 from privrl_bench.config import compose as config
-from privrl_bench.config import overrides
+from privrl_bench.config import overrides, plugins
 from privrl_bench.config.hydra_files import composing
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import unknown_env
@@ -230,3 +230,29 @@ def test_the_plan_names_an_own_tuned_file(text: str, tmp_path: Path) -> None:
     assert config.compose(["tuned=null"], str(tmp_path)).hyperparameter_source.startswith(
         "algo/dppg"
     )
+
+
+def test_a_folder_of_hydras_search_path_must_not_have_packaged_names(tmp_path: Path) -> None:
+    path = copy(tmp_path, "privacy", "correlated", "delta: 1e-5", "delta: 1e-7")
+    for value in (f"['file://{tmp_path}']", f"['{tmp_path}']"):
+        with pytest.raises(ConfigError) as caught:
+            config.compose([f"hydra.searchpath={value}"])
+        assert str(caught.value) == (
+            f"hydra.searchpath: {path} has the name of a packaged file, which Hydra takes instead of it; "
+            "give the folder with --config-dir"
+        )
+    path.rename(path.with_name("mine.yaml"))
+    words = [f"hydra.searchpath=['file://{tmp_path}']", "privacy=mine"]
+    assert config.compose(words).privacy.delta == 1e-7
+
+
+def test_new_processes_know_the_folder(tmp_path: Path) -> None:
+    with overrides.own_folder(tmp_path):
+        told = plugins.additions()
+        with overrides.own_folder(tmp_path / "."):
+            plugins.restore(told)
+    assert told.own == tmp_path
+    assert overrides.own() is None  # a launcher may train in the process of the command
+    plugins.restore(told)
+    assert overrides.own() == tmp_path
+    overrides.keep_own(None)
