@@ -177,9 +177,15 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> Run
 
 def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
     """`compose` without the range checks. Raises `ConfigError`."""
-    with composing(config_dir):
-        words = settle(overrides)
+    with own_folder(config_dir):
+        words = settle(overrides)  # loads plugins, whose folders Hydra must know from the start
         register_algo(words)
+        return _composed(words)
+
+
+def _composed(words: list[str]) -> DictConfig:
+    """The config of words that are settled."""
+    with composing():
         try:
             parsed = parse(words)
             options = functools.partial(hydra_files.options, hydra_files.searchpath(parsed))

@@ -61,7 +61,7 @@ _ASK = (
     *("epsilon", "z", "noise_cohort", "clip", "delta", "accountant", "adjacency", "noise"),
     *("correlation", "bands"),
 )
-_NONE_ASKED = {"epsilon": None, "z": 0.0, "noise_cohort": None, "bands": None}
+_NONE_ASKED = {"epsilon": None, "z": 0.0}
 
 
 def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:

@@ -502,7 +502,7 @@ def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:
 
 
 def test_a_baseline_takes_what_asks_for_no_privacy() -> None:
-    words = ["privacy.z=0", "privacy.epsilon=null", "privacy.noise_cohort=null"]
+    words = ["privacy.z=0", "privacy.epsilon=null"]
     assert config.compose(["algo=ppo", *words]).privacy.mechanism == "none"
     assert config.compose(["algo=ppo", "privacy=local", "privacy.epsilon=1"])
 
