@@ -214,7 +214,7 @@ def test_all_rounds_are_accounted_whoever_has_come():
         ),
         (
             ["rounds=null", "total_steps=20", "privacy.users_per_round=10"],
-            "total_steps: 2 rounds have 2 users, and privacy.users_per_round=10 of them are drawn for a round: "
+            "total_steps: 2 rounds have 1 users, and privacy.users_per_round=10 of them are drawn for a round: "
             "at least total_steps=410, got 20",
         ),
         (["rounds=null", "total_steps=5"], "total_steps: one round takes 10, got 5"),
