@@ -15,7 +15,7 @@ from privrl_bench.audit.leaks import audit_leaks as run_leak_test
 from privrl_bench.audit.options import Options as AuditOptions
 from privrl_bench.audit.options import check_options
 from privrl_bench.config.compose import compose
-from privrl_bench.config.overrides import explicit_keys
+from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment.builder import build, resolved
@@ -125,7 +125,12 @@ def audit_leaks(
     for key, value in (("round_index", round_index), ("user", user)):
         if value is not None and value < 0:
             raise ConfigError(key, f"must be an integer >= 0, got {value}")
-    config, search = _tested(given, config_dir)
+    with own_folder(config_dir):
+        return _audit_leaks(given, round_index, user)
+
+
+def _audit_leaks(given: list[str], round_index: int | None, user: int) -> LeakAudit:
+    config, search = _tested(given)
     one_thread()
     keys = explicit_keys(given)
     if "leaks" in audits(config):
@@ -141,14 +146,14 @@ def audit_leaks(
 
 
 def _tested(
-    given: list[str], config_dir: str | None
+    given: list[str],
 ) -> tuple[RunConfig, Callable[[frozenset[str], int], SearchLeaks] | None]:
     """The configuration that the leak test trains, and the test of the search that it is a run of."""
     if is_search(given):
-        plan = plan_search(read_search(given), config_dir)
+        plan = plan_search(read_search(given))
         (config,) = resolved([plan.runs[0].composed[0]])
-        return config, lambda keys, user: find_search_leaks(plan, config_dir, keys, user)
-    config = compose(given, config_dir)
+        return config, lambda keys, user: find_search_leaks(plan, keys, user)
+    config = compose(given)
     check_hardware(config)
     (config,) = resolved([config])
     return config, None

@@ -37,14 +37,11 @@ FEWER = "fewer runs"
 _KINDS = (CRAFTED, NULL, ZERO)
 
 
-def find_search_leaks(
-    plan: SearchPlan, config_dir: str | None, given: frozenset[str], user: int
-) -> SearchLeaks:
+def find_search_leaks(plan: SearchPlan, given: frozenset[str], user: int) -> SearchLeaks:
     """Run the leak test of a search.
 
     Args:
         plan: of the search.
-        config_dir: a folder with more YAML files.
         given: keys whose sizes are kept.
         user: slot of the replaced user in every run.
 
@@ -54,12 +51,12 @@ def find_search_leaks(
     with tempfile.TemporaryDirectory(prefix="privrl_bench_") as name:
         searches = _Searches(Path(name), plan, given, user)
         state = searches.drawn()
-        published = {"": searches.run("", state, searches.train, config_dir)}
+        published = {"": searches.run("", state, searches.train)}
         for kind in _KINDS:
-            published[kind] = searches.run(kind, state, searches.trained(kind), config_dir)
+            published[kind] = searches.run(kind, state, searches.trained(kind))
         if plan.search.is_random:
             fewer = _without_one(state)
-            published[FEWER] = searches.run(FEWER, fewer, searches.copied, config_dir)
+            published[FEWER] = searches.run(FEWER, fewer, searches.copied)
     differences, compared = list(searches.differences), searches.compared
     for kind in [kind for kind in published if kind]:
         for at in {**published[""], **published[kind]}:
@@ -115,13 +112,11 @@ class _Searches:
         state.settings = state.settings[:RUNS]
         return state
 
-    def run(
-        self, kind: str, state: SearchState, train: Any, config_dir: str | None
-    ) -> dict[str, Tensor]:
+    def run(self, kind: str, state: SearchState, train: Any) -> dict[str, Tensor]:
         """Run a search and return what it publishes."""
         folder, own = self.folder(kind), state if not kind else replace(state)
         folder.mkdir(parents=True, exist_ok=True)
-        result = run_search(self._plan, own, folder, config_dir, train)
+        result = run_search(self._plan, own, folder, train)
         RunDir(folder).set_status(result.status, result.reason)
         found = {"printed": as_bytes(result.lines(), folder)}
         for stage, content in folder_content(folder, folder).items():
