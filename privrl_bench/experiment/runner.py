@@ -207,7 +207,9 @@ def _run_group(
         return [
             RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
         ]
-    build(configs, [None] * len(configs))  # every ConfigError before a folder is made
+    checked = build(configs, [None] * len(configs))
+    for r in range(len(configs)):  # every error of the plan before a folder is made
+        describe_plan(checked, r)
     unknown_env.check_before_training(configs[0])
     saved = [rundir.load_checkpoint() for rundir in dirs]
     for config, rundir, given, before in zip(configs, dirs, overrides, saved, strict=True):
@@ -258,13 +260,14 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _for_comparison(parts: RunComponents, r: int) -> str:
-    """Return the number that the paper of the run's algorithm would print; empty: it has none."""
+def _for_comparison(parts: RunComponents, r: int, epsilon: float) -> str:
+    """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
     paper = parts.gate.mechanism.paper_epsilon(r)
     if math.isinf(paper):
         return ""
     if parts.gate.participation is None:
-        return f" (for comparison, the moments accountant, a looser bound: {shown_epsilon(paper)})"
+        bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
+        return f" (for comparison, {bound})" if paper > epsilon else ""
     if parts.config.algo.dppg_formula:
         return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
     return ""
@@ -335,7 +338,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
         print(f"  preview noise as of {each}, with whom the run would have {real}")
     if config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
-    print(f"  privacy {first}{_for_comparison(parts, r)}")
+    print(f"  privacy {first}{_for_comparison(parts, r, guarantee.epsilon)}")
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")

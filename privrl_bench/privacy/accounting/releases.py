@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 _EXACT = ("pld", "gaussian")  # accountants that are exact for Gaussian mechanisms
-# Of neighbouring sums, in clip norms; add_or_remove has no analysis with fixed cohorts.
+# Of neighbouring sums, in clip norms; see `_relation` for add_or_remove.
 _DISTANCE = {"zero_out": 1.0, "replace_one": 2.0, "any_trajectory_pair": 1.0}
 
 
@@ -32,10 +32,10 @@ class ReleaseEvent:
             its own theorem, z has no meaning; `none`: no noise. See `Mechanism.records`.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
         adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (z is against any other user).
-        q: probability that a user joins the round: 1 for fixed cohorts; below 1 independently of the
-            others (Poisson), or under replace_one as one of n.
+        q: probability that a user joins the round: 1 for fixed cohorts; independently of the others
+            (Poisson), or under replace_one as one of n.
         population, cap: number of users and largest cohort (Poisson sampling; one of n: n and 1; or see
-            `per_transition`).
+            `per_transition`); None for fixed cohorts.
         epsilon, delta: of `smooth` only.
     """
 
@@ -114,8 +114,11 @@ def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> fl
     What the accountant `ExactGaussian` gives, without importing dp-accounting.
     """
     kinds = {(release.mechanism, release.adjacency) for release in counts}
-    ((record, adjacency),) = kinds if len(kinds) == 1 else {("", "")}
-    if accountant not in _EXACT or adjacency not in _DISTANCE:
+    if accountant not in _EXACT or len(kinds) > 1:
+        return None
+    ((record, _),) = kinds
+    adjacency = _relation(counts)
+    if adjacency not in _DISTANCE:
         return None
     pairs = ledger_class(record).gaussians(tuple(sorted(counts.items(), key=repr)))
     if pairs is None:
@@ -123,6 +126,28 @@ def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> fl
     if any(z <= 0 for z, _ in pairs):
         return math.inf
     return exact_gaussian.epsilon_of(exact_gaussian.merged(pairs), _DISTANCE[adjacency], delta)
+
+
+def _relation(counts: Counter[ReleaseEvent]) -> str:
+    """The adjacency under which releases of one adjacency are analysed: it costs as much as their own.
+
+    Poisson cohorts with q = 1 have every user who is there. One more user adds one row of norm at most 1 clip
+    to the sum of a round and moves no other row: they are at most `population`, and the cap is `population`,
+    so nobody is cut. A release is thus the Gaussian mechanism at the distance of zero_out, in either direction,
+    and so is an adaptive composition. Fixed cohorts have no such analysis: whoever arrives later has another
+    place, and another round.
+    """
+    adjacency = next(iter(counts)).adjacency
+    if adjacency != "add_or_remove":
+        return adjacency
+    everybody = all(
+        one.q == 1.0
+        and one.population is not None
+        and one.cap == one.population
+        and ledger_class(one.mechanism).subsampled
+        for one in counts
+    )
+    return "zero_out" if everybody else adjacency
 
 
 def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, str, str]:
@@ -140,7 +165,7 @@ def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, s
         raise PrivacyError(f"releases under different adjacencies {sorted([adjacency, *others])}")
     kind = ledger_class(records.pop())
     event = kind.composed(tuple(sorted(counts.items(), key=repr)))
-    return event, kind.accountant(accountant), adjacency
+    return event, kind.accountant(accountant), _relation(counts)
 
 
 def epsilon_paper(z: float, delta: float) -> float:

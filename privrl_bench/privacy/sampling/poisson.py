@@ -1,7 +1,8 @@
 """Poisson sampling: each of `population` users joins a round independently with q = U / population.
 
 `population` is a public bound on the number of users, neighbouring datasets both stay within it, and q and
-the cap are functions of these numbers. Cohort sizes are secret, like the noise.
+the cap are functions of these numbers. Cohort sizes are secret, like the noise. With U = population every user
+is in every round: there is no amplification (`accounting/releases.py`, `_relation`).
 """
 
 from __future__ import annotations
@@ -92,13 +93,11 @@ class Poisson(Sampler):
     @classmethod
     def fast(cls, release: ReleaseEvent) -> ReleaseEvent:
         """See `Sampler.fast`: without the cut of large cohorts."""
-        return replace(release, population=None, cap=None)
+        return replace(release, population=None, cap=None) if release.q < 1.0 else release
 
     @classmethod
     def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
-        """See `Sampler.paper_epsilon`: PriMORL's moments accountant, where the cohort is a sample."""
-        if not release.q < 1.0:
-            return super().paper_epsilon(release, rounds, privacy)
+        """See `Sampler.paper_epsilon`: PriMORL's moments accountant, over all rounds."""
         return ledger_epsilon(Counter({cls.fast(release): rounds}), privacy.delta, "rdp")
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
