@@ -12,7 +12,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import LocalNoise
-from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS, REPEATS
+from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
@@ -175,7 +175,11 @@ class Account:
         )  # beyond that of one run, which `epsilon_of` has
 
         def cost(delta: float) -> float:
-            if self.is_preview or not self.mechanism.private or self._too_many(self.ledgers[r]):
+            if (
+                self.is_preview
+                or not self.mechanism.private
+                or self.mechanism.too_many(self.ledgers[r], None)
+            ):
                 return math.inf
             configs = [replace(config, delta=delta * (1.0 - slack)) for config in self.configs]
             at = type(self.mechanism)(replace(self.mechanism.terms, configs=configs))
@@ -207,13 +211,9 @@ class Account:
 
     def _spent(self, r: int, ledger: Ledger, below_round: int | None = None) -> float:
         """Epsilon of what a ledger of replica r says was released."""
-        if self.is_preview or self._too_many(ledger, below_round):
+        if self.is_preview or self.mechanism.too_many(ledger, below_round):
             return math.inf
         return self.mechanism.spent_epsilon(r, ledger, self.participation, below_round)
-
-    def _too_many(self, ledger: Ledger, below_round: int | None = None) -> bool:
-        """Whether rounds were repeated more often than rounding and discrete noise are analysed for."""
-        return self.mechanism.clipped and ledger.repeats(below_round) > self.rounds + REPEATS
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -248,6 +249,13 @@ class Ledger:
     def repeats(self, before: int | None = None) -> int:
         """Attempts beyond the first, at rounds below `before`."""
         return sum(n * (len(events) - 1) for events, n in self._rounds_alike(before).items())
+
+    def most_repeats(self, window: int, before: int | None = None) -> int:
+        """The most attempts beyond the first in so many consecutive rounds, all below `before`."""
+        more = [max(n - 1, 0) for n in self.attempts_by_round(before)]
+        sums = [0, *accumulate(more)]
+        ends = (min(start + window, len(more)) for start in range(len(more)))
+        return max((sums[end] - sums[start] for start, end in enumerate(ends)), default=0)
 
     def missing(self, rounds: int) -> list[int]:
         """Rounds below `rounds` that have no line: a ledger that was lost or cut."""

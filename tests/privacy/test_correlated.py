@@ -440,3 +440,60 @@ def test_the_ledger_of_a_gate_says_the_strategy():
             plan.ledgers,
         )
     assert isinstance(plan.ledgers[0], Ledger)
+
+
+# -- repeats, and rounding on the grid
+
+
+def with_repeats(plan, repeats):
+    """The plan's ledger with one line of every round, and so many more of some."""
+    ledger = plan.ledgers[0]
+    for index in range(plan.rounds):
+        for _ in range(1 + repeats.get(index, 0)):
+            ledger.intend(index, plan.event(0), {}, repeatable=False)
+    return ledger
+
+
+@settings(max_examples=60)
+@given(
+    rounds=st.integers(1, 12),
+    bands=st.integers(1, 5),
+    own=st.sets(st.integers(0, 11), min_size=1, max_size=3),
+    repeats=st.dictionaries(st.integers(0, 11), st.integers(0, 9)),
+)
+def test_the_rows_of_a_user_are_at_most_those_that_are_counted(rounds, bands, own, repeats):
+    own = {t for t in own if t < rounds} or {0}
+    plan = plan_of(rounds=rounds, bands=bands, unit=Unit("u", len(own)))
+    ledger = with_repeats(plan, {t: n for t, n in repeats.items() if t < rounds})
+    bands = plan.mechanism.strategy.bands
+    rows = sum(ledger.attempts(t) for t in range(rounds) if any(s <= t < s + bands for s in own))
+    seen = []
+    plan.mechanism._is_covered = lambda n: not seen.append(n)
+    assert not plan.mechanism.too_many(ledger, None)
+    assert rows <= (seen or [plan.mechanism._planned_rows])[0]
+    assert rows <= plan.mechanism._planned_rows + ledger.repeats()
+
+
+def test_repeats_of_one_users_rounds_are_counted_for_them():
+    """Of rows of 1e8 numbers rounding may move 682 rows: 7 rounds of a user, and 675 repeats of them.
+
+    The check of the plan allows for 114 rows, and T + 100 repeats were allowed wherever they are.
+    """
+    config = {"bands": 7, "rounds": 1000, "blocks": (Block("actor", 10**8, 1.0),)}
+    spread = plan_of(**config)
+    with_repeats(spread, dict.fromkeys(range(1000), 1))
+    assert spread.spent_epsilon(0) < math.inf
+    most = next(n for n in range(1000) if not spread.mechanism._is_covered(n + 1)) - 7
+    for count, known in ((most, True), (most + 1, False)):
+        plan = plan_of(**config)
+        with_repeats(plan, {400: count - 1, 406: 1, 407: 50})
+        assert (plan.spent_epsilon(0) < math.inf) is known
+        assert (plan.guarantee(0).status == "formal") is known
+    assert 600 < most < 1000
+
+
+def test_more_repeats_than_are_analysed_are_an_infinite_epsilon():
+    for count, known in ((108, True), (109, False)):
+        plan = plan_of()
+        with_repeats(plan, {3: count})
+        assert (plan.spent_epsilon(0) < math.inf) is known

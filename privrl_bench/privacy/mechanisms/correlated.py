@@ -24,9 +24,11 @@ root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon
 integers w. Given the releases, a change of row s by D moves w_t by an integer vector that is c_{t - s} D up to
 a rounding of less than 1 in each of P numbers (and the error of a sum in double precision), exactly D in row
 s. So the rows of one user move w by at most their norm in C G plus sqrt(P n), n the number of rows of C that
-contain them; grid.MARGIN of a clip, which clipping leaves free, is larger (`_check_rounding`). With `seeded`
-noise w is a rounded Gaussian, so that all releases are post-processing of Gaussian noise; with `secure` noise
-w is discrete, see `grid.py`.
+contain them; grid.MARGIN of a clip, which clipping leaves free, is larger (`_is_covered`). A line of round t
+contains rows of rounds s with s <= t < s + bands only. So for a user in m rounds n is at most min(m bands, T)
+first attempts and the repeats in m such windows: at most m times those of the worst window, and at most all
+(`too_many`). With `seeded` noise w is a rounded Gaussian, so that all releases are post-processing of Gaussian
+noise; with `secure` noise w is discrete, see `grid.py`.
 
 Noise stays in memory until it is cancelled, `bands` - 1 vectors for each replica, and is nowhere else. After a
 restart seeded noise is drawn again. Secure noise is lost, and the strategy begins anew: later rows contain
@@ -167,20 +169,34 @@ class Correlated(Gaussian):
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
 
     def _check_rounding(self) -> None:
-        """Raise PrivacyError: rounding on the grid could move more than clipping leaves free."""
+        """Raise PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
+        rows = self._planned_rows
+        if not self._is_covered(2 * rows + REPEATS):
+            raise PrivacyError(
+                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
+                "use privacy.bands or privacy=fixed"
+            )
+
+    @property
+    def _planned_rows(self) -> int:
+        """Rows of C that contain one user, if no round is repeated."""
         times = self.terms.unit.participation or 1
-        rounds = min(times * self.strategy.bands, self.terms.rounds)
-        moved = math.sqrt(sum(self.sizes) * (2.0 * rounds + REPEATS))
+        return min(times * self.strategy.bands, self.terms.rounds)
+
+    def _is_covered(self, rows: int) -> bool:
+        """Whether rounding in so many rows moves at most what clipping leaves free; see the module."""
         # The sum of what is cancelled is in double precision, in both worlds: 1, and twice its error, of
         # which the rounding of products is all that counts (`Past.correlated`).
         largest = 40.0 * max(max(self.stds(r)) for r in range(len(self.terms.configs)))
-        moved *= 1.0 + 2.0**-51 * largest * (1.0 + sum(self.strategy.coefficients))
+        each = 1.0 + 2.0**-51 * largest * (1.0 + sum(self.strategy.coefficients))
         free = MARGIN * min(block.clip / block.unit for block in self.terms.blocks)
-        if moved > free:
-            raise PrivacyError(
-                f"rows of {sum(self.sizes)} numbers in {rounds} rounds have no analysis with correlated noise; "
-                "use privacy.bands or privacy=fixed"
-            )
+        return math.sqrt(sum(self.sizes) * float(rows)) * each <= free
+
+    def too_many(self, ledger: Ledger, below: int | None) -> bool:
+        """See `Mechanism.too_many`: in all, or in the rows of one user."""
+        window = ledger.most_repeats(self.strategy.bands, below)
+        own = min((self.terms.unit.participation or 1) * window, ledger.repeats(below))
+        return super().too_many(ledger, below) or not self._is_covered(self._planned_rows + own)
 
     @cached_property
     def strategy(self) -> Strategy:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
-from privrl_bench.privacy.grid import MOST_EPSILON
+from privrl_bench.privacy.grid import MOST_EPSILON, REPEATS
 from privrl_bench.privacy.sampling import samplers
 
 if TYPE_CHECKING:
@@ -306,6 +306,10 @@ class Mechanism:
             together = ledger.releases_merged(below)
             found = max(found, self.epsilon_of(r, together))
         return found
+
+    def too_many(self, ledger: Ledger, below: int | None) -> bool:
+        """Whether a ledger has more repeats than rounding and discrete noise are analysed for."""
+        return self.clipped and ledger.repeats(below) > self.terms.rounds + REPEATS
 
     def paper_epsilon(self, r: int) -> float:
         """The number that a paper prints for this configuration; infinite: none does."""
