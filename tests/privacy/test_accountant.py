@@ -262,14 +262,27 @@ def test_known_answers_of_the_independent_bounds(checks):
     assert 5.029 < low < high < 5.034
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(16))
 def test_epsilon_is_above_its_lower_bound_and_near_it(checks, number):
+    assert len(checks.FAST) == 16
     case = checks.FAST[number]
     ours, lower, upper = checks.check(case)
     assert not checks.below(ours, lower)
     assert lower <= upper
     if case.mechanism != "smooth":  # whose theorem is loose
         assert ours <= 1.01 * lower
+
+
+def test_a_lower_bound_says_whose_it_is(checks):
+    """Of one of n users and of cut cohorts it bounds the pair of the proof, which need not be attained."""
+    of_pairs = {one.mechanism for one in checks.CASES if one.bounded == checks.PAIR}
+    assert of_pairs == {"poisson", "uniform_single_user"}
+    for one in checks.CASES:
+        cut = one.mechanism == "uniform_single_user" or "at most" in one.setting
+        assert (one.bounded == checks.PAIR) == cut
+    page = checks.PAGE.read_text()
+    assert "| lower | lower bounds | upper |" in page
+    assert page.count(f"| {checks.PAIR} |") == sum(one.bounded == checks.PAIR for one in checks.CASES)
 
 
 @pytest.mark.parametrize(("z", "count", "delta"), [(1.5, 1000, 1e-5), (1.0, 1000, 1e-3)])
