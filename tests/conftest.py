@@ -69,7 +69,13 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         env = gym.make("Pendulum-v1")
         episodes = (played(20 + k % 21, k) for k in range(60))
         spaces = env.observation_space, env.action_space
-        write_minari("pendulum/random-v0", episodes, "Pendulum-v1", *spaces, {"description": "d"})
+        write_minari(
+            "pendulum/random-v0",
+            episodes,
+            "Pendulum-v1",
+            *spaces,
+            {"description": "d", "users": "simulated"},
+        )
         env.close()
         yield "pendulum/random-v0"
 

@@ -96,7 +96,7 @@ def private(users: int, epsilon: float | None, seed: int, poisson: bool = False)
     cohort = max(users // 78, 32)  # of about 78 rounds, as tuned for 10,000 users
     words = ["algo=dppg", f"env.kwargs.users={users}", f"privacy.users_per_round={cohort}"]
     words.append("privacy.z=0" if epsilon is None else f"privacy.epsilon={epsilon:g}")
-    words.append(f"rounds={users // cohort}")
+    words += [f"rounds={users // cohort}", "privacy.noise=secure"]  # users are declared
     words += ["privacy=poisson"] if poisson else []
     kind = "no noise" if epsilon is None else "poisson" if poisson else "private"
     return Setting(kind, users, seed, tuple(words), epsilon)

@@ -20,7 +20,7 @@ from privrl_bench.datasets.minari_spaces import (
     flat_space,
 )
 from privrl_bench.datasets.trajectories import Episode, check_episode
-from privrl_bench.datasets.user_keys import OURS
+from privrl_bench.datasets.user_keys import OURS, REAL, SIMULATED
 from privrl_bench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "privrl_bench"  # of this package, in a dataset's metadata
 PROBS_KEY = "behaviour_probabilities"  # in `infos`, [T + 1]; the entry of a reset is NaN
-_STANDARD = ("algorithm_name", "description", "code_permalink", "requirements")
+_STANDARD = ("algorithm_name", "description", "code_permalink", "requirements", "users")
 
 
 def datasets_root() -> Path:
@@ -72,18 +72,24 @@ def write_minari(
         env_id: Gymnasium id; None: not registered there.
         observation_space: Of the environment.
         action_space: Of the environment, Box or Discrete.
-        card: JSON-serialisable. Its algorithm_name, description, code_permalink (text) and requirements
-            (list) also become Minari's own fields.
+        card: JSON-serialisable. Its `users` says who they are: `simulated`, or `real` people. Its
+            algorithm_name, description, code_permalink (text) and requirements (list) also become Minari's
+            own fields, `users` an entry beside them.
 
     Returns:
         The dataset's folder.
 
     Raises:
+        ValueError: The card does not say who the users are.
         ConfigError: On data.id: the id is malformed or exists, the action space is not supported, an
             episode is invalid (see `check_episode`), there are none, or only some name their user.
     """
     from minari.dataset.minari_storage import MinariStorage
 
+    if card.get("users") not in (SIMULATED, REAL):
+        raise ValueError(
+            f"card['users'] must be {SIMULATED!r} or {REAL!r}, got {card.get('users')!r}"
+        )
     namespace = check_id(dataset_id)
     folder = datasets_root() / dataset_id
     if folder.exists():

@@ -1,7 +1,15 @@
-"""Users of a dataset's episodes, named by a key of the episodes' metadata."""
+"""Users of a dataset's episodes: who they are, named by the episodes' metadata, and whether they are simulated.
+
+The metadata of a dataset say `users: simulated` or `users: real`. Nothing else is taken for it, such as an id,
+which everyone can give, or an author. Datasets that `privrl collect` made before it wrote the key are known by
+its card: it has the overrides and one of two descriptions, and was written by no other command. The command
+never recorded users that an environment declares, so whoever relies on such a card checks that the run's
+environment is that of the card and declares none (`experiment/dataset_setup.py`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,6 +22,11 @@ OURS = "user"  # the key that `write_minari` and `privrl collect` use
 OPTION = "options/user"  # where Minari keeps the user of `reset(options={"user": k})`
 AUTO = "auto"  # `OURS` or `OPTION` if episodes have it; otherwise each episode is a user
 MINARIS = ("id", "total_steps", "seed")  # Minari's own keys
+SIMULATED, REAL = "simulated", "real"  # values of the metadata's and the card's key `users`
+_COLLECTED = re.compile(
+    r"every episode of \d+ training runs of .+, \d+ steps each, from the first to the last"
+    r"|\d+ whole episodes of the (known )?policy .+"
+)
 
 Label = str | int | float | bool | None
 Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode has no value
@@ -31,6 +44,19 @@ class Users(NamedTuple):
     numbers: np.ndarray
     key: str | None
     repeated: tuple[str, ...]
+
+
+def users_said(card: Mapping[str, Any]) -> str | None:
+    """Return what the metadata in the card of a local dataset say of its users; None: nothing."""
+    said = card.get("minari", {}).get("users")
+    return said if said in (SIMULATED, REAL) else None
+
+
+def collected_before(card: Mapping[str, Any]) -> bool:
+    """Return whether the card is one of `privrl collect` from before it wrote `users`."""
+    by_us = isinstance(card.get("words"), list) and isinstance(card.get("returns"), Mapping)
+    described = _COLLECTED.fullmatch(str(card.get("description")))
+    return by_us and described is not None and "users" not in card
 
 
 def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from privrl_bench.collectors.dataset import Dataset, open_data, scaled_by
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.datasets.user_keys import REAL, SIMULATED, collected_before, users_said
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
+from privrl_bench.experiment.declared_users import check_noise
 from privrl_bench.types import EnvSpec
 
 
@@ -22,6 +24,7 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
     )
     spec = env_spec(free)
     data = open_data(config.data, spec)
+    _check_users(config, spec, data)
     env, population = scaled_by(config.env, data), config.privacy.population
     sampler = config.privacy.rules.sampler
     if sampler.independent and (population or data.users) < data.users:
@@ -59,3 +62,17 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
             privacy = replace(privacy, adjacency="zero_out")
         found.append(replace(c, env=env, privacy=privacy))
     return spec, data, found
+
+
+def _check_users(config: RunConfig, spec: EnvSpec, data: Dataset) -> None:
+    """Refuse seeded noise where the dataset does not say that its users are simulated. Raises ConfigError."""
+    found = data.trajectories
+    said = users_said(found.card)
+    ours = collected_before(found.card) and found.env_id == config.env.id and spec.users is None
+    if said == SIMULATED or (said is None and ours):
+        return
+    if said == REAL:
+        check_noise(config, f"the users of {data.name} are real")
+    mark = f"minari.load_dataset({data.name!r}).storage.update_metadata({{'users': {SIMULATED!r}}})"
+    who = f"{data.name} does not say that its users are simulated"
+    check_noise(config, who, f", or, if they are simulated, say so once: {mark}")

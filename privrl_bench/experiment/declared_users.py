@@ -37,12 +37,8 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
             "use a simulator, or a dataset of them (data.id)",
         )
-    if declared is not None and privacy.rules.mechanism.on_devices and privacy.noise == "seeded":
-        raise ConfigError(
-            "privacy.noise",
-            f"{label} declares {declared} users, whose devices would draw the same noise again in a repeated "
-            "round; use secure",
-        )
+    if declared is not None:
+        check_noise(config, f"{label} declares {declared} users")
     if not privacy.rules.sampler.every_round and declared is not None:
         if (privacy.population or declared) < declared:
             raise ConfigError(
@@ -66,6 +62,29 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             least = f"privacy.users_per_round={privacy.users_per_round}"
         raise ConfigError("privacy.population", f"must be at least {least}, got {population}")
     return [replace(c, privacy=replace(c.privacy, population=population)) for c in configs]
+
+
+def check_noise(config: RunConfig, who: str, otherwise: str = "") -> None:
+    """Refuse noise whose seed leaves with the run, about users who are real or may be.
+
+    Whoever knows the seed can take the noise off a release, and knows who was drawn. Users' devices would also
+    draw the same noise again in a repeated round. Without noise nothing is promised, and nothing is refused.
+
+    Args:
+        config: of the run.
+        who: what is known of its users, for the message.
+        otherwise: another way than secure noise, for the message.
+
+    Raises:
+        ConfigError: on privacy.noise.
+    """
+    privacy, mechanism = config.privacy, config.privacy.rules.mechanism
+    noise = mechanism.private and (privacy.z != 0 or mechanism.one_release)
+    if noise and privacy.noise == "seeded":
+        raise ConfigError(
+            "privacy.noise",
+            f"{who}, and the seed of seeded noise is published with the run; use secure{otherwise}",
+        )
 
 
 def with_one_round(configs: list[RunConfig]) -> list[RunConfig]:

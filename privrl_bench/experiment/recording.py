@@ -22,6 +22,7 @@ from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.datasets.minari_spaces import flat_action_space, flat_space
 from privrl_bench.datasets.minari_write import check_id, datasets_root, write_minari
 from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.datasets.user_keys import SIMULATED
 from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.errors import ConfigError
@@ -332,6 +333,7 @@ def _publish(
     returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes()])
     first, *later = noted_provenance(folder)
     card = card | {
+        "users": SIMULATED,  # declared users are refused or simulated
         "returns": {
             "episodes": len(returns),
             "mean": float(returns.mean()),

@@ -1,7 +1,9 @@
 """Where privacy noise comes from. Only this module draws it.
 
-`seeded` is reproducible and gives no protection against an adversary who knows the seed. `secure` is for data
-of real users. Clipped rows are integers on a public grid (`grid.py`), and get integer noise (`integers`):
+`seeded` is reproducible and gives no protection against an adversary who knows the seed, which is published
+with the run; it is refused for users who are not known to be simulated (`declared_users.check_noise`). `secure`
+is for data of real users. Whoever takes part in a round by chance, and what a search draws, comes from the same
+source as the noise. Clipped rows are integers on a public grid (`grid.py`), and get integer noise (`integers`):
 
 - `secure`: the discrete Gaussian (Canonne, Kamath and Steinke 2020), sampled exactly by the OpenDP library from
   random bits of the operating system. There is no stream that could be known, stored or repeated, and no
@@ -72,9 +74,10 @@ class SeededNoise:
     def notes(exact: bool) -> dict[str, str]:
         """What the guarantee assumes of the noise: name -> why. `exact`: of integers only."""
         seeded = (
-            "reproducible research on simulators: epsilon holds against an adversary who does not know the "
-            "seed, and for one run of these settings and seed; run again on other data, with other code or "
-            "beside other runs, the noise is the same (privacy.noise=secure for real data)"
+            "reproducible research on simulators: the seed is published with the run (configuration, W&B), so "
+            "epsilon holds against an adversary who does not know it, and for one run of these settings and "
+            "seed; run again on other data, with other code or beside other runs, the noise is the same "
+            "(privacy.noise=secure for real data)"
         )
         return {"seeded noise": seeded} | ({} if exact else dict([_FLOATS]))
 

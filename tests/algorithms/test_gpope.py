@@ -210,7 +210,7 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
         parts.config.env.id,
         env.observation_space,
         env.action_space,
-        {"description": "x", "algorithm_name": "uniform"},
+        {"users": "simulated", "algorithm_name": "uniform"},
     )
     more = ("data.id=swim/uniform-v0", "data.public=0.1", "privacy.population=null")
     there = parts_of("algo=gpope", *SWIM[:2], *more, "rounds=3")
@@ -246,7 +246,7 @@ def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
         parts.config.env.id,
         env.observation_space,
         env.action_space,
-        {"description": "x", "algorithm_name": "uniform"},
+        {"users": "simulated", "algorithm_name": "uniform"},
     )
     more = ("data.id=swim/bare-v0", *more[1:], "rounds=3")
     parts_of("algo=gpope", *SWIM[:2], *more)  # ratios of 1 need none

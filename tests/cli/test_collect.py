@@ -240,7 +240,7 @@ def test_pendulum_end_to_end(tmp_path, capsys) -> None:
             "error: name: own/small-v0 exists, made with another"
         )
     spaces = env.observation_space, env.action_space
-    write_minari("my/users-v0", iter(episodes), "Pendulum-v1", *spaces, {})
+    write_minari("my/users-v0", iter(episodes), "Pendulum-v1", *spaces, {"users": "simulated"})
     assert main(["env=pendulum", "runs=3", "steps=400", "name=my/users-v0"]) == 2
     problem = "made with another request (not by privrl collect)"
     assert problem in capsys.readouterr().err

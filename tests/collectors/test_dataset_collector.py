@@ -149,7 +149,9 @@ def families(sets) -> str:
         )
 
     spaces = space.observation_space, space.action_space
-    write_minari("families-v0", (one(k) for k in range(50)), "Pendulum-v1", *spaces, {})
+    write_minari(
+        "families-v0", (one(k) for k in range(50)), "Pendulum-v1", *spaces, {"users": "simulated"}
+    )
     return "families-v0"
 
 
@@ -377,7 +379,9 @@ def test_actions_outside_the_box_are_refused(tmp_path, monkeypatch, factor, mess
     zeros = np.zeros((11, 3), np.float32)
     episodes = [episode_of(zeros, actions, np.zeros(10, np.float32), False) for _ in range(20)]
     seen = gym.spaces.Box(-9.0, 9.0, (3,))
-    write_minari("mine/far-v0", episodes, None, seen, box, {"description": "d"})
+    write_minari(
+        "mine/far-v0", episodes, None, seen, box, {"description": "d", "users": "simulated"}
+    )
     if message:
         with pytest.raises(ConfigError, match=message):
             opened("mine/far-v0")

@@ -50,7 +50,7 @@ def caches(folder):
 def test_what_is_written_comes_back(root, discrete):
     users = ["ann", "eve", "bob", "ann", "joe"]
     made = [e._replace(user=u) for e, u in zip(some(5, discrete), users, strict=True)]
-    card = {"description": "d", "algorithm_name": "sac", "q": [1.5, 2.0], "env_kwargs": {"g": 9}}
+    card = {"users": "real", "algorithm_name": "sac", "q": [1.5, 2.0], "env_kwargs": {"g": 9}}
     env_id = "Pendulum-v1"
     folder = write_minari(
         "own/test-v0", iter(made), env_id, BOX, CHOICE if discrete else TORQUE, card
@@ -69,7 +69,14 @@ def test_what_is_written_comes_back(root, discrete):
 
 
 def test_minari_reads_what_is_written():
-    write_minari("test-v3", some(), "Pendulum-v1", BOX, TORQUE, {"algorithm_name": "sac"})
+    write_minari(
+        "test-v3",
+        some(),
+        "Pendulum-v1",
+        BOX,
+        TORQUE,
+        {"algorithm_name": "sac", "users": "simulated"},
+    )
     assert list(minari.list_local_datasets()) == ["test-v3"]
     dataset = minari.load_dataset("test-v3")
     assert dataset.spec.total_episodes == 5
@@ -86,7 +93,7 @@ def test_minari_reads_what_is_written():
 
 def test_probabilities_are_in_the_infos_of_minari(root):
     made = [with_probs(e) for e in some(5, discrete=True)]
-    write_minari("known-v0", iter(made), None, BOX, CHOICE, {})
+    write_minari("known-v0", iter(made), None, BOX, CHOICE, {"users": "simulated"})
     back = open_dataset("known-v0")
     for k, one in enumerate(made):
         assert_same(back.episode(k), one)
@@ -105,18 +112,18 @@ def test_invalid_probabilities_are_named(root):
         open_dataset("test-v0")
     bad = GOOD._replace(behavior_probs=np.zeros(4, F4))
     with pytest.raises(ConfigError, match=r"episode 0: behavior_probs must be in \(0, 1\]"):
-        write_minari("zero-v0", [bad], None, BOX, TORQUE, {})
+        write_minari("zero-v0", [bad], None, BOX, TORQUE, {"users": "simulated"})
 
 
 def test_an_environment_that_gymnasium_does_not_know():
-    write_minari("test-v0", some(), "dosing-1", BOX, TORQUE, {})
+    write_minari("test-v0", some(), "dosing-1", BOX, TORQUE, {"users": "simulated"})
     assert minari.load_dataset("test-v0").env_spec is None
     assert open_dataset("test-v0").env_id == "dosing-1"
 
 
 def test_spaces_are_written_flat():
     nested = spaces.Dict({"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Box(0, 1, (1, 1))})
-    write_minari("test-v0", some(), None, nested, spaces.Box(-1, 1, (1, 2)), {})
+    write_minari("test-v0", some(), None, nested, spaces.Box(-1, 1, (1, 2)), {"users": "simulated"})
     dataset = minari.load_dataset("test-v0")
     assert (dataset.observation_space.shape, dataset.action_space.shape) == ((3,), (2,))
     assert open_dataset("test-v0").env_id is None
@@ -129,11 +136,11 @@ def test_numbers_are_cast():
         rewards=np.arange(3),
         terminated=made.terminated.astype(int),
     )
-    write_minari("test-v0", [wide], None, BOX, TORQUE, {})
+    write_minari("test-v0", [wide], None, BOX, TORQUE, {"users": "simulated"})
     assert_same(open_dataset("test-v0").episode(0), made._replace(rewards=np.arange(3, dtype="f4")))
     wide.observations[0] = 1e300
     with pytest.raises(ConfigError, match="episode 0: observations have non-finite values"):
-        write_minari("test-v1", [wide], None, BOX, TORQUE, {})
+        write_minari("test-v1", [wide], None, BOX, TORQUE, {"users": "simulated"})
 
 
 def test_the_writer_holds_few_episodes():
@@ -152,7 +159,7 @@ def test_the_writer_holds_few_episodes():
             most = max(most, alive)
             yield one
 
-    write_minari("test-v0", made(), None, BOX, TORQUE, {})
+    write_minari("test-v0", made(), None, BOX, TORQUE, {"users": "simulated"})
     assert most <= 3
     assert open_dataset("test-v0").episodes == 300
 
@@ -161,15 +168,15 @@ def test_the_writer_holds_few_episodes():
 
 
 def test_an_id_is_taken_once(root):
-    write_minari("test-v0", some(), None, BOX, TORQUE, {})
+    write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
     with pytest.raises(ConfigError, match=r"^data.id: test-v0 exists already at .*; choose"):
-        write_minari("test-v0", some(), None, BOX, TORQUE, {})
+        write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
 
 
 @pytest.mark.parametrize("bad", ["test", "a b-v0", "", "/test-v0"])
 def test_malformed_ids(bad):
     with pytest.raises(ConfigError, match=r"^data.id: must have the form name-v0"):
-        write_minari(bad, some(), None, BOX, TORQUE, {})
+        write_minari(bad, some(), None, BOX, TORQUE, {"users": "simulated"})
 
 
 @pytest.mark.parametrize(
@@ -187,7 +194,9 @@ def test_malformed_ids(bad):
 )
 def test_what_cannot_be_written(root, made, observation_space, action_space, message):
     with pytest.raises(ConfigError, match=f"^data.id: .*{message}"):
-        write_minari("own/test-v0", made, None, observation_space, action_space, {})
+        write_minari(
+            "own/test-v0", made, None, observation_space, action_space, {"users": "simulated"}
+        )
     assert local_ids() == []
     assert list((root / "own").iterdir()) == []
 
@@ -202,7 +211,7 @@ def test_a_dataset_that_is_not_there():
         ConfigError, match=r"; `minari download D4RL/x-v0` fetches it, if it is pub"
     ):
         open_dataset("D4RL/x-v0")
-    write_minari("own/pendulum-v0", some(), None, BOX, TORQUE, {})
+    write_minari("own/pendulum-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
     with pytest.raises(ConfigError, match=r"did you mean own/pendulum-v0\?") as caught:
         open_dataset("pendulum-v0")
     assert "\n" not in str(caught.value)
@@ -261,7 +270,7 @@ def test_datasets_that_make_no_sense(root):
 
 
 def test_damaged_files(root):
-    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {}) / "data"
+    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"}) / "data"
     whole = (folder / "main_data.hdf5").read_bytes()
     (folder / "main_data.hdf5").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ConfigError, match=r"^data.id: test-v0 cannot be read: .*truncated"):
@@ -272,7 +281,11 @@ def test_damaged_files(root):
 
 
 def test_a_version_or_format_that_is_not_supported(root):
-    path = write_minari("test-v0", some(), None, BOX, TORQUE, {}) / "data" / "metadata.json"
+    path = (
+        write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
+        / "data"
+        / "metadata.json"
+    )
     about = json.loads(path.read_text())
     path.write_text(json.dumps({**about, "minari_version": "9.0.0"}))
     with pytest.raises(ConfigError, match=r"cannot be read: The installed Minari version"):
@@ -371,7 +384,11 @@ def test_other_formats(root, data_format):
     bool(importlib.util.find_spec("pyarrow")), reason="needs an installation without pyarrow"
 )
 def test_a_package_that_is_not_installed(root):
-    path = write_minari("test-v0", some(), None, BOX, TORQUE, {}) / "data" / "metadata.json"
+    path = (
+        write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
+        / "data"
+        / "metadata.json"
+    )
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_format": "arrow"}))
     with pytest.raises(ConfigError, match="cannot be read: pyarrow is not installed"):
         open_dataset("test-v0")
@@ -393,7 +410,7 @@ def must_not_run(*_):
 
 
 def test_a_dataset_is_read_once(monkeypatch):
-    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"a": 1})
+    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"a": 1, "users": "simulated"})
     first = open_dataset("test-v0")
     monkeypatch.setattr(minari_read, "_episodes", must_not_run)
     monkeypatch.setattr(h5py, "File", must_not_run)
@@ -404,7 +421,7 @@ def test_a_dataset_is_read_once(monkeypatch):
 
 
 def test_changed_data_are_read_again():
-    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {})
+    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
     assert open_dataset("test-v0").episodes == 5
     before = caches(folder)
     minari.load_dataset("test-v0").storage.update_episodes(
@@ -423,7 +440,7 @@ def test_changed_data_are_read_again():
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
-    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {})
+    folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert open_dataset("test-v0").episodes == 5
     assert caches(folder) == []
@@ -433,7 +450,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_two_that_open_at_once(monkeypatch):
-    write_minari("test-v0", some(), None, BOX, TORQUE, {})
+    write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
     read = minari_read._episodes
 
     def slow(dataset_id):

@@ -1,6 +1,9 @@
 """Users of a Minari dataset: the metadata key that names them, and errors."""
 
 import importlib.util
+import json
+import shutil
+from dataclasses import replace
 
 import minari
 import numpy as np
@@ -9,8 +12,9 @@ from gymnasium import spaces
 from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
 
 from privrl_bench.config.compose import compose
+from privrl_bench.config.overrides import later_wins
 from privrl_bench.datasets.minari_read import open_dataset
-from privrl_bench.datasets.minari_write import write_minari
+from privrl_bench.datasets.minari_write import datasets_root, write_minari
 from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
@@ -103,7 +107,7 @@ def test_the_writer_names_all_users_or_none(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     made = [e._replace(user="a") if k else e for k, e in enumerate(some(3))]
     with pytest.raises(ConfigError, match=r"2 of 3 episodes name their user: all or none"):
-        write_minari("own/test-v0", made, None, BOX, TORQUE, {})
+        write_minari("own/test-v0", made, None, BOX, TORQUE, {"users": "simulated"})
     assert not list((tmp_path / "own").iterdir())
 
 
@@ -153,7 +157,9 @@ def pendulum(tmp_path_factory):
         patch.setenv("MINARI_DATASETS_PATH", str(root))
         by_minari(root, "mine-v0", [fields(e) for e in made], obs, torque)
         whose = [{"patient": f"p{k % 20}"} for k in range(60)]
-        minari.load_dataset("mine-v0").storage.update_episode_metadata(whose)
+        storage = minari.load_dataset("mine-v0").storage
+        storage.update_episode_metadata(whose)
+        storage.update_metadata({"users": "simulated"})
         yield "mine-v0"
 
 
@@ -194,3 +200,116 @@ def test_an_epsilon_is_that_of_the_users(pendulum):
     assert "each episode is a user" in own.gate.guarantee(0).notes["dataset"]
     assert describe_plan(named, 0)["data"] == named.data.describe()
     assert own.data.describe().endswith("6 public; other keys that repeat: 'patient'")
+
+
+# --- seeded noise, whose seed is published with the run
+
+
+PENDULUM = ("privacy.z=2", "data.user_key=patient")
+UNKNOWN = (
+    r"^privacy\.noise: mine-v0 does not say that its users are simulated, and the seed of seeded noise is "
+    "published with the run; use secure, or, if they are simulated, say so once: "
+)
+MARK = r"minari.load_dataset('mine-v0').storage.update_metadata({'users': 'simulated'})"
+
+
+def metadata_of(name, monkeypatch, tmp_path, **changes):
+    """A copy of a dataset whose metadata have these entries; None: not."""
+    root = tmp_path / "sets"
+    shutil.copytree(datasets_root(), root)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    path = root / name / "data" / "metadata.json"
+    known = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({k: v for k, v in known.items() if v is not None}))
+
+
+def built(name, *words):
+    return build([compose(later_wins([*WORDS, *PENDULUM, f"data.id={name}"], words))], [None])
+
+
+@pytest.mark.parametrize("said", [None, "real", "Simulated", "people", ["simulated"], True])
+def test_seeded_noise_needs_a_card_that_says_simulated(pendulum, said, monkeypatch, tmp_path):
+    """The run was `formal` with a note, whatever the dataset was."""
+    assert "seeded noise" in built(pendulum).gate.notes
+    metadata_of(pendulum, monkeypatch, tmp_path, users=said)
+    refused = "^privacy.noise: the users of mine-v0 are real, and .* use secure$"
+    with pytest.raises(ConfigError, match=UNKNOWN if said != "real" else refused) as found:
+        built(pendulum)
+    assert str(found.value).endswith("secure" if said == "real" else MARK)
+    built(pendulum, "privacy.noise=secure")
+    built(pendulum, "privacy.z=0")  # no noise, and no promise
+    built(pendulum, "algo=mopo", "privacy.z=0", "privacy.noise=seeded")
+    eval(MARK, {"minari": minari})  # as the message says
+    built(pendulum)
+
+
+@pytest.mark.parametrize(
+    "words", [("algo=dp_lsw", "privacy.epsilon=1"), ("algo=dp_lstd",), ("algo=gpope",)]
+)
+def test_evaluations_of_unknown_users_are_refused_alike(words, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    made = [episode(6, k, discrete=True) for k in range(20)]
+    made = [
+        e._replace(observations=np.ones((7, 4), np.float32), actions=e.actions % 2) for e in made
+    ]
+    seen = spaces.Box(-10.0, 10.0, (4,))
+    by_minari(tmp_path, "own-v0", [fields(e) for e in made], seen, spaces.Discrete(2))
+    words = [
+        *words,
+        "env=cartpole",
+        "data.id=own-v0",
+        "data.policy=uniform",
+        "env.obs_scaling=none",
+    ]
+    with pytest.raises(ConfigError, match=r"^privacy.noise: own-v0 does not say"):
+        build([compose([*words, "algo.features=linear", "log=none"])], [None])
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({}, True),
+        ({"description": "every episode of my hospital"}, False),
+        ({"description": "every episode of 2 training runs of people"}, False),
+        ({"words": None}, False),
+        ({"returns": None}, False),
+        ({"users": "real"}, False),
+    ],
+)
+def test_cards_of_collect_from_before_the_key_are_known(change, known, monkeypatch, tmp_path):
+    """They are what `privrl collect` wrote, without `users`; the environment must be theirs."""
+    from privrl_bench.cli.collect import main
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    monkeypatch.chdir(tmp_path)
+    limit = "env.max_episode_steps=20"
+    words = ["env=pendulum", limit, "runs=2", "steps=400", "name=old/ddpg-v0", "algo.hidden=[8]"]
+    assert main(words) == 0
+    path = tmp_path / "sets/old/ddpg-v0/data/metadata.json"
+    content = json.loads(path.read_text())
+    assert content["users"] == content["privrl_bench"]["card"]["users"] == "simulated"
+    assert (
+        json.loads((tmp_path / "outputs/collect/old-ddpg-v0/card.json").read_text())["users"]
+        == "simulated"
+    )
+    del content["users"], content["privrl_bench"]["card"]["users"]
+    card = {**content["privrl_bench"]["card"], **change}
+    content["privrl_bench"]["card"] = {k: v for k, v in card.items() if v is not None}
+    path.write_text(json.dumps(content))
+    given = [*WORDS, "data.id=old/ddpg-v0", "privacy.z=2", limit]
+    for env_id, fits in (("Pendulum-v1", known), ("gymnasium:Pendulum-v1", False)):
+        config = compose(later_wins(given))
+        config = replace(config, env=replace(config.env, id=env_id))
+        if fits:
+            assert "seeded noise" in build([config], [None]).gate.notes
+        else:
+            with pytest.raises(ConfigError, match=r"^privacy.noise: old/ddpg-v0 does not say"):
+                build([config], [None])
+
+
+def test_a_written_card_says_who_the_users_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    for card in ({}, {"users": "some"}):
+        with pytest.raises(ValueError, match="'simulated' or 'real'"):
+            write_minari("own/test-v0", [episode(4, 0)], None, BOX, TORQUE, card)
+    assert not list(tmp_path.iterdir())

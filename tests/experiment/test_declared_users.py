@@ -21,8 +21,10 @@ SMALL = (
     *("algo=dppg", "algo.hidden=[4]", "algo.epochs=1", "algo.minibatches=2", "privacy.z=1"),
     *("env.obs_scaling=none", "env.reward_scaling=none", "env.user_steps=6", "log=none"),
     *("privacy.users_per_round=4", "rounds=3", "eval.episodes=2", "eval.every=0", "log.plot=false"),
+    "privacy.noise=secure",  # seeded noise is refused for users who are real
 )
 POISSON = ("privacy=poisson", "privacy.z=1", "privacy.users_per_round=4")
+REPEATABLE = ("privacy.z=0", "privacy.noise=seeded")  # which cohorts and results may be compared
 
 
 def clinic(*words, name="Clinic"):
@@ -94,9 +96,9 @@ def test_training_and_evaluation_get_these_options_and_no_others(log) -> None:
     assert {options["user"] for options in batch[1:-2]} == set(range(12))
 
 
-@pytest.mark.parametrize("noise", ["seeded", "secure"])
+@pytest.mark.parametrize("noise", [REPEATABLE, ("privacy.noise=secure",)])
 def test_poisson_cohorts_are_those_that_the_sampler_drew(log, noise) -> None:
-    session = session_of(*POISSON, "privacy.population=30", f"privacy.noise={noise}")
+    session = session_of(*POISSON, "privacy.population=30", *noise)
     sampler, drawn = session.parts.gate.sampler, []
     real = sampler.members
     sampler.members = lambda *words: drawn.append(real(*words)) or drawn[-1]
@@ -128,7 +130,7 @@ def test_replicas_and_workers_play_the_same_users(log) -> None:
     found = {}
     for workers in (1, 2):
         log.unlink(missing_ok=True)
-        session = session_of(f"hardware.workers={workers}", "rounds=2", seeds=(0, 1))
+        session = session_of(f"hardware.workers={workers}", "rounds=2", *REPEATABLE, seeds=(0, 1))
         while not session.over:
             session.step()
         found[workers] = sorted(k for k in played(log) if k is not None), session.state.tensors
@@ -149,7 +151,7 @@ def test_an_evaluation_in_a_process_of_its_own_plays_simulations(log, monkeypatc
     assert [options for options, *_ in elsewhere] == [NOBODY] * 2
 
 
-@pytest.mark.parametrize("words", [(), (*POISSON, "privacy.population=20")])
+@pytest.mark.parametrize("words", [(), (*POISSON, "privacy.population=20", *REPEATABLE)])
 def test_a_repeated_round_plays_the_same_users(log, tmp_path, monkeypatch, words) -> None:
     real = Trainer.step
 
@@ -221,6 +223,7 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
     config = compose([
         "env=gym", "env.id=my_pkg:Clinic-v0", *words, "env.user=episode", "rounds=4", "log=none",
         "env.obs_scaling=none", "env.reward_scaling=none", "privacy.users_per_round=4", "algo.batch=2",
+        "privacy.noise=secure",
     ])  # fmt: skip
     session = Trainer(build([config], [None]))
     seen = watch(session, log)
@@ -427,5 +430,27 @@ def test_devices_of_real_users_do_not_repeat_their_noise():
     """Found by an audit: a round that is repeated drew the same seeded noise on other observations."""
     words = ("privacy=local", "privacy.z=50", "env.obs_low=[0,-1]", "env.obs_high=[9,12]")
     with pytest.raises(ConfigError, match=r"^privacy.noise: .* use secure$"):
+        session_of(*words, "privacy.noise=seeded")
+    session_of(*words).close()
+
+
+@pytest.mark.parametrize("words", [(), POISSON, ("privacy=correlated", "privacy.z=1")])
+def test_noise_whose_seed_is_published_is_refused_for_real_users(words, tmp_path, capsys):
+    """The run was `formal` with a note."""
+    from privrl_bench.cli.train import main
+
+    words = later_wins(words, ["privacy.noise=seeded"])
+    rule = (
+        r"^privacy.noise: my_pkg:Clinic-v0 declares 12 users, and the seed of seeded noise is published "
+        "with the run; use secure$"
+    )
+    with pytest.raises(ConfigError, match=rule):
         session_of(*words)
-    session_of(*words, "privacy.noise=secure").close()
+    session_of(*words, "privacy.z=0").close()  # no noise, and no promise
+    given = [*SMALL, "env=gym", "env.id=my_pkg:Clinic-v0", *words, f"hydra.run.dir={tmp_path}/run"]
+    with pytest.raises(SystemExit, match="2"):
+        main(later_wins(given))
+    error = capsys.readouterr().err
+    assert error.startswith("error: privacy.noise: ")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run" / "status.json").exists()

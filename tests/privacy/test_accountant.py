@@ -282,7 +282,9 @@ def test_a_lower_bound_says_whose_it_is(checks):
         assert (one.bounded == checks.PAIR) == cut
     page = checks.PAGE.read_text()
     assert "| lower | lower bounds | upper |" in page
-    assert page.count(f"| {checks.PAIR} |") == sum(one.bounded == checks.PAIR for one in checks.CASES)
+    assert page.count(f"| {checks.PAIR} |") == sum(
+        one.bounded == checks.PAIR for one in checks.CASES
+    )
 
 
 @pytest.mark.parametrize(("z", "count", "delta"), [(1.5, 1000, 1e-5), (1.0, 1000, 1e-3)])

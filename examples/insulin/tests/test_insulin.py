@@ -164,7 +164,7 @@ def test_boluses_are_better_than_basal_insulin_alone():
 
 def test_it_trains_with_each_user_used_once(tmp_path):
     words = "plugins=[privrl_insulin] algo=dppg env=insulin env.kwargs.users=40 rounds=3 log=none"
-    words += " privacy.users_per_round=10 eval.episodes=2 eval.every=0 log.plot=false"
+    words += " privacy.noise=secure privacy.users_per_round=10 eval.episodes=2 eval.every=0 log.plot=false"
     run = pb.run(f"{words} hydra.run.dir={tmp_path}", quiet=True)
     assert run.guarantee_status == "formal"
     assert "one user (of 40 declared by the environment)" in run.guarantee["unit"]
