@@ -1,12 +1,24 @@
-"""Who takes part in a round, and how many, is secret: no metric that may leave depends on it."""
+"""Who takes part in a round, and how many, is secret: no metric that may leave depends on it.
+
+They come from the source of the noise, and so does what a search draws.
+"""
+
+import math
 
 import pytest
 
 from privrl_bench.config.compose import compose
+from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS, visible
+from privrl_bench.privacy import noise
+from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.privacy.sampling import samplers
+from privrl_bench.privacy.search import draw_search
+from privrl_bench.tuning.search_plan import plan_search, score_config
+from privrl_bench.tuning.settings import read_search
 
 SMALL = ("log=none", "eval.episodes=2", "rounds=3", "privacy.z=1")
 RIVERSWIM = ["algo=dppg_kl", "env=riverswim", "privacy=poisson", "privacy.population=100"]
@@ -76,3 +88,123 @@ def test_a_cohort_is_drawn_once_a_round(kind):
     assert plan.expected_cohort() == [30]
     plan.end(0)
     assert plan.draw(39, None, False).sizes == plan.expected_cohort() == [0]
+
+
+# -- where they come from
+
+# Of every sampler that draws in secret. Each has 30 users or more, so that equal draws are no chance.
+DRAWN = {
+    "poisson": [*RIVERSWIM, "privacy.users_per_round=30"],
+    "uniform_single_user": [
+        "algo=gpope",
+        "env=chain",
+        "data.policy=uniform",
+        "privacy.population=900",
+    ],
+}
+
+
+def cohorts(words: list[str], seed: int, kind: str) -> list[list[int]]:
+    """The users of 20 rounds."""
+    config = compose([*words, *SMALL[:2], "rounds=20", f"seed={seed}", f"privacy.noise={kind}"])
+    gate = build([config], [None]).gate
+    users = int(gate.config.population)
+    return [gate.draw(i, users, False).numbers()[0].tolist() for i in range(20)]
+
+
+def test_every_sampler_that_draws_in_secret_is_below():
+    assert set(DRAWN) == {kind.name for kind in samplers() if kind.random}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_cohorts_come_from_the_source_of_the_noise(name, monkeypatch):
+    words = DRAWN[name]
+    first = cohorts(words, 0, "seeded")
+    assert cohorts(words, 0, "seeded") == first != cohorts(words, 1, "seeded")
+    assert cohorts(words, 0, "secure") != cohorts(words, 0, "secure")
+    # Of the operating system's bits alone: with equal bits another seed has the same cohorts.
+    found = []
+    for start, seed in ((0, 3), (0, 4), (1, 3)):
+        bits = iter(range(10_000 * start, 10_000 * (start + 1)))
+        monkeypatch.setattr(noise.secrets, "randbits", lambda _, bits=bits: next(bits))
+        found.append(cohorts(words, seed, "secure"))
+    assert found[0] == found[1] != found[2]
+
+
+SECURE = {
+    "gaussian": [*RIVERSWIM, "privacy.users_per_round=30"],
+    "one user": EVALUATION,
+    "returning users": [
+        "algo=dqn",
+        "env=riverswim",
+        "privacy.population=60",
+        "privacy.users_per_round=9",
+    ],
+    "correlated": ["algo=dppg_kl", "env=riverswim", "privacy=correlated"],
+    "tree": ["algo=ucbvi", "env=riverswim", "privacy=tree"],
+    "fresh noise": ["algo=ucbvi", "env=riverswim", "privacy=fresh_noise_per_round"],
+    "smooth": ["algo=dp_lsl", "env=chain", "data.policy=uniform", "privacy.population=2000"],
+    "once": ["algo=dp_lstd", "env=riverswim", "data.policy=uniform", "privacy.population=40"],
+}
+
+
+@pytest.mark.parametrize("name", SECURE)
+def test_with_secure_noise_nothing_is_drawn_from_the_seed(name, monkeypatch):
+    """Nor is a key or a stream used twice."""
+
+    def refuse(*_):
+        raise AssertionError("drawn from the seed")
+
+    keys = []
+    real = {part: getattr(noise.secrets, part) for part in ("randbits", "token_bytes")}
+    for part, draw in real.items():
+        monkeypatch.setattr(
+            noise.secrets, part, lambda n, draw=draw: keys.append(draw(n)) or keys[-1]
+        )
+    monkeypatch.setattr(SeededNoise, "__init__", refuse)
+    small = [word for word in SMALL if name not in ("smooth", "once") or "rounds=" not in word]
+    words = [*SECURE[name], *small, "privacy.noise=secure"]
+    words += ["privacy.epsilon=1"] if name == "smooth" else []
+    session = Trainer(build([compose(words)], [None]))
+    while not session.over:
+        session.step()
+    session.close()
+    assert len(set(keys)) == len(keys)
+    drawn = session.parts.config.privacy.rules.sampler.random
+    assert keys or not (drawn or name == "smooth")
+
+
+def test_noise_on_transitions_is_never_secure():
+    """The algorithm draws it from the seed. `secure` was accepted, and the note about the seed left out."""
+    words = ["algo=dqn_replay", "env=cartpole", "privacy=per_transition", "log=none"]
+    assert compose(words).privacy.noise == "seeded"
+    with pytest.raises(ConfigError, match=r"^privacy\.noise: must be seeded for .*, got secure$"):
+        compose([*words, "privacy.noise=secure"])
+
+
+def test_a_search_draws_everything_from_the_source_of_the_noise(monkeypatch):
+    law = RunCount(8.0, math.inf)
+
+    def draw(kind, seed):
+        found = draw_search(kind, seed, 1, law, 2)
+        return found.count, found.ties, found.seeds, found.settings.tolist()
+
+    assert draw("seeded", 0) == draw("seeded", 0) != draw("seeded", 1)
+    secure = [draw("secure", 0) for _ in range(8)]
+    assert len({one[0] for one in secure}) > 1  # the number of runs
+    for part in (1, 2, 3):
+        assert len({repr(one[part][:1]) for one in secure if one[0]}) > 1
+    monkeypatch.setattr(noise.secrets, "token_bytes", lambda count: bytes(range(count)))
+    assert draw("secure", 0) == draw("secure", 1)
+
+
+def test_the_scores_of_a_secure_search_have_secure_noise():
+    words = ["algo=dppg", "env=cartpole", "privacy=fixed", "privacy.noise=secure", "privacy.z=9"]
+    words += ["total_steps=8192", "algo.lr=loguniform(0.001,0.1)", "tune.score=private"]
+    words += ["tune.score_range=[0,500]", "tune.score_users=9"]
+    search = read_search(words)
+    plan = plan_search(search, None)
+    kinds = {one.config.privacy.noise for one in plan.runs}
+    assert kinds | {plan.score.config.noise} == {"secure"}
+    own = score_config(search, plan.runs[0].config, 9, 1.0, None)
+    assert own.privacy.noise == "secure"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from privrl_bench.errors import PrivacyError
+from privrl_bench.errors import PrivacyError, require
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
     from dp_accounting import DpEvent
     from torch import Tensor
+
+    from privrl_bench.config.schema import PrivacyConfig
 
 PER_TRANSITION = (
     "noise is added to gradients of single transitions, while all later ones of an episode depend on each; "
@@ -46,6 +48,13 @@ class PerTransition(Mechanism):
         super().__init__(terms)
         if terms.unit.draw is None:
             raise PrivacyError("noise on transitions needs a unit that says how they are drawn")
+
+    @classmethod
+    def validate(cls, privacy: PrivacyConfig) -> None:
+        """See `Mechanism.validate`: noise and drawn transitions come from the run's seed, as in their code."""
+        super().validate(privacy)
+        rule = f"seeded for privacy.mechanism={cls.name}, whose noise and draws come from the run's seed"
+        require("privacy.noise", privacy.noise == "seeded", rule, privacy.noise)
 
     @classmethod
     def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
