@@ -207,7 +207,8 @@ def _make_dataset(root: Path) -> None:
         env_spec=env.spec,
         data_format="hdf5",
     )
-    storage.update_metadata({"dataset_id": "golden/pendulum-v0", "minari_version": _minari()})
+    about = {"dataset_id": "golden/pendulum-v0", "minari_version": _minari()}
+    storage.update_metadata({**about, "users": "simulated"})
     storage.update_episodes([played(k, 20 + k % 21) for k in range(40)])
     env.close()
 

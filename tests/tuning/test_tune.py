@@ -271,6 +271,7 @@ def test_a_failed_run_has_the_worst_score(tmp_path, monkeypatch):
 def test_numbered_users_cannot_be_in_two_parts(words):
     """Fixed cohorts begin at user 0 in every part."""
     small = ["algo=dppg", "privacy.users_per_round=4", "total_steps=192", "privacy.z=1"]
+    small.append("privacy.noise=secure")
     with pytest.raises(ConfigError, match=r"^tune\.(score|users): the users are numbered"):
         planned(LR, *words, *small)
 
@@ -557,7 +558,8 @@ def test_a_public_simulator_has_no_users(sets, where):
     """Words that still lead to users' data would make a search of them look free."""
     asked = [PUBLIC, "tune.public=seed=7", "tune.runs=fixed(3)", LR]
     clinic = ["algo=dppg", "env=gym", "env.id=my_pkg:Clinic-v0", "env.user=episode", "rounds=2"]
-    words, message = [*clinic, "privacy.users_per_round=4"], "tune.public: .* declares users"
+    clinic += ["privacy.users_per_round=4", "privacy.noise=secure"]
+    words, message = clinic, "tune.public: .* declares users"
     if where == "data":
         words = ["algo=primorl", "env=pendulum", "env.max_episode_steps=40", f"data.id={sets}"]
         words.append("privacy.users_per_round=4")
