@@ -86,11 +86,7 @@ def write_minari(
     """
     from minari.dataset.minari_storage import MinariStorage
 
-    if card.get("users") not in (SIMULATED, REAL):
-        raise ValueError(
-            f"card['users'] must be {SIMULATED!r} or {REAL!r}, got {card.get('users')!r}"
-        )
-    namespace = check_id(dataset_id)
+    namespace, metadata = check_id(dataset_id), _metadata(dataset_id, env_id, card)
     folder = datasets_root() / dataset_id
     if folder.exists():
         raise ConfigError(
@@ -108,7 +104,7 @@ def write_minari(
             env_spec=_spec(env_id),
             data_format="hdf5",
         )
-        storage.update_metadata(_metadata(dataset_id, env_id, card))
+        storage.update_metadata(metadata)
         users: dict[int, str] = {}
         storage.update_episodes(
             _buffers(episodes, users, storage.observation_space, storage.action_space)
@@ -120,8 +116,12 @@ def write_minari(
 
 
 def _metadata(dataset_id: str, env_id: str | None, card: dict[str, Any]) -> dict[str, Any]:
-    """Metadata of a dataset; arguments as in `write_minari`."""
+    """Metadata of a dataset; arguments as in `write_minari`. Raises ValueError."""
     import minari
+
+    if card.get("users") not in (SIMULATED, REAL):
+        said = card.get("users")
+        raise ValueError(f"card['users'] must be {SIMULATED!r} or {REAL!r}, got {said!r}")
 
     return {
         "dataset_id": dataset_id,
