@@ -35,7 +35,8 @@ class EnvSpec:
         obs_dim: D, length of the flat observation.
         discrete: whether actions are one of `actions` choices; else `actions` numbers.
         actions: number of choices, or number of action coordinates A.
-        action_low, action_high: [A] bounds of the environment's box (continuous only).
+        action_low, action_high: [A] bounds that a policy chooses between (Box actions only): those of the
+            environment's box; infinite for bounds beyond 1e6; half a unit wider for integers.
         choices: [A] number of choices of every coordinate (MultiDiscrete and MultiBinary actions); None:
             actions are one choice or real numbers.
         stretch: a policy's [-1, 1] is stretched to the box; else its actions are in the box's units.

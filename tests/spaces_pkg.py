@@ -126,5 +126,37 @@ class Half(Task):
         return -float(np.square(np.clip(action, -9, 9) - self.signal).mean())
 
 
+BOXES = {
+    "half": Box(0.1, 0.3, (2,), np.float16),
+    "single": Box(0.1, 0.3, (2,), np.float32),
+    "double": Box(0.1, 0.3, (2,), np.float64),
+    "each": Box(np.array([-5.0, 0.1, -np.inf]), np.array([0.7, 0.1, 0.3]), dtype=np.float64),
+    "point": Box(0.3, 0.3, (1,), np.float64),
+    "nested": Box(np.array([[0.1], [-0.7]]), np.array([[0.3], [0.1]]), dtype=np.float64),
+    "huge": Box(-1e30, 1e30, (1,), np.float64),
+    "open_half": Box(-np.inf, np.inf, (1,), np.float16),
+    "integers": Box(-1, 1, (2,), np.int64),
+    "bytes": Box(0, 255, (1,), np.uint8),
+    "all": Box(-(2**63), 2**63 - 1, (1,), np.int64),
+}
+
+
+class Strict(Task):
+    """Takes actions of exactly its space, in its type."""
+
+    def __init__(self, box):
+        self.action_space = BOXES[box]
+
+    def score(self, action):
+        assert isinstance(action, np.ndarray)
+        assert action.dtype == self.action_space.dtype
+        assert np.isfinite(action).all()
+        return -float(np.minimum(np.abs(action.astype(float)), 1.0).sum())
+
+
+for _name in BOXES:
+    gym.register(
+        f"Strict_{_name}-v0", entry_point=Strict, max_episode_steps=STEPS, kwargs={"box": _name}
+    )
 for _kind in (Two, Grid, Bits, Parts, Mission, Pair, Picture, Channels, Half):
     gym.register(f"{_kind.__name__}-v0", entry_point=_kind, max_episode_steps=STEPS)

@@ -121,7 +121,9 @@ def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
     low, high = spec.action_low, spec.action_high
     if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
         raise ConfigError(
-            "env", f"algo={name} needs actions in a bounded box; those of {spec.name} are not"
+            "env",
+            f"algo={name} needs actions in a bounded box; those of {spec.name} are not: "
+            f"{spec.action_words}",
         )
     return spec
 

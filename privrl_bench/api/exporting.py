@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privrl_bench.envs.spaces import ActionMap
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.policy_file import PolicyFile
 
@@ -39,6 +40,8 @@ class GreedyModule(nn.Module):
     centre: Tensor
     half_width: Tensor
     start: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, file: PolicyFile):
         super().__init__()
@@ -63,6 +66,14 @@ class GreedyModule(nn.Module):
         self._integers = file.spec.discrete or file.spec.choices is not None
         start = np.asarray(getattr(file.spec.action_space, "start", 0)).reshape(-1)
         self.register_buffer("start", torch.as_tensor(start).long())
+        self._box = None if self._integers else ActionMap(file.spec.action_space)
+        if self._box is not None:
+            self._type = torch.as_tensor(np.zeros(0, file.spec.action_space.dtype)).dtype
+            # Single precision holds the bounds of these types exactly; other types need double.
+            exact = (torch.float16, torch.float32, torch.int8, torch.uint8, torch.int16)
+            self._wide = torch.float32 if self._type in exact else torch.float64
+            for name, bound in (("low", self._box.low), ("high", self._box.high)):
+                self.register_buffer(name, torch.as_tensor(bound).to(self._wide).unsqueeze(0))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Actions [B] or [B, A]."""
@@ -72,9 +83,11 @@ class GreedyModule(nn.Module):
         actions = self._policy.greedy(self.params, x.unsqueeze(0)).squeeze(0)
         if self._bounded:
             cut = torch.minimum(torch.maximum(actions, self.least), self.most)
-            return self.centre + self.half_width * cut
-        if not self._integers:
-            return actions
+            actions = self.centre + self.half_width * cut
+        if self._box is not None:  # as `ActionMap.inside`
+            numbers = actions.to(self._wide)
+            numbers = torch.floor(numbers + 0.5) if self._box.whole else numbers
+            return torch.minimum(torch.maximum(numbers, self.low), self.high).to(self._type)
         first = self.start[0] if actions.dim() == 1 else self.start
         return actions.long() + first
 

@@ -78,6 +78,19 @@ def finite(x: np.ndarray) -> np.ndarray:
     return np.abs(x) <= _LARGEST
 
 
+def able(going: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Which of the users `going` [R, U] have finite actions [R, U, ...]; the others get zeros, in place.
+
+    Returns:
+        [R, U] bool; `going` itself if all have.
+    """
+    if actions.dtype.kind != "f" or np.isfinite(actions.sum(dtype=np.float64)):
+        return going
+    ok = np.asarray(finite(actions).reshape(*going.shape, -1).all(axis=-1))
+    actions[~ok] = 0
+    return going if ok[going].all() else going & ok
+
+
 def all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
     """Whether everything is finite, by two sums; False also for absurdly large values."""
     return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)

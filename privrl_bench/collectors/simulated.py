@@ -192,8 +192,9 @@ class SimulatedCollector(batches.BaseCollector):
                 arrays["obs"][t] = scaled
                 arrays["actions"][t] = action = sample(batch["obs"][t], t).numpy()
                 arrays["mask"][t] = going
-                reward, over, cut = self._step(going, action)
-                reward, fine = self._show(going, reward, t)
+                acting = batches.able(going, arrays["actions"][t])
+                reward, over, cut = self._step(acting, action)
+                reward, fine = self._show(acting, reward, t)
                 stop = over | cut
                 if fine is not going:  # the user's row will be zero; the slot starts a new episode
                     stop |= going & ~fine
@@ -260,7 +261,6 @@ class SimulatedCollector(batches.BaseCollector):
         """The round in compiled code, from the first step of `collect` on."""
         shape, users = self.shape, EpisodeState.start(active)
         kept = batches.blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
-
         restarts = self._config.user == "fresh"
         finished = compiled.play_round(
             *(policy_params, noise, self._shown, users, kept, self.device, self.scaler.arrays()),

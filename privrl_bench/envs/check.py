@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import (
-    NO_PICTURES,
-    make_env,
-    make_unchecked,
-    max_episode_steps,
-    render_modes,
+from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
+from privrl_bench.envs.measure import (
+    LARGEST,
+    Play,
+    play,
+    play_corners,
+    untouched_randomness,
 )
-from privrl_bench.envs.measure import Play, play, untouched_randomness
 from privrl_bench.envs.proposal import Measured, measured
 from privrl_bench.envs.registry import env_spec
+from privrl_bench.envs.spaces import clipped_far_from_zero
 from privrl_bench.envs.user_declaration import declared_users, reset_options
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
 ERROR, WARNING, FINE = "error", "warning", "fine"
-_LARGEST = float(np.finfo(np.float32).max)
 _BRIEF_STEPS, _BRIEF_SECONDS = 128, 0.4
 PROVISIONAL = 1000  # time limit for the checks of an environment without one
 _TWICE = 200  # steps that are repeated to test determinism
@@ -87,9 +87,7 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         warnings.simplefilter("ignore")
         env = make_unchecked(config)
         try:
-            found = list(_gymnasium(env, config.label))
-            if not render_modes(env):
-                found.append(Finding(FINE, "pictures", f"it {NO_PICTURES}; training needs none"))
+            found = [*_gymnasium(env, config.label), *_pictures(env)]
             limit = _missing_limit(config, env)
         finally:
             env.close()
@@ -102,16 +100,17 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         except ConfigError as error:
             refused = Finding(ERROR, _name_of(error), error.problem)
             return EnvReport(config.label, [*found, refused])
-        found += _spaces(spec)
+        found += [*_spaces(spec), *_unreachable(spec.action_space, config)]
         played = play(plain, steps, seconds)
-        found += [*_values(played), *_determinism(plain), *_lengths(played, config, spec)]
+        found += [*_values(played), *_corners(plain, 5.0)]
+        found += [*_determinism(plain), *_lengths(played, config, spec)]
         found += _users(config, spec)
         numbers = measured(played, config) if played.rewards and not played.problem else None
         return EnvReport(config.label, found, numbers)
 
 
 def brief(config: EnvConfig) -> list[Finding]:
-    """Check values, shapes and determinism in less than a second.
+    """Check values, shapes, determinism and the corners of the actions in about a second.
 
     Args:
         config: an environment that `env_spec` accepts.
@@ -126,8 +125,14 @@ def brief(config: EnvConfig) -> list[Finding]:
             first = play(config, _BRIEF_STEPS, _BRIEF_SECONDS, env)
             found = list(_values(first))
             if not first.problem:
-                again = play(config, sum(first.lengths), _BRIEF_SECONDS, env)
-                found += _compared(first, again, "played again")
+                steps = sum(first.lengths)
+                if not first.agrees(play(config, steps, _BRIEF_SECONDS, env)):
+                    new = play(config, steps, _BRIEF_SECONDS)
+                    found += filter(None, [_differs(False, first.agrees(new))])
+                found += [
+                    *_corners(config, _BRIEF_SECONDS, env),
+                    *_unreachable(env.action_space, config),
+                ]
         finally:
             env.close()
     bad = [one for one in found if one.severity != FINE]
@@ -212,15 +217,40 @@ def _spaces(spec: EnvSpec) -> Iterator[Finding]:
     yield Finding(FINE, "actions", spec.action_words)
 
 
+def _unreachable(space: Any, config: EnvConfig) -> Iterator[Finding]:
+    """A component of the actions of which a new policy plays one value only."""
+    if text := clipped_far_from_zero(space, config.action == "stretch"):
+        yield Finding(WARNING, "actions", text)
+
+
+def _corners(config: EnvConfig, seconds: float, env: Any = None) -> Iterator[Finding]:
+    """Whether the actions at the ends of their space can be played: policies play them often."""
+    tried, problem = play_corners(config, seconds, env)
+    text = problem or f"{tried} actions at the ends of their space, some steps each: finite numbers"
+    yield Finding(ERROR if problem else FINE, "corners", text)
+
+
+def _pictures(env: Any) -> Iterator[Finding]:
+    """Whether `privrl play` can show it."""
+    modes = list(env.metadata.get("render_modes") or [])
+    shown = [mode for mode in modes if mode in ("human", "rgb_array")]
+    if shown:
+        yield Finding(FINE, "pictures", f"privrl play can show it ({', '.join(shown)})")
+        return
+    has = f"its render modes are {', '.join(modes)}" if modes else "it has no render modes"
+    text = f"privrl play cannot show it: {has}, which training does not need (docs/environments.md)"
+    yield Finding(FINE, "pictures", text)
+
+
 def _values(played: Play) -> Iterator[Finding]:
     """Whether observations and rewards are finite numbers inside their space."""
     if played.problem:
         yield Finding(ERROR, "values", played.problem)
-    bad = sum(not (np.abs(x) <= _LARGEST).all() for x in played.obs)
+    bad = sum(not (np.abs(x) <= LARGEST).all() for x in played.obs)
     if bad:
         text = f"{bad} of {len(played.obs)} observations are not finite in single precision"
         yield Finding(ERROR, "values", text)
-    bad = sum(not abs(x) <= _LARGEST for x in played.rewards)
+    bad = sum(not abs(x) <= LARGEST for x in played.rewards)
     if bad:
         text = f"{bad} of {len(played.rewards)} rewards are not finite in single precision"
         yield Finding(ERROR, "values", text)
@@ -239,34 +269,30 @@ def _determinism(config: EnvConfig) -> Iterator[Finding]:
     steps = sum(first.lengths)
     if first.problem or not steps:
         return
-    fresh = [*_compared(first, play(config, steps, 60.0), "in a new instance")]
-    yield from fresh
     env = make_env(config)
     try:
         play(config, steps, 60.0, env)
-        again = [*_compared(first, play(config, steps, 60.0, env), "after other episodes")]
+        again = play(config, steps, 60.0, env)
     finally:
         env.close()
-    if again and not fresh:
-        text = (
-            "an episode depends on those before it in the same instance: reset leaves state behind, so that "
-            "a user's data can reach the next user (docs/environments.md)"
-        )
-        yield Finding(ERROR, "determinism", text)
-    if not again and not fresh:
-        text = f"the same seed and actions give the same bits ({steps} steps, three times)"
-        yield Finding(FINE, "determinism", text)
+    found = _differs(first.agrees(again), first.agrees(play(config, steps, 60.0)))
+    text = f"the same seed and actions give the same bits ({steps} steps, three times)"
+    yield found or Finding(FINE, "determinism", text)
 
 
-def _compared(first: Play, again: Play, when: str) -> Iterator[Finding]:
-    """Whether the shorter of two plays is the beginning of the other."""
-    count = min(len(first.bits), len(again.bits))
-    if first.bits[:count] != again.bits[:count] or again.problem:
+def _differs(in_a_used_instance: bool, in_a_new_instance: bool) -> Finding | None:
+    """What it means that the same seeds and actions gave equal results in one instance and not in another."""
+    if not in_a_new_instance:
         text = (
-            f"the same seed and actions give other results {when}: seeded runs cannot be reproduced, and "
-            "env.user=segment cannot be resumed"
+            "the same seed and actions give other results in a new instance: seeded runs cannot be reproduced, "
+            "and env.user=segment cannot be resumed"
         )
-        yield Finding(WARNING, "determinism", text)
+        return Finding(WARNING, "determinism", text)
+    text = (
+        "an episode depends on those before it in the same instance: reset leaves state behind, so that "
+        "a user's data can reach the next user (docs/environments.md)"
+    )
+    return None if in_a_used_instance else Finding(ERROR, "determinism", text)
 
 
 def _lengths(played: Play, config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:

@@ -20,9 +20,13 @@ import torch
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.construction import make_env
+from privrl_bench.envs.spaces import corner_actions
 from privrl_bench.envs.user_declaration import declared_users, reset_options
 
+LARGEST = float(np.finfo(np.float32).max)
 _SEED = 20_250_117  # of the first episode and of the actions
+_HELD = 8  # steps with each corner of the actions
+_SHOWN = 6  # numbers of an action that a message lists
 
 
 @dataclass
@@ -55,6 +59,11 @@ class Play:
     def episodes(self) -> list[int]:
         """Lengths of complete episodes."""
         return self.lengths if self.complete else self.lengths[:-1]
+
+    def agrees(self, again: Play) -> bool:
+        """Whether the shorter of two plays is the beginning of the other, bit for bit."""
+        count = min(len(self.bits), len(again.bits))
+        return self.bits[:count] == again.bits[:count] and not again.problem
 
 
 @contextmanager
@@ -97,6 +106,60 @@ def play(config: EnvConfig, steps: int, seconds: float, env: Any = None) -> Play
         if env is None:
             made.close()
     return found
+
+
+def play_corners(config: EnvConfig, seconds: float, env: Any = None) -> tuple[int, str]:
+    """Hold each of the actions at the ends of the space for a few steps from a reset.
+
+    Args:
+        config: the environment.
+        seconds: after which no corner is begun.
+        env: one from `make_env` to use and leave open; None: a new one.
+
+    Returns:
+        How many were tried, and what failed at the last of them; empty: nothing.
+
+    Raises:
+        ConfigError: See `make_env`.
+    """
+    made, tried = env or make_env(config), 0
+    until = time.monotonic() + seconds
+    more = {} if declared_users(made, config.label) is None else {"options": reset_options(None)}
+    try:
+        for action in corner_actions(made.action_space):
+            if time.monotonic() > until:
+                break
+            tried += 1
+            found = Play()
+            try:
+                _hold(made, action, found, more)
+            except (Exception, SystemExit) as error:  # the user's own code
+                text = " ".join(str(error).split())
+                found.problem = f"{found.call} raised {type(error).__name__}: {text}"
+            numbers = [*(x for obs in found.obs for x in obs), *found.rewards]
+            if not found.problem and not (np.abs(numbers) <= LARGEST).all():
+                found.problem = "an observation or a reward is not finite in single precision"
+            if found.problem:
+                shown = ", ".join(f"{x:g}" for x in np.ravel(action)[:_SHOWN])
+                shown += ", ..." if np.size(action) > _SHOWN else ""
+                return tried, f"{found.problem} (at the action [{shown}], a corner of its space)"
+    finally:
+        if env is None:
+            made.close()
+    return tried, ""
+
+
+def _hold(env: Any, action: Any, found: Play, more: dict[str, Any]) -> None:
+    """Repeat one action from a reset until the episode ends, at most a few times."""
+    found.call = "reset"
+    _see(env, found, env.reset(seed=_SEED, **more)[0])
+    found.call = "step"
+    for _ in range(_HELD):
+        obs, reward, over, cut, _ = env.step(copy.copy(action))
+        _see(env, found, obs)
+        found.rewards.append(float(reward))
+        if found.problem or over or cut:
+            return
 
 
 def _episode(

@@ -18,6 +18,7 @@ from privrl_bench.envs.construction import (
 from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
 from privrl_bench.envs.spaces import (
+    action_box,
     action_choices,
     actions_in_words,
     image_of,
@@ -61,7 +62,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         space, seen = env.action_space, original_space(env)
         counts = action_choices(space)
         discrete = counts is None and hasattr(space, "n")
-        box = not discrete and counts is None
+        low, high = (None, None) if discrete or counts is not None else action_box(space)
         for key in ("obs_mean", "obs_std"):
             numbers = getattr(config, key)
             used = config.obs_scaling in ("public", "private")
@@ -82,8 +83,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
             discrete=discrete,
             actions=int(space.n) if discrete else int(np.prod(space.shape)),
             max_episode_steps=max_episode_steps(config, env),
-            action_low=np.asarray(space.low, dtype=np.float64).reshape(-1) if box else None,
-            action_high=np.asarray(space.high, dtype=np.float64).reshape(-1) if box else None,
+            action_low=low,
+            action_high=high,
             stretch=config.action == "stretch",
             one_hot=_one_hot(config, env),
             users=users,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from privrl_bench.envs.spaces import ActionMap
 from privrl_bench.envs.user_declaration import reset_options
 from privrl_bench.errors import EnvironmentFailure
 
@@ -69,11 +70,8 @@ class LoopSlots:
         self._envs = [make() for _ in range(count)]
         self._obs_dim = obs_dim
         space = self._envs[0].action_space if count else None
-        self._shape = getattr(space, "shape", ())
-        self._start = getattr(space, "start", 0)  # of a MultiDiscrete space, an array
-        self._discrete = self._shape == () and hasattr(space, "n")
-        self._offset = bool(np.any(self._start))
-        self._dtype = getattr(space, "dtype", None)
+        self._map = ActionMap(space) if count else None
+        self._discrete = getattr(space, "shape", None) == () and hasattr(space, "n")
 
     def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
         """See `Slots.reset`. Raises EnvironmentFailure with the environment's own message."""
@@ -93,15 +91,10 @@ class LoopSlots:
         rewards = np.empty(k)
         terminated = np.empty(k, dtype=bool)
         truncated = np.empty(k, dtype=bool)
+        sent = np.empty(0) if self._map is None else self._map(actions)
         for row, slot in enumerate(indices):
-            action = actions[row]
-            if self._discrete:
-                action = int(action) + int(self._start)
-            else:
-                action = action.reshape(self._shape).astype(self._dtype, copy=False)
-                action = action + self._start if self._offset else action
             try:
-                result = self._envs[slot].step(action)
+                result = self._envs[slot].step(int(sent[row]) if self._discrete else sent[row])
                 obs[row] = np.asarray(result[0]).reshape(-1)
                 rewards[row], terminated[row], truncated[row] = result[1], result[2], result[3]
             except (Exception, SystemExit) as error:

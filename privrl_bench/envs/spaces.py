@@ -1,4 +1,7 @@
-"""Gymnasium spaces as a policy sees them: flat observations, images, actions of several choices."""
+"""Gymnasium spaces as a policy sees them: flat observations, images, actions of several choices.
+
+`ActionMap` is the last step of every action, before any environment outside this package gets it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.types import Image
+from privrl_bench.types import EnvSpec, Image
 
 _SHOWN = 6  # parts or numbers that a description lists
+LARGEST_BOUND = 1e6  # a finite bound of an action beyond it counts as infinite
+_CORNERS = 8  # of a box of actions, at most
+_FAR = 10.0  # what an unbounded action is tried with
 
 
 def has_size(space: Any) -> bool:
@@ -40,6 +46,130 @@ def action_choices(space: Any) -> tuple[int, ...] | None:
     if isinstance(space, spaces.MultiBinary):
         return (2,) * int(np.prod(space.shape))
     return None
+
+
+def action_box(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds [A] between which a policy chooses the actions of a Box, in double precision.
+
+    Integers get equal shares of the box: those of low to high are rounded from [low - 0.5, high + 0.5].
+    A bound beyond `LARGEST_BOUND` is infinite: nearly all of a box of such a size is out of reach for
+    actions near 0, and stretched to it, no action is near 0.
+    """
+    low, high = (np.asarray(x, np.float64).reshape(-1) for x in (space.low, space.high))
+    share = 0.5 if _whole_numbers(space) else 0.0
+    return (
+        np.where(low < -LARGEST_BOUND, -np.inf, low - share),
+        np.where(high > LARGEST_BOUND, np.inf, high + share),
+    )
+
+
+def _whole_numbers(space: Any) -> bool:
+    return not np.issubdtype(space.dtype, np.floating)
+
+
+class ActionMap:
+    """Maps a policy's numbers or choices to actions of a space: its type and shape, never outside it.
+
+    Every action goes through it, whoever chose it; `GreedyModule` of exported files does the same.
+
+    Args:
+        space: of the actions: Box, Discrete, MultiDiscrete or MultiBinary.
+    """
+
+    def __init__(self, space: Any):
+        from gymnasium import spaces
+
+        self._shape, self._dtype = tuple(space.shape), space.dtype
+        self._start = getattr(space, "start", 0)  # of a MultiDiscrete space, an array
+        self.low: np.ndarray | None = None
+        self.high: np.ndarray | None = None
+        self.whole = _whole_numbers(space)
+        if isinstance(space, spaces.Box):
+            pairs = zip(space.low.reshape(-1), space.high.reshape(-1), strict=True)
+            inside = np.array([_representable(a, b, space.dtype) for a, b in pairs]).reshape(-1, 2)
+            self.low, self.high = inside[:, 0], inside[:, 1]
+
+    def inside(self, actions: np.ndarray) -> np.ndarray:
+        """Return the actions [k, A] of a Box, flat, for numbers [k, A]; choices are returned as they are.
+
+        Raises:
+            ValueError: A number is NaN.
+        """
+        if self.low is None or self.high is None:
+            return actions
+        numbers = np.asarray(actions, np.float64).reshape(len(actions), -1)
+        if np.isnan(numbers).any():
+            raise ValueError("the policy's actions are not finite")
+        if self.whole:
+            numbers = np.floor(numbers + 0.5)
+        # Rounding to the space's type keeps the order, so that bounds of this type still hold.
+        cut = np.minimum(np.maximum(numbers, self.low), self.high)
+        return cut.astype(self._dtype)
+
+    def __call__(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions [k, *shape] for numbers [k, A] or choices [k] or [k, A]."""
+        found = np.asarray(self.inside(actions)).reshape(len(actions), *self._shape)
+        found = found.astype(self._dtype, copy=False)
+        return found + self._start if np.any(self._start) else found
+
+
+def recorded(spec: EnvSpec, actions: np.ndarray) -> np.ndarray:
+    """Return the actions [k, A] of a Box as the environment gets them, and choices, from 0 on, as they are."""
+    return actions if spec.action_low is None else ActionMap(spec.action_space).inside(actions)
+
+
+def clipped_far_from_zero(space: Any, stretch: bool) -> str:
+    """The first component of a Box that is clipped far from 0, where every policy begins; empty: none."""
+    if not hasattr(space, "low"):
+        return ""
+    low, high = action_box(space)
+    mapped = np.isfinite(low) & np.isfinite(high) & stretch
+    for j in np.flatnonzero(~mapped & ((low > 1) | (high < -1))):
+        least, most = space.low.reshape(-1)[j], space.high.reshape(-1)[j]
+        return (
+            f"component {j} of the actions is clipped to {least:g} to {most:g}: a new policy acts near 0 and "
+            "plays the nearest bound only; use a wrapper, e.g. gymnasium.wrappers:RescaleAction (env.wrappers)"
+        )
+    return ""
+
+
+def _representable(low: Any, high: Any, dtype: Any) -> tuple[float, float]:
+    """The least and the largest finite double precision number from low to high, in a box of this type."""
+    if np.issubdtype(dtype, np.floating):
+        limit = float(np.finfo(dtype).max)
+        return max(float(low), -limit), min(float(high), limit)
+    least, most = float(low), float(high)  # of 64 bits, they may be rounded outwards
+    least = least if int(least) >= int(low) else float(np.nextafter(least, np.inf))
+    most = most if int(most) <= int(high) else float(np.nextafter(most, -np.inf))
+    return least, most
+
+
+def corner_actions(space: Any) -> list[Any]:
+    """Actions at the ends of a space: all low, all high, then mixed ones; at most 8 of a box.
+
+    A component without a bound is tried at -10 or 10, or at the bound that it has.
+    """
+    from gymnasium import spaces
+
+    box = isinstance(space, spaces.Box)
+    if box:
+        low, high = action_box(space)
+        low = np.where(np.isfinite(low), low, np.minimum(-_FAR, high))
+        high = np.where(np.isfinite(high), high, np.maximum(_FAR, low))
+    else:
+        counts = [space.n] if isinstance(space, spaces.Discrete) else action_choices(space)
+        low, high = np.zeros(len(counts or ()), int), np.array(counts, int) - 1
+    size = len(low)
+    if 2**size <= _CORNERS:
+        up = (np.arange(2**size)[:, None] >> np.arange(size)) & 1 > 0
+    else:
+        up = np.random.default_rng(0).random((_CORNERS, size)) < 0.5
+        up[0], up[1] = False, True
+        up[2] = np.arange(size) % 2 > 0  # neighbours differ
+        up[3] = ~up[2]
+    numbers = np.where(up, high, low)
+    made = ActionMap(space)(numbers if box or size != 1 or space.shape else numbers[:, 0])
+    return [one.item() if isinstance(space, spaces.Discrete) else one for one in made]
 
 
 def image_of(space: Any, scaled: bool) -> Image | None:
@@ -168,15 +298,21 @@ def actions_in_words(space: Any, stretch: bool) -> str:
     if counts is not None:
         numbers = _some([str(n) for n in counts])
         return f"{type(space).__name__} [{numbers}], independent choices"
-    low, high = (np.asarray(x).reshape(-1) for x in (space.low, space.high))
-    whole = np.isfinite(low) & np.isfinite(high)
+    low, high = action_box(space)
+    both = np.isfinite(low) & np.isfinite(high)
     none = ~np.isfinite(low) & ~np.isfinite(high)
     kinds = [
-        (whole, "stretched from [-1, 1] to its bounds" if stretch else "clipped at its bounds"),
-        (~whole & ~none, "clipped at its one bound"),
+        (both, "stretched from [-1, 1] to its bounds" if stretch else "clipped at its bounds"),
+        (~both & ~none, "clipped at its one bound"),
         (none, "unbounded"),
     ]
     found = [f"{n.sum()} {how}" for n, how in kinds if n.any()]
     if len(found) == 1:
         found = [found[0].split(" ", 1)[1]]
+    declared = np.concatenate([space.low.reshape(-1), space.high.reshape(-1)]).astype(np.float64)
+    if np.isinf(np.concatenate([low, high])[np.isfinite(declared)]).any():
+        found.append(f"bounds beyond {LARGEST_BOUND:g} count as none")
+    if _whole_numbers(space):
+        shares = ", each with an equal share of the box" if stretch and both.any() else ""
+        found.append(f"rounded to integers{shares}")
     return f"Box {_shape(space.shape)}, {', '.join(found)}"

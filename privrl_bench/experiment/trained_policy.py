@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.envs.spaces import ActionMap
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.policy_file import PolicyFile, read_policy
 from privrl_bench.metrics import shown_epsilon
@@ -32,6 +33,7 @@ class TrainedPolicy:
     def __init__(self, file: PolicyFile, seed: int | None = None):
         self.file = file
         self._params = file.params.unsqueeze(0)
+        self._to_space = ActionMap(file.spec.action_space)
         self._generator = torch.Generator()
         if seed is None:
             self._generator.seed()
@@ -65,7 +67,8 @@ class TrainedPolicy:
             An action of the environment's action space, or a batch [B, ...] of them.
 
         Raises:
-            ValueError: the observation has another shape than the policy takes, or is not finite.
+            ValueError: the observation has another shape than the policy takes, or is not finite, or the
+                actions are not finite.
         """
         flat, batched = self._flat(observation)
         if not np.isfinite(flat).all():
@@ -115,15 +118,6 @@ class TrainedPolicy:
         if not space.contains(observation):
             raise ValueError(f"the observation is not in {space}")
         return np.asarray(spaces.flatten(space, observation), np.float64)[None], False
-
-    def _to_space(self, actions: np.ndarray) -> np.ndarray:
-        """Actions [B, ...] of the environment."""
-        space = self.file.spec.action_space
-        if self.file.spec.discrete:
-            return actions.astype(np.int64) + int(getattr(space, "start", 0))
-        shaped = actions.reshape(len(actions), *space.shape).astype(space.dtype, copy=False)
-        start = getattr(space, "start", None)  # of a MultiDiscrete space
-        return shaped if start is None else shaped + start
 
     def __repr__(self) -> str:
         env, algo = self.file.env, self.file.algo["name"]

@@ -52,8 +52,9 @@ class _Bounded:
         return Bounds(-one, one, self._centre, self._half)
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
-        """Invert `to_env`."""
-        return (actions - self._centre) / self._half
+        """Invert `to_env`; 0 for a component whose bounds are equal."""
+        fixed = self._half == 0
+        return np.where(fixed, 0.0, (actions - self._centre) / np.where(fixed, 1.0, self._half))
 
 
 class SquashedPolicy(_Bounded):

@@ -106,6 +106,80 @@ def test_what_reset_leaves_behind_is_an_error_and_a_clock_a_warning():
     assert clock.ok
     assert "other results in a new instance" in found(clock, WARNING)["determinism"]
     assert "other results" in brief(faulty("clock"))[0].text
+    (before_training,) = brief(faulty("carries"))
+    assert before_training.severity == ERROR
+    assert "reset leaves state behind" in before_training.text
+
+
+class Brittle(MyEnv):
+    """Random actions never find its fault."""
+
+    def __init__(self, corner=(1, 1, 1, 1), wrong=0.0):
+        super().__init__()
+        self.action_space = Box(-1.0, 1.0, (2, 2), np.float32)
+        self.corner, self.wrong = np.reshape(corner, (2, 2)), wrong
+
+    def step(self, action):
+        here = np.array_equal(action, self.corner)
+        if here and not self.wrong:
+            raise FloatingPointError("solver diverged")
+        obs, _, over, cut, info = super().step(1)
+        return obs, self.wrong if here else 0.0, over, cut, info
+
+
+gym.register("Brittle-v0", entry_point=Brittle, max_episode_steps=20)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        (
+            {},
+            "step raised FloatingPointError: solver diverged (at the action [1, 1, 1, 1], a corner",
+        ),
+        ({"corner": [-1, -1, -1, -1]}, "(at the action [-1, -1, -1, -1], a corner of its space)"),
+        ({"corner": [-1, 1, -1, 1]}, "(at the action [-1, 1, -1, 1], a corner of its space)"),
+        ({"wrong": float("nan")}, "a reward is not finite in single precision (at the action"),
+    ],
+)
+def test_a_fault_at_a_corner_of_the_actions_is_found(kwargs, said):
+    config = EnvConfig(id="Brittle-v0", kwargs=kwargs, obs_scaling="none", reward_scaling="none")
+    report = check_env(config, steps=100)
+    assert not report.ok
+    text = found(report, ERROR)["corners"]
+    assert said in text
+    assert "\n" not in text
+    assert [one.severity for one in brief(config) if one.check == "corners"] == [ERROR]
+
+
+def test_without_render_modes_privrl_play_cannot_show_it():
+    assert found(check_env(faulty(), steps=20), "fine")["pictures"].startswith(
+        "privrl play cannot show it: it has no render modes"
+    )
+    cartpole = EnvConfig(id="CartPole-v1", obs_scaling="none", reward_scaling="none")
+    text = found(check_env(cartpole, steps=20), "fine")["pictures"]
+    assert text == "privrl play can show it (human, rgb_array)"
+
+
+class Remote(MyEnv):
+    """Its actions are far from 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = Box(np.array([-1.0, 5e6]), np.array([1.0, 6e6]), dtype=np.float64)
+
+    def step(self, action):
+        return super().step(1)
+
+
+gym.register("Remote-v0", entry_point=Remote, max_episode_steps=20)
+
+
+def test_actions_far_from_zero_are_a_warning():
+    config = EnvConfig(id="Remote-v0", obs_scaling="none", reward_scaling="none")
+    said = found(check_env(config, steps=50), WARNING)["actions"]
+    assert said.startswith("component 1 of the actions is clipped to 5e+06 to 6e+06: a new policy")
+    assert [one.check for one in brief(config)] == ["actions"]
 
 
 def test_a_good_environment_has_no_finding():
