@@ -16,6 +16,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.experiment.policy_file import (
     PolicyFile,
+    changed_env,
     check_fits,
     env_config,
     env_words,
@@ -73,9 +74,11 @@ def env_of(file: PolicyFile, words: Iterable[str] = (), config_dir: str | None =
         if key not in ("env", "plugins") and not key.startswith("env."):
             rule = "words of an environment only, env=<name> or env.<key>=<value>"
             raise ConfigError(key, f"has no effect on a trained policy, which takes {rule}")
-    if not any(word.startswith("env=") for word in given):
-        given = env_words(file) + given
-    found = compose(["algo=ppo", "tuned=null", *given], config_dir).env
+    other = any(word.startswith("env=") for word in given)
+    words = given if other else env_words(file) + given
+    found = compose(["algo=ppo", "tuned=null", *words], config_dir).env
+    if not other:  # the environment of training, but for what is given
+        found = changed_env(file, found, given)
     check_fits(file, env_spec(found), found.label)
     return found
 

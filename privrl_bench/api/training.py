@@ -151,6 +151,8 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}: {_text(one)}" for key, one in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{','.join(map(_text, value))}]"
     return str(value)

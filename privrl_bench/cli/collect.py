@@ -23,7 +23,7 @@ from privrl_bench.config.overrides import (
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.policy_file import env_config, env_words
+from privrl_bench.experiment.policy_file import changed_env, env_words
 from privrl_bench.experiment.recorded_policy import trained
 from privrl_bench.experiment.recording import (
     PolicyOrder,
@@ -100,10 +100,7 @@ def _config_of(order: PolicyOrder) -> RunConfig:
     if file is None or _value("env", words):
         return config.compose(later_wins(words, _QUIET))
     found = config.compose(later_wins(env_words(file), words, _QUIET))
-    # Of a nested key, such as env.kwargs.g, the whole entry of the environment.
-    given = {key.split(".")[1] for key in explicit_keys(words) if key.startswith("env.")}
-    changes = {name: getattr(found.env, name) for name in given}
-    return replace(found, env=replace(env_config(file), **changes))
+    return replace(found, env=changed_env(file, found.env, words))
 
 
 # --- words

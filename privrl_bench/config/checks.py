@@ -71,7 +71,7 @@ def _text_settings(run: RunConfig) -> None:
     if run.privacy.rules.mechanism.on_devices:
         raise ConfigError("privacy", "local adds noise to numbers, and a text has none")
     plain = EnvConfig(id="any")
-    keys = ("domain", "task", "kwargs", "backend", "obs_mean", "obs_std", "action")
+    keys = ("domain", "task", "kwargs", "wrappers", "backend", "obs_mean", "obs_std", "action")
     for key in (*keys, "reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"):
         value = getattr(run.env, key)
         require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)

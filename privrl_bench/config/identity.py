@@ -49,6 +49,7 @@ ADDED: dict[str, Any] = {
     "privacy.noise_cohort": None,
     "fit_population": False,
     "env.obs_parts": None,
+    "env.wrappers": [],
     "algo.network": "mlp",
     "algo.local_update": "adam",
     "algo.averaging": None,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
 from privrl_bench.envs.measure import (
     LARGEST,
@@ -88,6 +89,8 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         env = make_unchecked(config)
         try:
             found = [*_gymnasium(env, config.label), *_pictures(env)]
+            if config.wrappers:
+                found.append(Finding(FINE, "wrappers", wrappers_in_words(config)))
             limit = _missing_limit(config, env)
         finally:
             env.close()

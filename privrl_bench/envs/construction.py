@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import math
 import re
 import warnings
@@ -14,6 +14,7 @@ import numpy as np
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import tame_mujoco
 from privrl_bench.envs.spaces import check_spaces, select_parts
+from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
 from privrl_bench.errors import ConfigError, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
@@ -55,10 +56,17 @@ def make_env(config: EnvConfig) -> Any:
 
 
 def make_unchecked(config: EnvConfig) -> Any:
-    """Make an environment with the spaces that it has. Raises ConfigError: it cannot be made."""
+    """Make an environment and its wrappers, with the spaces that they have.
+
+    Raises:
+        ConfigError: They cannot be made.
+    """
     if config.kind == "text":
         raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
-    return _make_dmc(config) if config.kind == "dmc" else _make_gym(config)
+    make = functools.partial(_make_dmc if config.kind == "dmc" else _make_gym, config)
+    if not config.wrappers:
+        return make()
+    return NewEachEpisode(functools.partial(wrapped, make, config.wrappers))
 
 
 def original_space(env: Any) -> Any:
@@ -90,7 +98,7 @@ def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = No
         shape = np.shape(obs)
     except Exception as error:  # the user's own code
         raise ConfigError(
-            "env.id", f"the first reset of {config.label} raised {_what(error)}"
+            "env.id", f"the first reset of {config.label} raised {what(error)}"
         ) from error
     if shape != env.observation_space.shape:
         raise ConfigError(
@@ -130,7 +138,9 @@ def _make_gym(config: EnvConfig) -> Any:
 
     name = str(config.id)
     if ":" in name:
-        _import(name.split(":", 1)[0])
+        module = name.split(":", 1)[0]
+        package = dict(_PACKAGES.values()).get(module)
+        import_module(module, "env.id", f"pip install {package}" if package else "")
     known = gym.registry.get(name.split(":")[-1])
     if known is not None and "mujoco" in str(known.entry_point):
         tame_mujoco()
@@ -166,24 +176,6 @@ def _of_package(name: str, module: str, package: str) -> ConfigError:
     """The error for an id that a known package registers."""
     how = f"pip install {package}, then env.id={module}:{name}"
     return ConfigError("env.id", f"{name!r} is an environment of the package {package}: {how}")
-
-
-def _import(module: str) -> None:
-    """Import the package that registers an environment. Raises ConfigError on any failure."""
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name == module:
-            package = dict(_PACKAGES.values()).get(module)
-            install = "install it, or run in its parent folder"
-            problem = (
-                f"the package was not found; {f'pip install {package}' if package else install}"
-            )
-        else:
-            problem = f"it needs {error.name!r}, which is not installed"
-        raise ConfigError("env.id", f"cannot import {module!r}: {problem}") from None
-    except (Exception, SystemExit) as error:  # the user's own code
-        raise ConfigError("env.id", f"importing {module!r} raised {_what(error)}") from error
 
 
 def _make_dmc(config: EnvConfig) -> Any:
@@ -239,7 +231,7 @@ def _made(config: EnvConfig, name: str) -> Any:
         raise ConfigError(key, f"{name} cannot be made with {config.kwargs}: {error}") from error
     except (Exception, SystemExit) as error:  # the environment's own code
         given = f" with env.kwargs={config.kwargs}" if config.kwargs else ""
-        raise ConfigError("env.id", f"making {name}{given} raised {_what(error)}") from error
+        raise ConfigError("env.id", f"making {name}{given} raised {what(error)}") from error
 
 
 def _warning_afterwards(make: Callable[[], Any]) -> Any:
@@ -253,12 +245,6 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
         _SHOWN.add(kind)
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return made
-
-
-def _what(error: BaseException) -> str:
-    """Type and message of an exception, on one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _first(error: Exception) -> str:

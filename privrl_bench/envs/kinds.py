@@ -10,7 +10,17 @@ from privrl_bench.errors import ConfigError
 
 LONG = 200  # steps of an episode above which it is long
 # The settings that decide about the kind.
-_KEYS = ("name", "kind", "id", "domain", "task", "kwargs", "max_episode_steps", "obs_parts")
+_KEYS = (
+    "name",
+    "kind",
+    "id",
+    "domain",
+    "task",
+    "kwargs",
+    "max_episode_steps",
+    "obs_parts",
+    "wrappers",
+)
 _KNOWN: dict[str, str | None] = {}
 
 

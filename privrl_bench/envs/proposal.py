@@ -150,6 +150,8 @@ def _named(config: EnvConfig) -> dict[str, Any]:
 
 def _existing(config: EnvConfig) -> str | None:
     """The name of the YAML file that has this environment, if there is one."""
+    if config.wrappers:
+        return None  # its constants are those of the environment without them
     if config.name not in GENERIC:
         return config.name
     return None if config.id is None or config.kwargs else choice_with_id(config.id)
@@ -158,11 +160,21 @@ def _existing(config: EnvConfig) -> str | None:
 def _words(config: EnvConfig) -> list[str]:
     """Words of a command line that choose the environment."""
     if config.name not in GENERIC:
-        return [f"env={config.name}"]
+        more = [f"env.wrappers={_flow(config.wrappers)}"] if config.wrappers else []
+        return [f"env={config.name}", *more]
     keys = {k: v for k, v in _identity(config).items() if k != "kwargs"}
     words = [f"env.{k}={v}" for k, v in keys.items()]
     more = [f"+env.kwargs.{k}={json.dumps(v)}" for k, v in config.kwargs.items()]
     return [f"env={config.name}", *words, *more]
+
+
+def _flow(value: Any) -> str:
+    """A list as both YAML and an override read it: names without quotes, texts with them."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return json.dumps(value)
 
 
 def _identity(config: EnvConfig) -> dict[str, Any]:
@@ -171,6 +183,8 @@ def _identity(config: EnvConfig) -> dict[str, Any]:
     for key in ("id", "domain", "task", "max_episode_steps", "obs_parts"):
         if getattr(config, key) is not None:
             keys[key] = getattr(config, key)
+    if config.wrappers:
+        keys["wrappers"] = _flow(config.wrappers)
     if config.kwargs:
         keys["kwargs"] = json.dumps(config.kwargs)
     return keys

@@ -122,17 +122,18 @@ def _own_slots(config: EnvConfig) -> Any:
     """
     found = None
     namespace, _, name = str(config.id).partition("/")
-    if namespace == NAMESPACE and name in OWN and config.backend != "loop":
+    if namespace == NAMESPACE and name in OWN and not config.wrappers and config.backend != "loop":
         found = slots_class(name)
     known = dmc_id(config) if config.kind == "dmc" else str(config.id)
-    if known in SLOTS and not config.kwargs and config.backend != "loop":
+    plain = not config.kwargs and not config.wrappers
+    if known in SLOTS and plain and config.backend != "loop":
         module, name = SLOTS[known].split(":")
         found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
     if config.backend not in (found.backends if found else ("auto", "loop")):
         raise ConfigError(
             "env.backend",
-            f"{config.label} does not support {config.backend!r}, or not with these env.kwargs; "
-            "allowed: auto, loop",
+            f"{config.label} does not support {config.backend!r}, or not with these env.kwargs or "
+            "env.wrappers; allowed: auto, loop",
         )
     return found
 

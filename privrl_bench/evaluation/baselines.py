@@ -80,7 +80,7 @@ def references(config: EnvConfig, spec: EnvSpec, steps: int) -> dict[str, dict[s
 def _policies(config: EnvConfig, spec: EnvSpec) -> dict[str, Policy]:
     """The rule of an environment, no action at all where that is possible, and random actions."""
     policies: dict[str, Policy] = {}
-    if config.name in TRIVIAL:
+    if config.name in TRIVIAL and not config.wrappers:  # which may change observations and actions
         policies[TRIVIAL[config.name].name] = TrivialPolicy(TRIVIAL[config.name])
     low, high = spec.action_low, spec.action_high
     if not spec.discrete and spec.choices is None and low is not None and high is not None:

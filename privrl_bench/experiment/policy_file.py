@@ -7,8 +7,8 @@ configuration or the environment it was trained with.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.algorithm_registry import registered
+from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.plugins import load_installed
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
@@ -215,6 +216,16 @@ def env_config(file: PolicyFile) -> EnvConfig:
     """The environment of training."""
     known = {field.name for field in fields(EnvConfig)} - {"text"}
     return EnvConfig(**{key: value for key, value in file.env.items() if key in known})
+
+
+def changed_env(file: PolicyFile, composed: EnvConfig, words: Iterable[str]) -> EnvConfig:
+    """The environment of training with the keys that `words` set, whose values `composed` has.
+
+    Of a nested key, such as env.kwargs.g, the whole entry is taken.
+    """
+    given = {key.split(".")[1] for key in explicit_keys(words) if key.startswith("env.")}
+    changes = {name: getattr(composed, name) for name in given}
+    return replace(env_config(file), **changes)
 
 
 def env_words(file: PolicyFile) -> list[str]:

@@ -346,6 +346,7 @@ def _publish(
     spaces = env.observation_space, env.action_space
     env.close()
     print(f"  writing {len(returns)} episodes", flush=True)
-    path = write_minari(name, episodes(), config.env.id, *spaces, card)
+    registered = None if config.env.wrappers else config.env.id  # Minari would make it without them
+    path = write_minari(name, episodes(), registered, *spaces, card)
     write_json(folder / "card.json", card)
     return Recorded(name, path, folder, returns)

@@ -18,6 +18,7 @@ from typing import Any
 from privrl_bench.algorithms import algorithm
 from privrl_bench.config.algorithm_registry import OURS
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.schema.env import wrapper_parts
 
 PACKAGE = "privrl_bench"
 _STANDARD = {PACKAGE, "builtins", *sys.stdlib_module_names}
@@ -47,14 +48,17 @@ def sources(config: RunConfig) -> dict[str, str | None]:
     """Return the SHA-256 of the sources of a run that are not of this package, for its provenance.
 
     Top-level package of the algorithm and of the mechanism -> digest of its files and of what they import;
-    module of `env.id=module:Name-v0` that is not installed -> digest of it and of what it imports. None: a file
-    cannot be read.
+    module of `env.id=module:Name-v0` and of each of `env.wrappers` that is not installed -> digest of it and of
+    what it imports. None: a file cannot be read.
     """
     found = {}
     for name in _packages(_kinds(config)):
         found[name] = _digest(_with_imports([name]) | _files_of(name))
-    module, colon, _ = str(config.env.id or "").partition(":")
-    if colon and config.env.kind == "gym" and module not in found and _local_file(module):
+    made = [config.env.id] if config.env.kind == "gym" and ":" in str(config.env.id) else []
+    for entry in [*made, *(wrapper_parts(one)[0] for one in config.env.wrappers)]:
+        module = str(entry).partition(":")[0]
+        if module in found or not _local_file(module):
+            continue
         parts = module.split(".")
         found[module] = _digest(_with_imports(".".join(parts[: k + 1]) for k in range(len(parts))))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from privrl_bench.config.overrides import choices, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.check import ERROR, FINE, Finding, brief
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents
@@ -13,9 +14,10 @@ _CHECKED: dict[str, list[Finding]] = {}
 
 
 def unknown(config: EnvConfig) -> bool:
-    """Whether the environment is none that the package or a plugin names."""
+    """Whether the environment is none that the package or a plugin names, or has wrappers."""
     named = config.name in choices("env") and own_file("env", config.name) is None
-    return config.kind != "text" and (config.name in _ANY or not named)
+    named = named and config.name not in _ANY and not config.wrappers
+    return config.kind != "text" and not named
 
 
 def check_before_training(config: RunConfig) -> list[Finding]:
@@ -24,7 +26,9 @@ def check_before_training(config: RunConfig) -> list[Finding]:
     Raises:
         ConfigError: One is an error, with which training cannot work.
     """
-    if not (config.env.check and config.data.id is None and config.env.kind == "gym"):
+    if not (config.env.check and config.data.id is None):
+        return []
+    if config.env.kind != "gym" and not config.env.wrappers:
         return []
     if not unknown(config.env):
         return []
@@ -34,7 +38,7 @@ def check_before_training(config: RunConfig) -> list[Finding]:
     for one in _CHECKED[key]:
         if one.severity == ERROR:
             raise ConfigError(
-                "env.id",
+                "env.wrappers" if config.env.wrappers else "env.id",
                 f"{config.env.label}: {one.text}; privrl check-env shows more, env.check=false trains on it",
             )
     return _CHECKED[key]
@@ -54,6 +58,8 @@ def lines(parts: RunComponents) -> list[str]:
     found = [f"observations: {seen}; actions: {spec.action_words}"]
     modes = f"observations {config.env.obs_scaling}, rewards {config.env.reward_scaling}"
     found = [f"  spaces  {found[0]}", f"  scaling {modes}"]
+    if config.env.wrappers:
+        found.insert(0, f"  wrapped {wrappers_in_words(config.env)}")
     for one in check_before_training(config):
         mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
         found.append(f"  check   {mark}{one.text}")

@@ -10,6 +10,7 @@ import pytest
 import privrl_bench as pb
 from privrl_bench.api.training import words_of
 from privrl_bench.cli.train import main
+from privrl_bench.config.compose import compose
 
 TINY = (
     "algo=dppg env=cartpole rounds=2 privacy.users_per_round=4 env.user_steps=16 algo.hidden=[8] "
@@ -97,6 +98,9 @@ def test_words_of_a_call():
     )
     assert found == ["algo=dppg", "algo.hidden=[8,8]", "log=none", "resume=null", "a=true"]
     assert words_of("", {"seed": range(3)}) == ["seed=0,1,2"]
+    wrappers = [{"name": "wrappers_pkg:Twice", "k": 3.5}, "wrappers_pkg:Total"]
+    words = words_of("env=gym env.id=CartPole-v1", {"env": {"wrappers": wrappers}})
+    assert compose(words).env.wrappers == wrappers
 
 
 def test_no_run_folder(here):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from privrl_bench.errors import ConfigError, require
 
 USERS = ("fresh", "episode", "segment")
 MADE = "made"  # of a text environment: by the package itself
+_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # module:Class
 SCALINGS = ("public", "private", "running", "split", "none")
 
 
@@ -60,6 +62,31 @@ class TextConfig(Section):
         require("env.text.reviews", ok, "an integer for made prompts", self.reviews)
 
 
+def wrapper_parts(entry: Any) -> tuple[str, dict[str, Any]]:
+    """The name `module:Class` and the arguments of an entry of `env.wrappers`.
+
+    >>> wrapper_parts({"name": "my_pkg:Skip", "k": 3}), wrapper_parts("my_pkg:Skip")
+    (('my_pkg:Skip', {'k': 3}), ('my_pkg:Skip', {}))
+    """
+    if isinstance(entry, str):
+        return entry, {}
+    return entry["name"], {key: value for key, value in entry.items() if key != "name"}
+
+
+def wrappers_in_words(config: EnvConfig) -> str:
+    """The wrappers of an environment, innermost first, and what becomes of them at a reset."""
+    calls = [
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        for name, arguments in map(wrapper_parts, config.wrappers)
+    ]
+    return f"{', '.join(calls)}; made anew with the environment at every reset"
+
+
+def _is_wrapper(entry: Any) -> bool:
+    name = entry.get("name") if isinstance(entry, dict) else entry
+    return isinstance(name, str) and bool(_CLASS.fullmatch(name))
+
+
 @dataclass
 class EnvConfig(Section):
     """The simulator, the definition of a user in it, and the public constants that scale its signals."""
@@ -76,6 +103,13 @@ class EnvConfig(Section):
     # parts of Dict or Tuple observations to use; null: all
     obs_parts: list[str] | None = ranged(
         None, "a list of different names, not empty", lambda x: bool(x) and len({*x}) == len(x)
+    )
+    # around the environment, innermost first: `module:Class`, or {name: `module:Class`, argument: value}
+    wrappers: list[Any] = ranged(
+        [],
+        "a list of module:Class or {name: module:Class, argument: value}, e.g. "
+        "[{name: gymnasium.wrappers:TimeLimit, max_episode_steps: 100}]",
+        lambda entries: all(map(_is_wrapper, entries)),
     )
     check: bool = True  # of an unknown environment: a second of random actions before training
     # auto: vectorised where implemented | loop: one environment at a time | rollout: mujoco.rollout
@@ -115,6 +149,11 @@ class EnvConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # One form for one meaning, because the identity has it.
+        self.wrappers = [
+            name if not arguments else {"name": name, **arguments}
+            for name, arguments in map(wrapper_parts, self.wrappers)
+        ]
         if self.kind == "gym" and not self.id:
             raise ConfigError("env.id", "env=gym needs a Gymnasium id, e.g. env.id=Walker2d-v5")
         if self.kind == "dmc" and not (self.domain and self.task):
