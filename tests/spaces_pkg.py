@@ -133,6 +133,7 @@ BOXES = {
     "each": Box(np.array([-5.0, 0.1, -np.inf]), np.array([0.7, 0.1, 0.3]), dtype=np.float64),
     "point": Box(0.3, 0.3, (1,), np.float64),
     "nested": Box(np.array([[0.1], [-0.7]]), np.array([[0.3], [0.1]]), dtype=np.float64),
+    "scalar": Box(-0.1, 0.3, (), np.float64),
     "huge": Box(-1e30, 1e30, (1,), np.float64),
     "open_half": Box(-np.inf, np.inf, (1,), np.float16),
     "integers": Box(-1, 1, (2,), np.int64),

@@ -20,7 +20,7 @@ from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.slots import Slots
-from privrl_bench.envs.spaces import recorded
+from privrl_bench.envs.spaces import as_recorded
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import EnvSpec
 
@@ -54,6 +54,7 @@ def play(
         actions = np.zeros((n, max_episode_steps, spec.actions), np.float32)
     rewards, behavior_probs = (np.zeros((n, max_episode_steps), np.float32) for _ in range(2))
     lengths, terminated = np.zeros(n, np.int64), np.zeros(n, bool)
+    sent = as_recorded(spec)
     draws = torch.stack(
         [policy.draws(streams.torch("play_policy", k), max_episode_steps) for k in numbers]
     )
@@ -63,7 +64,7 @@ def play(
     obs[:, 0] = slots.reset(going, seeds, None if spec.users is None else [None] * n)
     for t in range(max_episode_steps):
         chosen, chances = act(obs[going, t], draws[going, t])
-        chosen = recorded(spec, chosen)
+        chosen = sent(chosen)
         found = slots.step(going, chosen)
         actions[going, t] = chosen
         known = chances is not None

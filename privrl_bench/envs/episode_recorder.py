@@ -6,7 +6,7 @@ import numpy as np
 
 from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.slots import Slots, StepResult, Users
-from privrl_bench.envs.spaces import recorded
+from privrl_bench.envs.spaces import as_recorded
 from privrl_bench.types import EnvSpec
 
 
@@ -24,7 +24,7 @@ class RecordingSlots:
     def __init__(self, slots: Slots, spec: EnvSpec):
         self.count = slots.count
         self._slots = slots
-        self._spec = spec
+        self._sent = as_recorded(spec)
         self._obs = np.zeros((slots.count, spec.max_episode_steps + 1, spec.obs_dim), np.float32)
         shape = (slots.count, spec.max_episode_steps)
         self._actions = np.zeros(shape, np.int64)
@@ -44,7 +44,7 @@ class RecordingSlots:
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
         """See `Slots.step`."""
-        actions = recorded(self._spec, actions)
+        actions = self._sent(actions)
         result = self._slots.step(indices, actions)
         t = self._length[indices]
         self._actions[indices, t] = actions

@@ -94,7 +94,7 @@ class LoopSlots:
         sent = np.empty(0) if self._map is None else self._map(actions)
         for row, slot in enumerate(indices):
             try:
-                result = self._envs[slot].step(int(sent[row]) if self._discrete else sent[row])
+                result = self._envs[slot].step(int(sent[row]) if self._discrete else sent[row, ...])
                 obs[row] = np.asarray(result[0]).reshape(-1)
                 rewards[row], terminated[row], truncated[row] = result[1], result[2], result[3]
             except (Exception, SystemExit) as error:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,9 +114,9 @@ class ActionMap:
         return found + self._start if np.any(self._start) else found
 
 
-def recorded(spec: EnvSpec, actions: np.ndarray) -> np.ndarray:
-    """Return the actions [k, A] of a Box as the environment gets them, and choices, from 0 on, as they are."""
-    return actions if spec.action_low is None else ActionMap(spec.action_space).inside(actions)
+def as_recorded(spec: EnvSpec) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of a policy's actions that keeps choices and cuts numbers [k, A] as `ActionMap`."""
+    return (lambda x: x) if spec.action_low is None else ActionMap(spec.action_space).inside
 
 
 def clipped_far_from_zero(space: Any, stretch: bool) -> str:
@@ -169,7 +170,9 @@ def corner_actions(space: Any) -> list[Any]:
         up[3] = ~up[2]
     numbers = np.where(up, high, low)
     made = ActionMap(space)(numbers if box or size != 1 or space.shape else numbers[:, 0])
-    return [one.item() if isinstance(space, spaces.Discrete) else one for one in made]
+    if isinstance(space, spaces.Discrete):
+        return [int(one) for one in made]
+    return [made[row, ...] for row in range(len(made))]  # an array also where the shape is ()
 
 
 def image_of(space: Any, scaled: bool) -> Image | None:

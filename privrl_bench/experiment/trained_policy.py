@@ -83,7 +83,9 @@ class TrainedPolicy:
                 noise = policy.draw(self._generator, len(flat)).unsqueeze(0)
                 found = self._sample(obs, noise)
         actions = self._to_space(policy.to_env(found[0].numpy()))
-        return actions if batched else actions[0]
+        if batched:
+            return actions
+        return actions[0] if self.file.spec.discrete else actions[0, ...]
 
     def _flat(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [B, D], and whether they are a batch."""
