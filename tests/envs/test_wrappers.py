@@ -136,10 +136,19 @@ def test_the_identity_has_them_only_where_there_are_some():
     plain = digest(compose(words()))
     assert digest(compose(words("env.wrappers=[]"))) == plain
     assert "env.wrappers" not in identity(compose(words()))
+    assert compose(words()).env.label == "CartPole-v1"
+    assert compose(words("env.wrappers=[wrappers_pkg:Twice]")).env.label == "CartPole-v1+Twice"
     one = digest(compose(words("env.wrappers=[wrappers_pkg:Twice]")))
     assert one != plain
     assert one == digest(compose(words("env.wrappers=[{name: wrappers_pkg:Twice}]")))
     assert one != digest(compose(words("env.wrappers=[{name: wrappers_pkg:Twice, k: 3}]")))
+
+
+def test_results_of_the_environment_without_them_are_not_shown_in_a_plan():
+    given = "algo=dppg env=cartpole privacy.z=1 rounds=100 privacy.users_per_round=64"
+    if pb.plan(given).has_store:
+        assert pb.plan(given).nearest
+        assert not pb.plan(f"{given} 'env.wrappers=[wrappers_pkg:Twice]'").nearest
 
 
 def test_their_source_is_noted_and_a_change_is_noticed(tmp_path, monkeypatch):

@@ -142,10 +142,9 @@ class EnvConfig(Section):
 
     @property
     def label(self) -> str:
-        """Name for messages: the registry name, or the id or task of a generic one."""
-        if self.name == "gym":
-            return str(self.id)
-        return f"{self.domain}-{self.task}" if self.name == "dmc" else self.name
+        """Name for messages and results: registry name, or id or task of a generic one, with `+` wrappers."""
+        own = {"gym": str(self.id), "dmc": f"{self.domain}-{self.task}"}.get(self.name, self.name)
+        return "+".join([own, *(wrapper_parts(x)[0].partition(":")[2] for x in self.wrappers)])
 
     def __post_init__(self) -> None:
         super().__post_init__()
