@@ -73,7 +73,7 @@ def test_an_environment_without_render_modes_is_said_to_have_none(folder, more, 
         'error: env: Blind-v0 has no render modes (metadata["render_modes"]), so privrl play cannot show it\n'
     )
     assert privrl.main(["check-env", "Blind-v0", "--steps", "30"]) == 0
-    assert "so privrl play cannot show it" in capsys.readouterr().out
+    assert "privrl play cannot show it: it has no render modes" in capsys.readouterr().out
     assert privrl.main(["check-env", "Drawn-v0", "--steps", "30"]) == 0
     assert "render modes" not in capsys.readouterr().out
 

@@ -30,7 +30,7 @@ def test_exit_codes_and_json(capsys):
     assert privrl.main(["check-env", "my_pkg:MyEnv-v0", "--steps", "60"]) == 0
     shown = capsys.readouterr().out
     assert "determinism" in shown
-    assert "  pictures      it has no render modes (metadata" in shown
+    assert "pictures      privrl play cannot show it: it has no render modes" in shown
     assert "Proposed public scaling" in shown
     assert "generic values for discrete actions" in shown
     assert shown.endswith("0 errors, 0 warnings\n")

@@ -138,7 +138,7 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         (("algo=dp_lsl", "algo.target=uniform"), "algo.target|no such key"),
         (
             ("algo=lstd", "privacy=uniform_single_user"),
-            "privacy.mechanism: privacy.sampling=full_batch is analysed",
+            "privacy: algo=lstd is not private; for a private run use algo=dp_lstd",
         ),
         (("algo=gpope", "algo.features=cubic"), "algo.features: must be"),
         (("algo=dppg", "env=cartpole"), "data.policy|privacy.population"),
@@ -598,7 +598,7 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
 
 
 def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
-    with pytest.raises(ConfigError, match=r"privacy\.z: privacy=none adds no noise"):
+    with pytest.raises(ConfigError, match=r"privacy\.z: algo=ppo is not private"):
         config.compose(["algo=ppo", "privacy.z=1"])
 
 
