@@ -1,24 +1,33 @@
-"""Fill the results in README.md and docs/ from the results store in outputs/paper.
+"""Fill the results in README.md and docs/ from the results store in outputs/paper, and draw its figures.
 
-    python scripts/write_results.py [--check]
+    python scripts/write_results.py [--check | --mark]
 
 A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is replaced by that of the function
-`BLOCKS[NAME]` in scripts/results_blocks. --check writes nothing and exits with 1 if a file differs. A block
-without a function, or a function without a block: exit 2.
+`BLOCKS[NAME]` in scripts/results_blocks. Figures are drawn if their tables or the code that draws them have
+changed (scripts/results_blocks/figures.py). --check writes nothing and exits with 1 if a page or a figure
+differs. A block without a function, or a function without a block: exit 2.
+--mark writes the column `made_at` of every runs.csv: the commit of rows whose overrides do not give their
+settings today, `unknown` if a row has none.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from results_blocks import BLOCKS
+from results_blocks import BLOCKS, figures
+
+from privrl_bench.reporting.recomposed import difference
+from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
+from privrl_bench.reporting.table_writer import csv_text
 
 ROOT = Path(__file__).resolve().parent.parent
+UNKNOWN = "unknown"
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 
 
@@ -55,11 +64,29 @@ def problems() -> list[str]:
     return lines + [f"no block for the function {name}" for name in sorted(set(BLOCKS) - found)]
 
 
+def mark(folder: Path) -> int:
+    """Mark the rows of a store whose settings are not today's. Returns their number."""
+    with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row[MADE_AT] = (row["commit"][:8] or UNKNOWN) if difference(row) else ""
+    count = sum(bool(row[MADE_AT]) for row in rows)
+    columns = [name for name in rows[0] if name != MADE_AT or count]
+    text = csv_text(columns, [[row[name] for name in columns] for row in rows])
+    (folder / RUNS_FILE).write_text(text, encoding="utf-8")
+    return count
+
+
 def main() -> int:
     """Fill or compare all pages. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
+    parser.add_argument("--mark", action="store_true", help="mark rows with other settings today")
     options = parser.parse_args()
+    if options.mark:
+        for file in sorted((ROOT / "outputs" / "paper").rglob(RUNS_FILE)):
+            print(f"{mark(file.parent)} marked in {file.relative_to(ROOT)}", flush=True)
+        return 0
     for line in problems():
         print(f"error: {line}", file=sys.stderr)
     if problems():
@@ -74,6 +101,11 @@ def main() -> int:
         print(f"{'differs' if options.check else 'wrote'} {page.relative_to(ROOT)}")
         if not options.check:
             page.write_text(new)
+    if not options.check:
+        figures.draw()
+    for line in figures.problems():
+        code = 1
+        print(f"error: {line}", file=sys.stderr)
     return code
 
 

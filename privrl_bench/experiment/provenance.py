@@ -20,6 +20,7 @@ from privrl_bench.kernels.machine import workers_of
 _PACKAGES = (
     "torch",
     "numpy",
+    "numba",
     "gymnasium",
     "mujoco",
     "dm-control",
@@ -30,8 +31,13 @@ _PACKAGES = (
 )
 
 
-def provenance(config: RunConfig) -> dict[str, Any]:
-    """Return the commit, the versions, the plugins, digests of sources and the hardware of this process."""
+def provenance(config: RunConfig, together: int = 1) -> dict[str, Any]:
+    """Return the commit, the versions, the plugins, digests of sources and the hardware of this process.
+
+    Args:
+        config: of the run.
+        together: number of runs that are trained as one group, which can change the last bits of a result.
+    """
     device = "cpu"
     if config.hardware.device == "cuda":
         device = torch.cuda.get_device_name()
@@ -46,6 +52,7 @@ def provenance(config: RunConfig) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": device,
         "workers": workers_of(config),
+        "trained_together": together,
     }
 
 

@@ -220,14 +220,20 @@ class RunDir:
         shutil.move(self.path, target)
         return target
 
-    def begin(self, config: RunConfig, overrides: list[str]) -> None:
-        """Create the folder and write the files that are known before training."""
+    def begin(self, config: RunConfig, overrides: list[str], together: int = 1) -> None:
+        """Create the folder and write the files that are known before training.
+
+        Args:
+            config: of the run.
+            overrides: as given.
+            together: number of runs in the group that it is trained in.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
         write_json(self / "identity.json", identity(config, CONSTANT))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
-        write_json(self / "provenance.json", provenance(config))
+        write_json(self / "provenance.json", provenance(config, together))
 
     def group(self) -> str:
         """Return the W&B group: the run without its seed, so that the seeds of a sweep are one group."""

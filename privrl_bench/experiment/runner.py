@@ -220,7 +220,7 @@ def _run_group(
                 f"resume   {rundir.path} has no checkpoint: it starts again from round 0",
                 flush=True,
             )
-        rundir.begin(config, given)
+        rundir.begin(config, given, len(dirs))
         rundir.set_status("running")
         if needs := needed(config):
             write_json(rundir / SUBJECTS_FILE, needs)

@@ -2,7 +2,9 @@
 
 `runs.csv` has a row for each finished run, `curves.csv.gz` the evaluations within runs, where they were
 recorded.
-Tables and figures that are made from these files equal those made from the run folders.
+Tables and figures that are made from these files equal those made from the run folders. Columns that a file
+lacks are empty: earlier versions did not write them. `made_at` is the commit of a row whose overrides do not
+give its settings today (`recomposed.py`); it is empty for all other rows.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
 RUNS_FILE, CURVES_FILE, TRIVIAL_FILE = "runs.csv", "curves.csv.gz", "trivial.csv"
+# Why equal settings can give other last bits: libraries, processor, and runs that are trained as one group.
+VERSIONS, TOGETHER, MADE_AT = ("torch", "numpy", "numba", "mujoco"), "trained_together", "made_at"
 COLUMNS = (
     *(
         "run",
@@ -35,6 +39,7 @@ COLUMNS = (
     ),
     *("last_fifth", "epsilon", "epsilon_paper", "delta", "status", "unit", "notion", "adjacency"),
     *("caveats", "steps", "rounds", "wall_seconds", "steps_per_second", "commit", TRAINING),
+    *("processor", *VERSIONS, TOGETHER, MADE_AT),
 )
 # Settings that every row holds, because figures and tables read them.
 _KEPT = (
@@ -117,6 +122,7 @@ def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
     guarantee = run.summary.get("guarantee") or {}
     words = [word for word in run.overrides if not word.startswith(("log", "hardware.", "seed="))]
     commit = str(run.provenance.get("commit") or "")
+    versions = run.provenance.get("versions") or {}
     return [
         key,
         run.digest,
@@ -138,6 +144,10 @@ def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
         *(_known(run.summary.get(name)) for name in ("wall_seconds", "steps_per_second")),
         commit + _DIRTY * bool(run.provenance.get("dirty")),
         _known(run.training_return),
+        run.provenance.get("processor", ""),
+        *(versions.get(name) or "" for name in VERSIONS),
+        _known(run.provenance.get(TOGETHER)),
+        run.made_at,
     ]
 
 
@@ -169,12 +179,26 @@ def _run(row: Mapping[str, str], folder: Path, metrics: Sequence[dict[str, Any]]
             **{name: values[name] for name in (*_SUMMARY, TRAINING) if name in values},
         },
         metrics=list(metrics),
-        provenance={
-            "commit": row["commit"].removesuffix(_DIRTY),
-            "dirty": row["commit"].endswith(_DIRTY),
-        },
+        provenance=_provenance(row),
         digest=row["digest"],
+        made_at=row.get(MADE_AT) or "",
     )
+
+
+def _provenance(row: Mapping[str, str]) -> dict[str, Any]:
+    """Where a run comes from, as far as its row says."""
+    commit = row["commit"]
+    found: dict[str, Any] = {
+        "commit": commit.removesuffix(_DIRTY),
+        "dirty": commit.endswith(_DIRTY),
+    }
+    if row.get("processor"):
+        found["processor"] = row["processor"]
+    if versions := {name: row[name] for name in VERSIONS if row.get(name)}:
+        found["versions"] = versions
+    if row.get(TOGETHER):
+        found[TOGETHER] = int(row[TOGETHER])
+    return found
 
 
 def _points(run: Run) -> dict[float, dict[str, float]]:

@@ -67,18 +67,26 @@ def load_run(folder: Path) -> Run:
 
 
 def _digest(identity: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Version of the identity and 16 digits of its SHA-256, for example `v1:0f12..`.
+    """Digest of a run folder.
 
     A folder without a recorded identity has version 0: its configuration without what an identity ignores.
     """
     sections = tuple(name for name in IGNORED if name.endswith("."))
-    recorded = identity or {"version": 0} | {
-        key: value
-        for key, value in flatten(config)
-        if not key.startswith(sections) and key not in (*IGNORED, *REMOVED)
-    }
-    text = json.dumps(recorded, sort_keys=True, separators=(",", ":"), default=str)
-    return f"v{recorded['version']}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return digest_of(
+        identity
+        or {"version": 0}
+        | {
+            key: value
+            for key, value in flatten(config)
+            if not key.startswith(sections) and key not in (*IGNORED, *REMOVED)
+        }
+    )
+
+
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """Version of an identity and 16 digits of its SHA-256, for example `v1:0f12..`."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), default=str)
+    return f"v{identity['version']}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _text(run: Run, file: Path) -> str:

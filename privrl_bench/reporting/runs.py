@@ -28,6 +28,7 @@ class Run:
     Attributes:
         folder: The run folder; of a stored run, the store's folder and the name of the run.
         digest: Version and hash of the run's identity.
+        made_at: Of a row of a store whose overrides give other settings today: the commit that made it.
         problems: One line for each file that could not be read. The rest remains valid.
     """
 
@@ -40,6 +41,7 @@ class Run:
     ledger: list[dict[str, Any]] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     digest: str = ""
+    made_at: str = ""
     problems: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:

@@ -42,7 +42,8 @@ def publish(
     """
     shutil.copyfile(source / "config.yaml", folder / "config.yaml")
     provenance = json.loads((source / "provenance.json").read_text())
-    provenance.pop("workers")  # depends on how many runs there were
+    for name in ("workers", "trained_together"):  # depend on how many runs there were
+        provenance.pop(name)
     write_json(folder / "provenance.json", provenance)
     for name in FOLDERS:
         if (source / name).is_dir():

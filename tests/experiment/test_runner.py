@@ -543,6 +543,9 @@ def test_replicas_equal_lone_runs(tmp_path):
     for config, name in zip(configs, "ab", strict=True):
         train(config, tmp_path / f"alone-{name}")
         together, alone = essence(tmp_path / name), essence(tmp_path / f"alone-{name}")
+        for folder, size in ((name, 2), (f"alone-{name}", 1)):
+            made = json.loads((tmp_path / folder / "provenance.json").read_text())
+            assert (made["trained_together"], "numba" in made["versions"]) == (size, True)
         assert torch.allclose(together[2], alone[2], atol=1e-4)
     lines = read_lines(tmp_path / "b" / "ledger.jsonl")
     assert {line["z"] for line in lines if "z" in line} == {3.0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from pathlib import Path
 
@@ -56,6 +58,11 @@ def a_run(draw) -> Run:
         run.config["extra"] = draw(leaves)
     run.overrides = draw(st.lists(texts.map(lambda t: f"a={t}"), max_size=3))
     run.provenance = {"commit": draw(st.text("0123456789abcdef")), "dirty": draw(st.booleans())}
+    if draw(st.booleans()):  # earlier runs have neither
+        run.provenance["processor"] = draw(texts)
+        run.provenance["versions"] = {"torch": draw(texts), "numba": draw(texts)}
+        run.provenance["trained_together"] = draw(st.integers(1, 64))
+    run.made_at = draw(st.sampled_from(["", "509cd63"]))
     run.digest = "v1:0"
     run.metrics = [
         {"steps": step, run.measure.metric: value, "privacy/epsilon": epsilon, "eval/kl": epsilon}
@@ -100,6 +107,7 @@ def test_what_is_written_is_read(tmp_path, runs) -> None:
     for was, run in zip(runs, found, strict=True):
         assert (run.algo, run.env, run.seed, run.z) == (was.algo, was.env, was.seed, was.z)
         assert (run.state, run.overrides, run.provenance) == ("done", was.overrides, was.provenance)
+        assert run.made_at == was.made_at
         assert (run.guarantee_status, run.caveats) == (was.guarantee_status, was.caveats)
         assert run.measure is was.measure
         for key in ("epsilon", "delta", "epsilon_paper", "steps", "steps_per_second"):
@@ -157,6 +165,27 @@ def test_unfinished_runs_are_not_stored_and_unknown_keys_are_no_runs(tmp_path) -
     write_results({}, tmp_path / "store")
     assert by_key(tmp_path / "store")("cut").state == "unreadable"
     assert usable(load_runs(tmp_path / "store")) == []
+
+
+def test_a_row_has_processor_versions_and_group_of_its_provenance_and_old_rows_none(
+    tmp_path,
+) -> None:
+    made = {
+        "commit": "509cd63",
+        "processor": "a processor",
+        "versions": {"torch": "2.1", "numpy": "2.0", "numba": "0.6", "mujoco": None, "wandb": "1"},
+        "trained_together": 8,
+    }
+    for seed in (0, 1):
+        write_run(tmp_path / "runs" / f"seed={seed}", seed=seed)
+    (tmp_path / "runs" / "seed=0" / "provenance.json").write_text(json.dumps(made))
+    runs = {run.folder.name: run for run in load_runs(tmp_path / "runs")}
+    write_results(runs, tmp_path / "store")
+    with (tmp_path / "store" / "runs.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    columns = ("processor", "torch", "numpy", "numba", "mujoco", "trained_together")
+    assert [first[name] for name in columns] == ["a processor", "2.1", "2.0", "0.6", "", "8"]
+    assert not any(second[name] for name in (*columns, "made_at"))
 
 
 def test_a_digest_tells_settings_apart_and_ignores_hardware(tmp_path) -> None:
