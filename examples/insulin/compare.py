@@ -1,7 +1,8 @@
 """Compare private training with a treatment rule, a non-private policy and no control, on newly drawn patients.
 
     python compare.py --scale smoke     # minutes, one seed, few users: shows that everything runs
-    python compare.py --scale paper     # half an hour on a core: five seeds, up to 30,000 users
+    python compare.py --scale rules     # a minute: the rules only, on the days of `paper`
+    python compare.py --scale paper     # half an hour on a core: five seeds, up to 10,000 users
 
 Training runs are run folders under `--out`; rerun to resume. All controllers are evaluated on the same patients
 and days, without random actions. Written: `results.csv` (a line for each run), and `results.png` and `.svg`:
@@ -22,7 +23,13 @@ import numpy as np
 
 import privrl_bench as pb
 from privrl_bench.reporting import style
-from privrl_insulin.baseline import Controller, basal_bolus, basal_only, evaluate
+from privrl_insulin.baseline import (
+    Controller,
+    basal_bolus,
+    basal_only,
+    evaluate,
+    with_corrections,
+)
 
 SCALES: dict[str, dict[str, Any]] = {
     "smoke": {
@@ -40,8 +47,15 @@ SCALES: dict[str, dict[str, Any]] = {
         "days": 500,
     },
 }
-MAIN_USERS = {"smoke": 1000, "paper": 10_000}  # of the sweep over epsilon
-MAIN_EPSILON = {"smoke": 8.0, "paper": 4.0}  # of the sweep over users
+SCALES["rules"] = SCALES["paper"] | {"seeds": []}
+MAIN_USERS = {"smoke": 1000, "paper": 10_000, "rules": 10_000}  # of the sweep over epsilon
+MAIN_EPSILON = {"smoke": 8.0, "paper": 4.0, "rules": 4.0}  # of the sweep over users
+RULES = {
+    "basal-bolus": basal_bolus,
+    "corrections after 2 h": with_corrections(4),
+    "corrections after 3 h": with_corrections(6),
+    "basal only": basal_only,
+}
 SCORES = ("returns", "in_range", "low", "very_low")
 MARKS = {
     "private": style.Mark("dppg"),
@@ -49,6 +63,7 @@ MARKS = {
     "no noise": style.Mark("dppg", status="none"),
     "ppo": style.Mark("ppo", status="none"),
     "basal-bolus": style.Mark("reinforce", status="none"),
+    "corrections after 3 h": style.Mark("a2c", status="none"),
     "basal only": style.Mark("dqn", status="none"),
 }
 LINES = ("private", "poisson")  # that depend on epsilon and on the number of users
@@ -146,7 +161,7 @@ def greedy(folder: Path) -> Controller:
 def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield a row of the table for each controller and run; trains what is missing."""
     days = SCALES[scale]["days"]
-    for name, rule in (("basal-bolus", basal_bolus), ("basal only", basal_only)):
+    for name, rule in RULES.items():
         yield {"controller": name, **evaluate(rule, days).means()}
     for setting in settings(scale):
         run = train(setting, out, more)
@@ -196,6 +211,22 @@ def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path
                 if values:
                     style.level(axes, looks[name], name, float(np.mean(values)))
         style.legend(panels)
+
+
+def draw_table(file: Path, path: Path) -> None:
+    """Draw the figure of a table of the scale `paper`.
+
+    Args:
+        file: `results.csv`.
+        path: Of the PNG file; the SVG file is beside it.
+    """
+    numbers = ("epsilon", "users", *SCORES)
+    with file.open(encoding="utf-8", newline="") as lines:
+        table = [
+            row | {key: float(row[key] or math.nan) for key in numbers}
+            for row in csv.DictReader(lines)
+        ]
+    draw(table, MAIN_USERS["paper"], MAIN_EPSILON["paper"], path)
 
 
 def _dots(

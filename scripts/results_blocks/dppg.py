@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from privrl_bench.reporting.results_store import read_trivial
 from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.table_writer import compact
 from results_blocks.store import (
+    BLOCKS,
     LARGE,
     STORE,
     TASKS,
@@ -20,11 +22,13 @@ from results_blocks.store import (
     each,
     finals,
     last_fifth,
+    made_earlier,
     paper_table,
     ranged,
     spent,
     spread,
     steps,
+    stored,
     without_repeats,
     z_of,
 )
@@ -60,27 +64,31 @@ def guarantee(runs: Sequence[Run]) -> list[str]:
 
 @block("dppg/formal")
 def _formal() -> str:
-    lines = []
+    lines, every = [], list[Run]()
     for start in FORMAL:
         runs = chosen("dppg/formal", start)
+        every += runs
         paper = printed(runs[0].env, f"DPPG z = {z_of(runs)}")
         line = [TASKS[runs[0].env], z_of(runs), steps(runs), str(len(runs)), ranged(runs)]
         lines.append([*line, last_fifth(runs), paper, spent(runs), runs[0].guarantee_status])
     head = ["DPPG on", "z", "steps", "seeds", "return (min to max)", "last fifth"]
-    return compact([*head, "the paper's, not formal", "epsilon", "status"], without_repeats(lines))
+    head += ["the paper's, not formal", "epsilon", "status"]
+    return noted(compact(head, without_repeats(lines)), every)
 
 
 @block("dppg/formal-intervals")
 def _formal_intervals() -> str:
-    lines = []
+    lines, every = [], list[Run]()
     for start, asked in FORMAL.items():
         runs = chosen("dppg/formal", start)
+        every += runs
         values, paper = finals(runs), printed(runs[0].env, f"DPPG z = {z_of(runs)}")
         line = [TASKS[runs[0].env], z_of(runs), str(len(runs)), spread(values)]
         line += [f"{min(values):.1f}", f"{max(values):.1f}", spent(runs), asked]
         lines.append([*line, paper.partition(" ")[0]])
     head = ["task", "z", "seeds", "return ± 95 % interval over seeds", "min", "max", "epsilon"]
-    return compact([*head, "asked of this project", "the paper's, not formal"], lines)
+    head += ["asked of this project", "the paper's, not formal"]
+    return noted(compact(head, lines), every)
 
 
 @block("dppg/table1")
@@ -111,14 +119,19 @@ def _verdict() -> str:
     table = paper_table("dppg")
     runs = finished_runs(STORE / "dppg/table1", table)
     found = [judged(cell, runs[cell.judged_by]) for cell in table.cells]
-    return f"{len(found) - found.count('below')} of the {len(found)} cells"
+    inside, above, below = (found.count(one) for one in ("inside", "above", "below"))
+    return (
+        f"Of the {len(found)} cells {inside} are inside the paper's interval, {above} above it and "
+        f"{below} below it"
+    )
 
 
 @block("dppg/main_job")
 def _main_job() -> str:
-    lines = []
+    lines, every = [], list[Run]()
     for start in MAIN_JOB:
         runs = chosen("dppg/main_job", start)
+        every += runs
         first = runs[0]
         label = "PPO" if first.algo == "ppo" else f"DPPG z = {z_of(runs)}"
         line = [f"{first.algo.upper()} {TASKS[first.env]}", z_of(runs), steps(runs), str(len(runs))]
@@ -127,7 +140,7 @@ def _main_job() -> str:
         lines.append([*line, formula, first.guarantee_status])
     head = ["algorithm, task", "z", "steps", "seeds", "return (min to max)", "last fifth", "paper"]
     head += ["epsilon", "the paper's formula", "status"]
-    return compact(head, without_repeats(lines))
+    return noted(compact(head, without_repeats(lines)), every)
 
 
 @block("dppg/formal_ablation")
@@ -160,4 +173,16 @@ def _ablation() -> str:
         [label, z_of(runs), each(runs), f"{np.mean(finals(runs)):.0f}", *guarantee(runs)]
         for label, runs in found.items()
     ]
-    return compact(["setting", "z", "returns", "mean", "epsilon", "status"], lines)
+    table = compact(["setting", "z", "returns", "mean", "epsilon", "status"], lines)
+    return noted(table, [run for runs in found.values() for run in runs])
+
+
+def noted(table: str, runs: Sequence[Run]) -> str:
+    """A table, and the note on its runs whose settings are not today's."""
+    return f"{table}\n\n{made_earlier(runs)}".rstrip()
+
+
+BLOCKS |= {
+    f"made_at/{item}": partial(lambda item: made_earlier(stored(f"dppg/{item}")), item)
+    for item in ("gradient_tuning", "halfcheetah_tuning")
+}

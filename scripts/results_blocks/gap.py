@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 
 import numpy as np
+from scipy.stats import ttest_ind
 
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.table_writer import compact
@@ -25,6 +26,11 @@ from results_blocks.store import (
 )
 
 ITEM = "dppg/gap"
+# Epsilons of the README's table, and of its row of Dosing for the other task. CartPole has 500 in every run.
+NOISE = {
+    **{"acrobot": 1.0, "dosing0": 1.0, "dosing1": 1.0},
+    **{"pendulum": 4.378, "hopper": 4.378, "halfcheetah": 4.378},
+}
 _SAME = 0.01  # relative difference: rounds of another size end at another step
 
 
@@ -81,6 +87,28 @@ def _gap() -> str:
             lines.append([*line, *[f"{x:.{digits}f}" for x in parts]])
     head = ["task", "steps", "PPO", "DPPG, z = 0", "epsilon", "DPPG"]
     return compact([*head, "gap", "learner", "noise"], without_repeats(lines))
+
+
+@block("dppg/noise")
+def _noise() -> str:
+    parts = []
+    for env, epsilon in NOISE.items():
+        noiseless = [run for run in stored(ITEM) if (run.env, run.algo) == (env, "dppg")]
+        private = [
+            run
+            for run in stored(PRIVATE)
+            if run.env == env
+            and _same_settings(run, noiseless)
+            and abs(number(run.summary["epsilon"]) - epsilon) < _SAME
+        ]
+        low, high = ttest_ind(
+            finals(noiseless), finals(private), equal_var=False
+        ).confidence_interval()
+        digits = 0 if env in LARGE else 1
+        cost = np.mean(finals(noiseless)) - np.mean(finals(private))
+        shown = f"{cost:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
+        parts.append(f"{TASKS[env]} {shown} at {spent(private)}")
+    return ", ".join(parts)
 
 
 def _counted(runs: list[Run], digits: int) -> str:

@@ -27,6 +27,7 @@ PAPERS = {
     "gpope": "GPOPE",
 }
 GOOD = ("inside", "above")
+JUDGED = (*GOOD, "below")
 OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
 CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
 Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
@@ -148,7 +149,7 @@ def _seeds(paper: str, items: Sequence[str]) -> str:
 
 
 def number_table(paper: str) -> str:
-    """Every number of a paper with its verdict, and why it is not inside or above."""
+    """Every number of a paper with its verdict, and why it is neither inside nor above."""
     rows = entries(paper)
     lines = [
         [one.name, one.cell, one.paper, *one.ours, one.seeds, one.verdict, _why(rows, one)]
@@ -179,8 +180,7 @@ def _counts(paper: str) -> list[int]:
     rows = entries(paper)
     found = [one.verdict for one in numbers(paper, rows)]
     said = [row["verdict"] for row in claims(rows).values() if row["verdict"] != NO_RESULT]
-    good = sum(verdict in GOOD for verdict in found)
-    judged = [len(found), good, *(found.count(one) for one in ("below", OTHER, NOT_RUN))]
+    judged = [len(found), *(found.count(one) for one in (*JUDGED, OTHER, NOT_RUN))]
     return [*judged, len(said), *(said.count(one) for one in CLAIMED)]
 
 
@@ -188,7 +188,7 @@ def summary() -> str:
     """The number of cells and figures by verdict, for each paper and in total."""
     counts = {title: _counts(paper) for paper, title in PAPERS.items()}
     counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
-    head = ["paper", "cells with a number", "inside or above", "below", OTHER, NOT_RUN]
+    head = ["paper", "cells with a number", *JUDGED, OTHER, NOT_RUN]
     head += ["figures and tables in words", *CLAIMED]
     return compact(head, [[title, *map(str, some)] for title, some in counts.items()])
 
@@ -196,10 +196,10 @@ def summary() -> str:
 def sentence() -> str:
     """The totals as a sentence."""
     totals = [sum(column) for column in zip(*map(_counts, PAPERS), strict=True)]
-    cells, good, below, other, missing = totals[:5]
+    cells, inside, above, below, other, missing = totals[:6]
     return (
-        f"{good} of {cells} cells with a number are inside or above the interval that judges them; "
-        f"{below} are below it, {other} are not comparable, {missing} were not run."
+        f"Of {cells} cells with a number {inside} are inside the interval that judges them, {above} above it "
+        f"and {below} below it; {other} are not comparable, {missing} were not run."
     )
 
 

@@ -70,6 +70,18 @@ def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Table
     return table
 
 
+def made_earlier(runs: Sequence[Run]) -> str:
+    """How many runs have settings that their overrides do not give today, as a sentence; empty if none."""
+    old = [run for run in runs if run.made_at]
+    if not old:
+        return ""
+    commits = ", ".join(f"`{one}`" for one in dict.fromkeys(run.made_at for run in old))
+    return (
+        f"{len(old)} of these {len(runs)} runs are not current: they were made at {commits}, and their "
+        "overrides do not give their settings today (`made_at` in `runs.csv`)."
+    )
+
+
 # --- text of numbers
 
 

@@ -2,8 +2,9 @@
 
 Basal-bolus treatment is common with a pump: basal insulin all day; at an announced meal a bolus for its
 carbohydrate, and, if glucose is above 150 mg/dl, a correction towards 140 mg/dl (the rule and the numbers of
-simglucose's controller). A simulated patient has the carbohydrate ratio and the correction factor of the
-published patient that they are made of.
+simglucose's controller). `with_corrections` also corrects between meals, and stops the pump at low glucose. A
+simulated patient has the carbohydrate ratio and the correction factor of the published patient that they are
+made of.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privrl_insulin.env import STEPS, Insulin, bolus_action
+from privrl_insulin.env import LARGEST, STEPS, Insulin, bolus_action
 from privrl_insulin.patients import Patient
 
 TARGET, CORRECTED_ABOVE = 140.0, 150.0  # mg/dl
+STOPPED_BELOW = 80.0  # mg/dl
 
 Controller = Callable[[Insulin, np.ndarray], float]
 
@@ -36,16 +38,36 @@ class Scores:
 
 
 def bolus(patient: Patient, glucose: float, carbs: float) -> float:
-    """Return the bolus [U] at `glucose` [mg/dl] for announced carbohydrate [g]; 0 without a meal."""
-    if carbs <= 0.0:
-        return 0.0
+    """Return the bolus [U] at `glucose` [mg/dl] for announced carbohydrate [g], with the correction."""
     correction = (glucose - TARGET) / patient.correction_factor
     return carbs / patient.carb_ratio + correction * (glucose > CORRECTED_ABOVE)
 
 
 def basal_bolus(env: Insulin, obs: np.ndarray) -> float:
     """Return the action of basal-bolus treatment."""
-    return bolus_action(env.patient, bolus(env.patient, float(obs[0]), env.day.announced[env.t]))
+    carbs = env.day.announced[env.t]
+    return bolus_action(env.patient, bolus(env.patient, float(obs[0]), carbs)) if carbs else 0.0
+
+
+def with_corrections(steps: int) -> Controller:
+    """Return basal-bolus treatment that also corrects between meals, and stops at low glucose.
+
+    Without an announced meal: below 80 mg/dl the pump gives its least dose; above 150 mg/dl a correction, if
+    the last bolus was at least `steps` steps before.
+    """
+    last = -steps
+
+    def controller(env: Insulin, obs: np.ndarray) -> float:
+        nonlocal last
+        last = -steps if env.t == 0 else last
+        glucose, carbs = float(obs[0]), env.day.announced[env.t]
+        if not carbs and glucose < STOPPED_BELOW:
+            return -LARGEST
+        dose = bolus(env.patient, glucose, carbs) if carbs or env.t - last >= steps else 0.0
+        last = env.t if dose > 0.0 else last
+        return bolus_action(env.patient, dose)
+
+    return controller
 
 
 def basal_only(env: Insulin, obs: np.ndarray) -> float:

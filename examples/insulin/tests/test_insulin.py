@@ -13,8 +13,8 @@ from gymnasium.utils.env_checker import check_env
 import compare
 import privrl_bench as pb
 from privrl_insulin import patients
-from privrl_insulin.baseline import basal_bolus, basal_only, evaluate
-from privrl_insulin.env import MINUTES, STEPS, Insulin, bolus_action, risk
+from privrl_insulin.baseline import basal_bolus, basal_only, evaluate, with_corrections
+from privrl_insulin.env import LARGEST, MINUTES, STEPS, Insulin, bolus_action, risk
 from privrl_insulin.glucose_model import _slope, basal_state, fasting_stomach, simulate
 
 DAY = STEPS * MINUTES
@@ -162,6 +162,21 @@ def test_boluses_are_better_than_basal_insulin_alone():
     assert treated.in_range.mean() > untreated.in_range.mean() + 0.3
 
 
+def test_corrections_wait_for_the_last_bolus_and_low_glucose_stops_the_pump():
+    rule, env = with_corrections(4), types.SimpleNamespace(patient=patients.published()[0])
+    env.day = types.SimpleNamespace(announced=np.zeros(STEPS))
+    env.day.announced[3] = 50.0
+    glucose = {0: 200.0, 1: 200.0, 3: 70.0, 4: 70.0, 6: 200.0, 7: 200.0, 8: 100.0}
+    given = {}
+    for env.t, value in glucose.items():
+        given[env.t] = rule(env, np.array([value]))
+    assert given[0] > 0.0 == given[1]  # one step after a correction
+    assert given[3] > 0.0  # a meal is treated at any glucose
+    assert given[4] == -LARGEST
+    assert given[6] == 0.0 < given[7]  # four steps after the bolus of the meal
+    assert given[8] == 0.0
+
+
 def test_it_trains_with_each_user_used_once(tmp_path):
     words = "plugins=[privrl_insulin] algo=dppg env=insulin env.kwargs.users=40 rounds=3 log=none"
     words += " privacy.noise=secure privacy.users_per_round=10 eval.episodes=2 eval.every=0 log.plot=false"
@@ -183,7 +198,8 @@ def test_the_comparison_writes_its_table_and_figure(tmp_path, monkeypatch):
     first = (folder / "results.csv").read_text()
     names = [line.split(",")[0] for line in first.splitlines()[1:]]
     assert names == [
-        *("basal-bolus", "basal only", "private", "private", "private"),
+        *("basal-bolus", "corrections after 2 h", "corrections after 3 h", "basal only"),
+        *("private", "private", "private"),
         *("no noise", "poisson", "ppo"),
     ]
     assert (folder / "results.png").stat().st_size > 10_000
