@@ -12,7 +12,7 @@
 4. A sweep of 16 CartPole runs through the command line: as one program, and job by job.
 
 Medians over the repeats are printed; on shared machines ratios of neighbours say more than speeds. One
-thread. Writes speed.json, speed.png and speed.svg.
+thread. Writes speed.json and speed.svg.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def sweep(repeats: int) -> dict[str, Any]:
 
 
 def picture(found: dict[str, Any], folder: Path) -> None:
-    """speed.png and speed.svg: shares, speed over replicas, memory."""
+    """speed.svg: shares, speed over replicas, memory."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -373,8 +373,7 @@ def picture(found: dict[str, Any], folder: Path) -> None:
         memory.set(xscale="log", yscale="log")
         for axes in (speed, memory):
             axes.legend(title="users U")
-        for kind in ("png", "svg"):
-            figure.savefig(folder / f"speed.{kind}")
+        figure.savefig(folder / "speed.svg", metadata={"Date": None})
 
 
 def main() -> None:
@@ -427,7 +426,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "speed.json").write_text(json.dumps(found, indent=2) + "\n")
     picture(found, arguments.out)
-    print(f"look at {arguments.out}/speed.png")
+    print(f"look at {arguments.out}/speed.svg")
 
 
 if __name__ == "__main__":

@@ -44,10 +44,7 @@ from privrl_bench.reporting.tables import markdown, summarise
 
 PAPERS = Path(__file__).parent / "papers"
 SCALES = ("smoke", "short", "paper")
-NOT_DRAWN = (
-    "The evaluations within the runs were not kept. The figure is the one that was drawn from the run "
-    "folders; it cannot be drawn again from runs.csv."
-)
+NOT_DRAWN = "No figure: the evaluations within the runs were not kept."
 
 
 def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | None:

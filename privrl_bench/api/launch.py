@@ -76,7 +76,7 @@ def check_sweep(overrides: Sequence[str]) -> None:
     for column in values.values():
         for word in column:
             try:
-                check_hardware(config.replace(base, word, explicit))
+                check_hardware(config.replace(base, [word], explicit))
             except ConfigError:
                 others = [[word] if other is column else other for other in values.values()]
                 _check_some_job(others)

@@ -91,7 +91,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     first = config.to_run_config(raw, given)
     if first.privacy.rules.mechanism.private or first.collector == "dataset":
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
-    return [config.replace(raw, f"seed={first.seed + i}", given) for i in range(order.runs)]
+    return [config.replace(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 
 
 def _config_of(order: PolicyOrder) -> RunConfig:

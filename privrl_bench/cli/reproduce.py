@@ -181,7 +181,7 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
                 continue
             taken.add(folder)  # settings of several lines may differ in the order of words only
             # As `compose` of the words, which takes a tenth of a second.
-            run = config.replace(raw, f"seed={seed}", explicit_keys(words))
+            run = config.replace(raw, [f"seed={seed}"], explicit_keys(words))
             by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
     room = 0
     for group in by_setting.values():

@@ -231,19 +231,19 @@ def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
     return as_asked(run, set(explicit))
 
 
-def replace(cfg: DictConfig, word: str, explicit: Collection[str] = ()) -> RunConfig:
-    """`cfg` with one key changed, composed without Hydra, hence fast. Raises `ConfigError`.
+def replace(cfg: DictConfig, words: Iterable[str], explicit: Collection[str] = ()) -> RunConfig:
+    """`cfg` with some keys changed, composed without Hydra, hence fast. Raises `ConfigError`.
 
     Only plain keys can be changed so; a group's choice is refused.
     """
     changed = copy.deepcopy(cfg)
-    (override,) = parse([word])
-    try:
-        if override.is_add() or override.is_force_add() or override.is_delete():
-            raise ConfigError(override.key_or_group, "cannot be replaced")
-        OmegaConf.update(changed, override.key_or_group, override.value(), merge=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(override.key_or_group, first_line(error)) from error
+    for override in parse(words):
+        try:
+            if override.is_add() or override.is_force_add() or override.is_delete():
+                raise ConfigError(override.key_or_group, "cannot be replaced")
+            OmegaConf.update(changed, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(override.key_or_group, first_line(error)) from error
     return to_run_config(changed, explicit)
 
 

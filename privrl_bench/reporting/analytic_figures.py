@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from privrl_bench.privacy.accounting.calibrate import rounds_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MARKERS, PALETTE, epsilon_axis, figure, legend
-from privrl_bench.reporting.table_writer import ABSENT
+from privrl_bench.reporting.table_writer import ABSENT, aligned, parsed
 
 if TYPE_CHECKING:
     from privrl_bench.reporting.paper_figure import Picture
@@ -65,18 +66,34 @@ def _most_rounds(
 
 def draw_rounds(picture: Picture, runs: Runs, path: Path) -> None:
     """Largest number of rounds within an epsilon, against z, for some q: by the paper's moments, and by PLD."""
+    draw_kept(picture, parsed(aligned(*rounds_table(picture, runs))), path)
+
+
+def draw_kept(picture: Picture, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """The figure of the lines of its table."""
     facts = picture.facts
+    found_of = {
+        (row["epsilon"], row["z"], row["accountant"], q): _rounds_in(row[f"rounds, q = {q:g}"])
+        for row in rows
+        for q in facts["q"]
+    }
     forms = (("rdp", "--", "moments (RDP), as printed"), ("pld", "-", "PLD"))
     with figure(path, len(facts["epsilons"]), vector=True) as places:
         for axes, target in zip(places, facts["epsilons"], strict=True):
             for (at, q), (kind, dash, name) in itertools.product(enumerate(facts["q"]), forms):
-                found = [_most_rounds(picture, kind, target, z, q) or math.nan for z in facts["z"]]
+                line = ((shown_epsilon(target), f"{z:g}", kind.upper(), q) for z in facts["z"])
+                found = [found_of[point] for point in line]
                 drawn = {"color": PALETTE[at], "marker": MARKERS[at], "linestyle": dash}
                 axes.loglog(facts["z"], found, **drawn, label=f"q = {q:g}, {name}")
             axes.set_title(f"epsilon {shown_epsilon(target)}, delta {facts['delta']:g}")
             epsilon_axis(axes, facts["z"], "noise multiplier z")
             axes.set_ylabel("largest number of rounds")
         legend(places)
+
+
+def _rounds_in(cell: str) -> float:
+    """The number of a cell; NaN for none, and for more than the figure shows."""
+    return math.nan if cell.startswith("over") else float(cell.replace(",", "")) or math.nan
 
 
 def rounds_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:

@@ -19,7 +19,15 @@ import numpy as np
 
 from privrl_bench.reporting.paper_table import epsilon_of, status_of
 from privrl_bench.reporting.runs import Run, Runs, nested, number
-from privrl_bench.reporting.style import REFERENCE, Mark, dots, figure, legend, level, looks
+from privrl_bench.reporting.style import (
+    REFERENCE,
+    Mark,
+    dots,
+    figure,
+    legend,
+    level,
+    looks_of_panels,
+)
 
 _NAMES = {
     "eval/mspbe": "MSPBE",
@@ -107,12 +115,12 @@ def _error(row: Mapping[str, str]) -> tuple[float, float]:
 
 def _draw(picture: Any, panels: Sequence[Sequence[Series]], path: Path) -> None:
     with figure(path, len(panels), vector=True) as places:
-        for axes, panel, key, lines in zip(
-            places, picture.panels, picture.facts["x"], panels, strict=False
+        every = looks_of_panels([[(line.label, line.mark) for line in lines] for lines in panels])
+        for axes, panel, key, lines, found in zip(
+            places, picture.panels, picture.facts["x"], panels, every, strict=False
         ):
             axes.set_xscale("log")
             axes.set_yscale("log", nonpositive="clip")
-            found = looks([line.mark for line in lines])
             for at, (line, look) in enumerate(zip(lines, found, strict=True)):
                 x, mean, deviation = np.array(line.points).T
                 if line.level:

@@ -1,4 +1,4 @@
-"""Figures of items whose runs were not kept, from the numbers of their table."""
+"""Figures from the numbers of their table: of runs that were not kept, and of computations of minutes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.reporting import datasize
+from privrl_bench.reporting import analytic_figures, datasize, relations
 from privrl_bench.reporting.paper_figure import Picture
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.runs import number
@@ -27,6 +27,10 @@ def draw_from_table(item: Item, folder: Path, out: Path) -> bool:
         datasize.draw_kept(item, rows, path)
     elif item.kind == "regret":
         draw_final_regret(rows, path)
+    elif item.kind == "relations":
+        relations.draw_kept(rows, path)
+    elif item.kind == "rounds":
+        analytic_figures.draw_kept(item, rows, path)
     else:
         return False
     path.unlink()  # the SVG is the smaller one

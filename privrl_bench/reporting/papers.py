@@ -190,7 +190,7 @@ def _panels_like(table: Table) -> list[Panel]:
                 lines.append(Line(cell.label, False, [cell.paper_like], cell.paper))
             if cell.formal:
                 noised = "privacy.z=0" not in cell.formal.words
-                label = f"{cell.label}, formal" if noised else cell.label
+                label = f"{cell.label}, formal" if noised and cell.paper_like else cell.label
                 paper = None if cell.paper_like else cell.paper
                 lines.append(Line(label, noised, [cell.formal], paper))
         panels.append(Panel(env, lines))

@@ -26,6 +26,8 @@ from privrl_bench.reporting.style import (
     legend,
     level,
     looks,
+    looks_of_panels,
+    returns_of,
     steps_axis,
 )
 from privrl_bench.reporting.table_writer import short
@@ -60,10 +62,12 @@ def curves(
     """
     groups = [g for g in group_runs([run for run in runs if len(run.curve(metric)[0])]) if g.runs]
     panels = _by_env(groups)
+    look = _looks(panels)
     with figure(path, len(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
-            for at, (group, look) in enumerate(_with_looks(members)):
-                _group_curve(axes, group, look, metric, (at, len(members)))
+            _declare(axes, members, metric)
+            for at, group in enumerate(members):
+                _group_curve(axes, group, look[id(group)], metric, (at, len(members)))
             axes.set_title(env)
             measure = _measure(members)
             steps_axis(
@@ -79,14 +83,16 @@ def curves(
 def profiles(groups: Sequence[Group], path: Path) -> None:
     """Share of a group's seeds above each return, in panels as of `curves`. Also as SVG."""
     panels = _by_env(groups)
+    look = _looks(panels)
     with figure(path, len(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
             every = [run.final_value for group in members for run in group.runs]
             room = 0.03 * (max(every) - min(every)) or 1.0
             at = np.linspace(min(every) - room, max(every) + room, 400)
-            for group, look in _with_looks(members):
+            for group in members:
                 share = profile([run.final_value for run in group.runs], at)
-                drawn: Any = {"color": look.colour, "linestyle": look.dash, "where": "post"}
+                one = look[id(group)]
+                drawn: Any = {"color": one.colour, "linestyle": one.dash, "where": "post"}
                 axes.step(at, share, **drawn, label=group.label)
             axes.set_title(env)
             axes.set_xlabel(f"final {_measure(members).label}")
@@ -104,6 +110,7 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
     panels = _by_env(group_runs(usable(runs)), most=None)
     with figure(path, len(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
+            _declare(axes, members)
             _epsilon_panel(axes, members)
             axes.set_title(env)
             axes.set_ylabel(f"final {_measure(members).label}")
@@ -183,9 +190,16 @@ def _status(group: Group) -> str:
     return "none" if math.isinf(_epsilon(group)) else min(known, default="none")
 
 
-def _with_looks(groups: Sequence[Group]) -> list[tuple[Group, Look]]:
-    marks = [Mark(group.algo, _epsilon(group), _status(group)) for group in groups]
-    return list(zip(groups, looks(marks), strict=True))
+def _looks(panels: Sequence[tuple[str, Sequence[Group]]]) -> dict[int, Look]:
+    """The look of each group, by its id(): groups with the same label have the same marker."""
+    found = looks_of_panels(
+        [[(g.label, Mark(g.algo, _epsilon(g), _status(g))) for g in some] for _, some in panels]
+    )
+    return {
+        id(group): look
+        for (_, members), some in zip(panels, found, strict=True)
+        for group, look in zip(members, some, strict=True)
+    }
 
 
 def _by_env(
@@ -207,6 +221,12 @@ def _by_env(
 def _measure(groups: Sequence[Group]) -> Objective:
     """Objective of a panel's runs."""
     return next((run.measure for group in groups for run in group.runs), RETURN)
+
+
+def _declare(axes: Any, groups: Sequence[Group], metric: str | None = None) -> None:
+    """Say of a panel of returns which task it shows."""
+    if groups and metric is None and _measure(groups) is RETURN:
+        returns_of(axes, groups[0].env)
 
 
 def scale(axes: Any, measure: Objective) -> None:

@@ -5,14 +5,11 @@ Rows with a digest of the identity (version 1) are compared by it, older ones by
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench.config import compose
 from privrl_bench.config.identity import CONSTANT, VERSION, identity
@@ -65,17 +62,12 @@ def _composed(overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
     known = {path.name for path in compose.conf_dir().iterdir() if path.is_dir()}
     settled = compose.settle(words)
     chosen = tuple(word for word in settled if word.partition("=")[0].lstrip("+") in known)
-    config = copy.deepcopy(_chosen(chosen))
-    for override in compose.parse(word for word in settled if word not in chosen):
-        try:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-        except compose.HYDRA_ERRORS as error:
-            raise ConfigError(override.key_or_group, str(error).splitlines()[0]) from error
-    run: RunConfig = compose.to_run_config(config, explicit_keys(words))
+    others = [word for word in settled if word not in chosen]
+    run: RunConfig = compose.replace(_chosen(chosen), others, explicit_keys(words))
     return dict(flatten(asdict(run))), identity(run, CONSTANT)
 
 
 @cache
-def _chosen(words: Sequence[str]) -> DictConfig:
+def _chosen(words: Sequence[str]) -> Any:
     """The files that the words choose, composed once for all values of other keys."""
     return compose.compose_raw(words)

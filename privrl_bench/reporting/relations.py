@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import PALETTE, figure
+from privrl_bench.reporting.table_writer import aligned, parsed
 
 if TYPE_CHECKING:
     from privrl_bench.reporting.paper_figure import Picture
@@ -169,15 +170,22 @@ def powers_in_words(values: Sequence[float]) -> str:
 
 def draw_signs(picture: Picture, runs: Runs, path: Path) -> None:
     """The matrix of signs, as the paper colours it: green for a positive relation, red for a negative one."""
-    found = {frozenset((one.grown, one.answer)): one for one in _of(picture)}
+    draw_kept(parsed(aligned(*sign_table(picture, runs))), path)
+
+
+def draw_kept(rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """The figure of the lines of its table."""
+    found = {
+        frozenset((row["grows"], row["follows"])): {row[f"sign, {k.upper()}"] for k in ACCOUNTANTS}
+        for row in rows
+    }
     colours = {"+": PALETTE[2], "-": PALETTE[1], "?": "0.7"}
     with figure(path, 1, vector=True) as (axes,):
         for (y, row), (x, column) in itertools.product(enumerate(QUANTITIES), repeat=2):
-            one = found.get(frozenset((row, column)))
-            if one is None:
+            signs = found.get(frozenset((row, column)))
+            if signs is None:
                 continue
-            signs = {one.sign(powers) for powers in one.powers.values()}
-            sign = signs.pop() if len(signs) == 1 else "?"
+            sign = next(iter(signs)) if len(signs) == 1 else "?"
             place: dict[str, Any] = {"facecolor": colours[sign], "edgecolor": "w", "alpha": 0.6}
             axes.fill(
                 [x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], **place

@@ -22,8 +22,9 @@ from privrl_bench.reporting.style import (
     figure,
     legend,
     level,
-    looks,
+    looks_of_panels,
     paper_values,
+    returns_of,
     steps_axis,
 )
 
@@ -83,10 +84,14 @@ def drawn_panels(
     picture: Picture, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
 ) -> Iterator[tuple[Any, list[Drawn]]]:
     """Axes, and the lines of the panel that have runs. The figure is saved to `path` after the last panel."""
+    shown = [[line for line in panel.lines if line.runs(runs)] for panel in picture.panels]
+    named = [[(line.label, line.mark(runs)) for line in lines] for lines in shown]
     with figure(path, max(len(picture.panels), 1), vector=True) as places:
-        for axes, panel in zip(places, picture.panels, strict=False):
-            lines = [line for line in panel.lines if line.runs(runs)]
-            found = looks([line.mark(runs) for line in lines])
+        for axes, panel, lines, found in zip(
+            places, picture.panels, shown, looks_of_panels(named), strict=False
+        ):
+            if lines and picture.kind != "regret":
+                returns_of(axes, lines[0].settings[0].env)
             drawn = [
                 Drawn(line, look, (at, len(lines)))
                 for at, (line, look) in enumerate(zip(lines, found, strict=True))

@@ -1,21 +1,51 @@
 """How every figure looks. matplotlib is imported when a figure is drawn, and needs no display.
 
-Colour and marker are the method, shade is epsilon (dark: small), and the kind of line is the status of the
-guarantee: solid is formal, dashed heuristic, dotted not private. A figure is half a page wide.
+Colour is the method, shade is epsilon (dark: small), and the kind of line is the status of the guarantee: solid
+is formal, dashed heuristic, dotted not private. Every line of a panel has its own marker, so that lines can be
+told apart in grey. Intervals end at the largest return of a task. A figure is half a page wide.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from privrl_bench.reporting.looks import (  # also used from here
+    DASHES as DASHES,
+)
+from privrl_bench.reporting.looks import (
+    MARKERS as MARKERS,
+)
+from privrl_bench.reporting.looks import (
+    PALETTE as PALETTE,
+)
+from privrl_bench.reporting.looks import (
+    REFERENCE as REFERENCE,
+)
+from privrl_bench.reporting.looks import (
+    Look as Look,
+)
+from privrl_bench.reporting.looks import (
+    Mark as Mark,
+)
+from privrl_bench.reporting.looks import (
+    lightness as lightness,
+)
+from privrl_bench.reporting.looks import (
+    looks as looks,
+)
+from privrl_bench.reporting.looks import (
+    looks_of_panels as looks_of_panels,
+)
+from privrl_bench.reporting.looks import (
+    shade as shade,
+)
 
 RC: Any = {
     "savefig.dpi": 300,
@@ -41,103 +71,12 @@ MOST_LINES = 6  # of a panel
 WIDTH = 3.4  # inches, half a page
 _ACROSS = 2
 _LINE = 0.125  # inches, of a legend
-
-# Okabe and Ito's colours, without sky blue and yellow, which are too light for thin lines.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
-# Place in the palette and the markers. Methods that are compared in a paper have different ones.
-_METHODS = {
-    name: at
-    for at, names in enumerate(
-        (
-            "dppg dppg_kl gpope",
-            "ppo dppg_l2 dp_lsw",
-            "a2c ucbvi dp_lsl",
-            "reinforce primorl dp_lstd",
-            "dqn dqn_replay mopo",
-            "lstd wis_lstd",
-        )
-    )
-    for name in names.split()
+BARS = 3  # intervals along a curve; markers are at twice as many points
+LARGEST = {  # returns that no policy exceeds; of other tasks it is not known
+    **{"cartpole": 500.0, "acrobot": 0.0, "pendulum": 0.0},
+    **{"cartpole_balance": 1000.0, "cartpole_swingup": 1000.0},
 }
-DASHES = {"formal": "-", "heuristic": "--", "unreviewed": "-.", "none": ":"}
-_SHADES = (0.1, 10.0)  # epsilon of the darkest and the lightest shade, unless there are others
-BARS = 3  # intervals along a curve
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What a line stands for.
-
-    Attributes:
-        method: Name of the algorithm.
-        epsilon: NaN if it is not known, or differs along the line.
-        status: Of the guarantee.
-    """
-
-    method: str
-    epsilon: float = math.nan
-    status: str = "formal"
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a line is drawn: colour (red, green, blue), kind of line, marker."""
-
-    colour: tuple[float, float, float]
-    dash: str
-    marker: str
-
-
-REFERENCE = Look((0.45, 0.45, 0.45), DASHES["none"], "")  # a level that no method reached
-
-
-def _place(method: str) -> int:
-    """Place of a method in the palette; that of an unknown one depends on its name only."""
-    return _METHODS.get(method, zlib.crc32(method.encode()) % len(PALETTE))
-
-
-def shade(method: str, lightness: float) -> tuple[float, float, float]:
-    """Colour of a method, from dark (0) to light (1)."""
-    from matplotlib.colors import to_rgb
-
-    pure = np.array(to_rgb(PALETTE[_place(method)]))
-    dark, light = max(0.0, 1 - 2 * lightness), max(0.0, 2 * lightness - 1)
-    red, green, blue = pure * (1 - 0.5 * dark) * (1 - 0.5 * light) + 0.5 * light
-    return float(red), float(green), float(blue)
-
-
-def lightness(epsilon: float, among: Sequence[float]) -> float:
-    """Place of epsilon between dark (0) and light (1), on a log scale; `among`: all of the panel."""
-    low, high = min(_SHADES[0], *among), max(_SHADES[1], *among)
-    return math.log(epsilon / low) / math.log(high / low)
-
-
-def looks(marks: Sequence[Mark]) -> list[Look]:
-    """Looks of the lines of a panel, all different."""
-    known = [mark.epsilon for mark in marks if _finite(mark.epsilon)]
-    found: list[Look] = []
-    for at, mark in enumerate(marks):
-        marker, light = _place(mark.method), 0.5
-        if _finite(mark.epsilon):
-            light = lightness(mark.epsilon, known)
-        elif mark.status != "none":  # no epsilon of its own: lines of the method share the shades
-            same = [
-                k
-                for k, m in enumerate(marks)
-                if m.method == mark.method and m.status != "none" and not _finite(m.epsilon)
-            ]
-            light, marker = (same.index(at) + 0.5) / len(same), marker + same.index(at)
-        look = Look(shade(mark.method, light), DASHES.get(mark.status, "--"), "")
-        while not look.marker or look in found:
-            look = replace(look, marker=MARKERS[marker % len(MARKERS)])
-            marker += 1
-        found.append(look)
-    return found
-
-
-def _finite(epsilon: float) -> bool:
-    return math.isfinite(epsilon) and epsilon > 0
+CUT = "intervals end at the task's largest return"
 
 
 @contextmanager
@@ -185,7 +124,9 @@ def legend(places: Sequence[Any]) -> None:
             if label not in found:
                 found[label] = handle
             elif hasattr(handle, "get_color") and abs(_hue(found[label]) - _hue(handle)) > 0.05:
-                found[label] = _in_grey(found[label])
+                found[label] = _in_grey(found[label], handle)
+    if any(getattr(axes, _IS_CUT, False) for axes in places):
+        found[CUT] = _nothing()
     if found:
         # A character is about 0.047 inches wide, the sample of the line 0.4.
         names = [textwrap.fill(name, 60) for name in found]
@@ -207,12 +148,37 @@ def _hue(handle: Any) -> float:
     return float(rgb_to_hsv(to_rgb(handle.get_color()))[0])
 
 
-def _in_grey(handle: Any) -> Any:
-    """A line like the handle, its colour as a grey of the same lightness, without marker."""
+def _in_grey(handle: Any, other: Any) -> Any:
+    """A line like the handle, its colour as a grey of the same lightness, with the marker that both have."""
     from matplotlib.colors import to_rgb
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=str(np.mean(to_rgb(handle.get_color()))), ls=handle.get_linestyle())
+    marker = handle.get_marker() if handle.get_marker() == other.get_marker() else ""
+    grey = str(np.mean(to_rgb(handle.get_color())))
+    return Line2D([], [], color=grey, ls=handle.get_linestyle(), marker=marker)
+
+
+def _nothing() -> Any:
+    """A handle that shows nothing, for a note in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="")
+
+
+_MOST, _IS_CUT = "privrl_most", "privrl_is_cut"  # attributes of axes
+
+
+def returns_of(axes: Any, env: str) -> None:
+    """Declare that a panel shows returns of a task, before its lines: no interval exceeds the largest one."""
+    setattr(axes, _MOST, LARGEST.get(env, math.inf))
+
+
+def _cut(axes: Any, ends: Any) -> Any:
+    """Upper ends of intervals, at most the largest return of the panel's task."""
+    most = getattr(axes, _MOST, math.inf)
+    if np.any(np.asarray(ends) > most):
+        setattr(axes, _IS_CUT, True)
+    return np.minimum(ends, most)
 
 
 def curve(
@@ -236,12 +202,17 @@ def curve(
         turn: (k, n): the k-th of n lines. Each has its own points with an interval.
     """
     x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
-    wanted = x[0] + (x[-1] - x[0]) * (np.arange(BARS) + (turn[0] + 0.5) / turn[1]) / BARS
-    at = sorted({int(np.abs(x - one).argmin()) for one in wanted})
     drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
-    axes.plot(x, mean, **drawn, markevery=at, label=label)
+    axes.plot(x, mean, **drawn, markevery=_apart(x, 2 * BARS, turn), label=label)
     if ends is not None:
+        at = _apart(x, BARS, turn)
         _bars(axes, look, x[at], mean[at], np.asarray(ends[0])[at], np.asarray(ends[1])[at])
+
+
+def _apart(x: np.ndarray, count: int, turn: tuple[int, int]) -> list[int]:
+    """Indices of `count` points along a line, those of its turn."""
+    wanted = x[0] + (x[-1] - x[0]) * (np.arange(count) + (turn[0] + 0.5) / turn[1]) / count
+    return sorted({int(np.abs(x - one).argmin()) for one in wanted})
 
 
 def dots(
@@ -266,13 +237,14 @@ def dots(
 
 
 def _bars(axes: Any, look: Look, x: Any, mean: Any, low: Any, high: Any) -> None:
-    sides = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
+    sides = np.nan_to_num(np.maximum([mean - low, _cut(axes, high) - mean], 0.0))
     axes.errorbar(x, mean, sides, fmt="none", ecolor=look.colour, elinewidth=0.7, capsize=1.5)
 
 
 def level(axes: Any, look: Look, label: str, value: float) -> None:
-    """A horizontal line over the whole panel."""
-    axes.axhline(value, color=look.colour, linestyle=look.dash, label=label)
+    """A horizontal line over the whole panel, with markers at its ends."""
+    drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    axes.axhline(value, **drawn, clip_on=False, label=label)
 
 
 def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None:
@@ -280,14 +252,16 @@ def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None
     label = "paper's mean and interval"
     if len(values) == 1:
         mean, half, look = values[0]
-        axes.axhspan(mean - half, mean + half, color=look.colour, alpha=0.15, lw=0, label=label)
+        high = _cut(axes, mean + half)
+        axes.axhspan(mean - half, high, color=look.colour, alpha=0.15, lw=0, label=label)
         return
     across = axes.get_yaxis_transform()  # x is a share of the panel's width
     for at, (mean, half, look) in enumerate(values):
         x = [1.03 + 0.05 * at, 1.06 + 0.05 * at]
         drawn = {"color": look.colour, "transform": across, "clip_on": False}
-        axes.fill_between(x, mean - half, mean + half, alpha=0.3, lw=0, **drawn)
+        axes.fill_between(x, mean - half, _cut(axes, mean + half), alpha=0.3, lw=0, **drawn)
         axes.plot(x, [mean, mean], **drawn)
+        axes.plot([np.mean(x)], [mean], look.marker, **drawn)
     axes.fill_between([], [], [], color="0.5", alpha=0.3, lw=0, label=label + " (right)")
 
 

@@ -4,6 +4,7 @@ from results_blocks import (  # noqa: F401  (they register their blocks)
     causes,
     correlated,
     dppg,
+    figures,
     frontier,
     gap,
     kept_tables,

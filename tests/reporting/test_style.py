@@ -12,6 +12,7 @@ from privrl_bench.reporting.kept_figures import draw_from_table
 from privrl_bench.reporting.paper_figure import Line, Panel, Picture
 from privrl_bench.reporting.papers import Paper
 from privrl_bench.reporting.style import (
+    CUT,
     MOST_LINES,
     WIDTH,
     Mark,
@@ -20,7 +21,9 @@ from privrl_bench.reporting.style import (
     figure,
     legend,
     looks,
+    looks_of_panels,
     paper_values,
+    returns_of,
     shade,
 )
 
@@ -53,6 +56,39 @@ def test_only_formal_lines_are_solid_and_no_two_lines_look_the_same() -> None:
         [Mark("dppg")] * 3 + [Mark("dppg", 1.0)] * 3 + [Mark("dppg", math.inf, "none")] * 2
     )
     assert len(set(same)) == 8
+
+
+def test_every_line_of_a_panel_has_its_own_marker_and_a_name_the_same_in_all_panels() -> None:
+    names = {f"z = {z}": Mark("dppg", 1.0 / z) for z in (1, 2, 3)}
+    first = {"PPO": Mark("ppo", status="none"), **names}
+    second = {"another": Mark("dppg", 0.1), "z = 3": names["z = 3"], "PPO": first["PPO"]}
+    every = looks_of_panels([[*first.items()], [*second.items()]])
+    pairs = zip((first, second), every, strict=True)
+    shown = [dict(zip(panel, found, strict=True)) for panel, found in pairs]
+    for found in shown:
+        assert len({look.marker for look in found.values()}) == len(found)
+    (twice,) = looks_of_panels([[("DPPG", Mark("dppg")), ("DPPG", Mark("dppg"))]])
+    assert twice[0].marker != twice[1].marker
+    for name in ("PPO", "z = 3"):
+        assert shown[0][name].marker == shown[1][name].marker
+
+
+def test_intervals_end_at_the_largest_return_and_the_legend_says_so(tmp_path) -> None:
+    (look,) = looks([Mark("dppg")])
+    for env, highest in (("cartpole", 500.0), ("hopper", 520.0)):
+        with figure(tmp_path / "a.svg", 1) as places:
+            returns_of(places[0], env)
+            ends = ([470, 480], [510, 520])
+            curve(places[0], look, "line", [1, 2], [490, 500], ends)
+            paper_values(places[0], [(490.0, 20.0, look)])
+            legend(places)
+            tops = [
+                p for c in places[0].containers for s in c[2][0].get_segments() for p in s[:, 1]
+            ]
+            (shared,) = places[0].figure.legends
+            labels = [text.get_text() for text in shared.texts]
+        assert max(tops) == highest
+        assert (CUT in labels) == (env == "cartpole")
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)

@@ -1,6 +1,4 @@
-"""Draw the README's picture: return of DPPG against epsilon, a panel for each task.
-
-    python scripts/plot_small_epsilon.py
+"""The README's figure: return of DPPG against epsilon, a panel for each task.
 
 From the items outputs/paper/dppg/small_epsilon and gap. Runs of a task with the same number of steps are one
 line. Dotted: without privacy, and before training.
@@ -8,23 +6,14 @@ line. Dotted: without privacy, and before training.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from results_blocks.gap import ITEM as OTHERS
-from results_blocks.small_epsilon import ITEM, rounds_of, users_of
-from results_blocks.store import STORE, TASKS, finals, stored
-
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.runs import number
 from privrl_bench.reporting.style import (
-    DASHES,
     REFERENCE,
     Mark,
     dots,
@@ -33,10 +22,12 @@ from privrl_bench.reporting.style import (
     legend,
     level,
     looks,
+    returns_of,
 )
-
-PATH = STORE / ITEM / "figure.svg"
-
+from results_blocks.gap import ITEM as OTHERS
+from results_blocks.gap import ppo
+from results_blocks.small_epsilon import ITEM, rounds_of, users_of
+from results_blocks.store import TASKS, finals, stored
 
 Point = tuple[float, float, float]  # epsilon, mean, half width of the 95 % interval
 
@@ -59,39 +50,44 @@ def lines(env: str) -> list[list[Point]]:
     ]
 
 
-def main() -> None:
-    """Draw the picture."""
-    tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or others(env, "dppg")]
-    private, ppo = looks([Mark("dppg"), Mark("ppo", status="none")])
-    with figure(PATH, len(tasks), row_height=1.2) as places:
+def draw(path: Path) -> Path:
+    """Draw the figure. Returns its path."""
+    tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or without_noise(env)]
+    marks = [Mark("dppg"), Mark("ppo", status="none"), Mark("dppg", status="none")]
+    private, not_private, noiseless = looks(marks)
+    with figure(path, len(tasks), row_height=1.2) as places:
         for axes, env in zip(places, tasks, strict=True):
             axes.set_xscale("log")
+            returns_of(axes, env)
             for line in lines(env):
                 epsilon, mean, half = (np.array(column) for column in zip(*line, strict=True))
                 dots(axes, private, "DPPG, formal", epsilon, mean, (mean - half, mean + half))
             epsilon_axis(axes, [0.1, 10.0], "epsilon")
             for look, label, values in (
-                (private, "DPPG without noise", others(env, "dppg")),
-                (ppo, "PPO, not private", others(env, "ppo")),
+                (noiseless, "DPPG without noise", without_noise(env)),
+                (not_private, "PPO, not private", of_ppo(env)),
                 (REFERENCE, "before training", begins(env)),
             ):
                 if values:
-                    level(axes, replace(look, dash=DASHES["none"]), label, float(np.mean(values)))
+                    level(axes, look, label, float(np.mean(values)))
             axes.set_ylabel("return")
             axes.set_title(TASKS[env])
         legend(places)
-    print(PATH)
+    return path
 
 
-def others(env: str, algo: str) -> list[float]:
-    """Returns at the end of the runs without privacy."""
-    return finals([run for run in stored(OTHERS) if (run.env, run.algo) == (env, algo)])
+def without_noise(env: str) -> list[float]:
+    """Final returns of DPPG's runs without noise."""
+    return finals([run for run in stored(OTHERS) if (run.env, run.algo) == (env, "dppg")])
+
+
+def of_ppo(env: str) -> list[float]:
+    """Final returns of PPO's runs with as many steps as DPPG's runs without noise, or nearly as many."""
+    noiseless = [run for run in stored(OTHERS) if (run.env, run.algo) == (env, "dppg")]
+    groups = ppo(env, noiseless or [run for run in stored(ITEM) if run.env == env])
+    return finals(groups[0]) if groups else []
 
 
 def begins(env: str) -> list[float]:
     """Returns of the initial policies, before any data."""
     return [float(run.curve()[1][0]) for run in stored(ITEM) if run.env == env]
-
-
-if __name__ == "__main__":
-    main()
