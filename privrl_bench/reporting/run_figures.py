@@ -91,7 +91,8 @@ def drawn_panels(
             places, picture.panels, shown, looks_of_panels(named), strict=False
         ):
             if lines and picture.kind != "regret":
-                returns_of(axes, lines[0].settings[0].env)
+                first = lines[0].runs(runs)[0]
+                returns_of(axes, getattr(first, "env", "") or lines[0].settings[0].env)
             drawn = [
                 Drawn(line, look, (at, len(lines)))
                 for at, (line, look) in enumerate(zip(lines, found, strict=True))
