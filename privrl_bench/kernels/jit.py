@@ -10,9 +10,12 @@ sums may be reordered, the two differ in the last bits.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import pickle
+import stat
+import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,14 +25,22 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    NullCache,
+    UserWideCacheLocator,
+)
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
 # NaN and infinities keep their meaning; sums may be reordered.
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 _DIGEST = 32  # bytes
+_NAMES = 8  # of temporary folders: other users may have taken some
+_COMPILING = "  note    compiling kernels, which takes seconds"
 _say: Callable[[str], None] | None = None
+_said: set[str] = set()  # kinds of lines
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,10 +70,12 @@ def tell_of_compiling(say: Callable[[str], None] | None) -> None:
     """Set the function that reports compilation.
 
     Args:
-        say: is called with one line the first time this process has to compile; None for no report.
+        say: is called with one line the first time this process has to compile, and with one the first
+            time it cannot keep machine code; None for no report.
     """
     global _say
     _say = say
+    _said.clear()
 
 
 def _compiled(
@@ -80,9 +93,69 @@ def _compiled(
 
 def _kernel(function: Callable[..., Any], fastmath: set[str] | bool) -> Callable[..., Any]:
     compiled = _compiled(function, fastmath)
-    with suppress(RuntimeError):  # there is no writable cache folder
-        compiled._cache = KernelCache(function, compiled)  # type: ignore[attr-defined]
+    try:
+        cache: Any = KernelCache(function, compiled)
+    except RuntimeError:  # there is no writable folder, not even a temporary one
+        cache = _NoCache()
+    compiled._cache = cache  # type: ignore[attr-defined]
     return compiled
+
+
+@functools.cache
+def _temporary_folder() -> Path | None:
+    """Return a folder that only this user can write to, in the system's temporary folder; None: no such.
+
+    Loading machine code executes what is in a file, and other users can make files in the temporary folder.
+    So the folder must belong to this user, be no link and be closed to others. All processes try the same
+    names, and so share one folder.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    user = os.geteuid()
+    with suppress(OSError):
+        root = Path(tempfile.gettempdir())
+        above = root.stat()
+        shared = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX
+        if above.st_uid not in (0, user) or shared:
+            return None  # another user could exchange the folder after the check
+        for number in range(_NAMES):
+            path = root / f"privrl_bench-{user}-{number}"
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            found = path.lstat()
+            if found.st_uid == user and found.st_mode == stat.S_IFDIR | 0o700:
+                return path
+    return None
+
+
+class _TemporaryLocator(UserWideCacheLocator):
+    """Numba's locator of a temporary folder, where neither the package's nor the user's is writable."""
+
+    def __init__(self, py_func: Any, py_file: str):
+        super().__init__(py_func, py_file)
+        folder = _temporary_folder()
+        assert folder is not None
+        self._cache_path = str(folder / self.get_suitable_cache_subpath(py_file))
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Return a locator; None: there is no such folder. Called by Numba."""
+        return None if _temporary_folder() is None else super().from_function(py_func, py_file)
+
+
+class _Impl(CompileResultCacheImpl):
+    _locator_classes = [*CompileResultCacheImpl._locator_classes, _TemporaryLocator]  # noqa: RUF012
+
+
+class _NoCache(NullCache):
+    """Says that every run compiles."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        """There is no machine code."""
+        _tell(
+            "compiling",
+            f"{_COMPILING}, in every run: no folder for them is writable; NUMBA_CACHE_DIR names one",
+        )
 
 
 class KernelCache(FunctionCache):
@@ -96,6 +169,8 @@ class KernelCache(FunctionCache):
         function: the kernel's Python function.
         dispatcher: the kernel.
     """
+
+    _impl_class = _Impl
 
     def __init__(self, function: Callable[..., Any], dispatcher: Any):
         super().__init__(function)
@@ -117,12 +192,12 @@ class KernelCache(FunctionCache):
             found = self._path(sig, target_context.codegen()).read_bytes()
         content = found[_DIGEST:]
         if not found or found[:_DIGEST] != self._digest(content):
-            _tell()
+            self._tell()
             return None
         # A file of an older version may name a type whose module has moved.
         with suppress(ImportError, AttributeError):
             return self._impl.rebuild(target_context, pickle.loads(content))
-        _tell()
+        self._tell()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -141,9 +216,19 @@ class KernelCache(FunctionCache):
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(self._digest(content) + content)
             os.replace(unfinished, path)
-        except OSError:
+        except OSError as error:
             with suppress(OSError):
                 unfinished.unlink()
+            problem = f"cannot be kept in {path.parent}: {error.strerror or error}"
+            _tell("keeping", f"  note    compiled kernels {problem}; every run compiles them")
+
+    def _tell(self) -> None:
+        """Report that this kernel is compiled."""
+        where = ""
+        if isinstance(self._impl.locator, _TemporaryLocator):
+            where = f" from {_temporary_folder()}, as no other folder for them is writable"
+            where += " (NUMBA_CACHE_DIR names one)"
+        _tell("compiling", f"{_COMPILING}; later runs load them{where}")
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = hashlib.sha256(repr((sig, codegen.magic_tuple())).encode()).hexdigest()
@@ -187,9 +272,8 @@ def _made_from(dispatcher: Any) -> list[Any]:
     return found
 
 
-def _tell() -> None:
-    """Report once that compiling takes seconds."""
-    global _say
-    if _say is not None:
-        say, _say = _say, None
-        say("  note    compiling kernels, which takes seconds; later runs load them")
+def _tell(kind: str, line: str) -> None:
+    """Report the first line of a kind."""
+    if _say is not None and kind not in _said:
+        _said.add(kind)
+        _say(line)

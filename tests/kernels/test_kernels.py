@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import ensemble_training, mlp_training, q_training, ridge
+from privrl_bench.kernels import ensemble_training, jit, mlp_training, q_training, ridge
 
 PROGRAM = """
 import sys
@@ -191,6 +192,87 @@ def test_without_a_folder_to_write_to_code_is_compiled(modules, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", full)
     assert total(np.ones(3)) == 6.0
     assert kept(total) == []
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The system's temporary folder, where no other cache folder is writable; and the lines that are said."""
+    folder, lines = tmp_path / "tmp", []
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(jit.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(jit._Impl, "_locator_classes", [jit._TemporaryLocator])
+    jit._temporary_folder.cache_clear()
+    jit.tell_of_compiling(lines.append)
+    yield folder, lines
+    jit.tell_of_compiling(None)
+    jit._temporary_folder.cache_clear()
+
+
+def test_without_another_folder_code_is_kept_in_a_private_temporary_one(modules, temporary):
+    folder, lines = temporary
+    total = modules()
+    assert total(np.ones(3)) == 6.0
+    assert total(np.ones(3, np.float32)) == 6.0
+    private = folder / f"privrl_bench-{os.geteuid()}-0"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert [private in path.parents for path in kept(total)] == [True, True]
+    assert len(lines) == 1
+    assert f"later runs load them from {private}" in lines[0]
+    jit.tell_of_compiling(lines.append)  # the next run, or a worker
+    jit._temporary_folder.cache_clear()
+    again = modules()
+    assert again(np.ones(3)) == 6.0
+    assert hits(again) == 1
+    assert len(lines) == 1
+
+
+def plant_link(path):
+    path.with_name("elsewhere").mkdir(mode=0o700)
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def plant_open_folder(path):
+    path.mkdir()
+    path.chmod(0o777)
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_open_folder, Path.touch])
+def test_a_planted_temporary_folder_is_not_used(modules, temporary, plant):
+    folder, _ = temporary
+    plant(folder / f"privrl_bench-{os.geteuid()}-0")
+    total = modules()
+    total(np.ones(3))
+    (path,) = kept(total)
+    assert path.parents[1].name == f"privrl_bench-{os.geteuid()}-1"
+
+
+def test_a_temporary_folder_of_another_user_is_not_used(temporary, monkeypatch):
+    monkeypatch.setattr(jit.os, "geteuid", lambda: os.getuid() + 1)  # what we make is another's
+    assert jit._temporary_folder() is None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_temporary_folder_that_others_can_exchange_is_not_used(modules, temporary, mode):
+    folder, lines = temporary
+    folder.chmod(mode)
+    total = modules()
+    assert total(np.ones(3)) == 6.0
+    assert list(folder.iterdir()) == []
+    assert len(lines) == 1
+    assert "in every run" in lines[0]
+
+
+def test_a_full_disk_is_reported(modules, monkeypatch):
+    lines = []
+    monkeypatch.setattr(jit, "_say", lines.append)
+    total = modules()
+
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert total(np.ones(3)) == 6.0
+    assert "No space left on device; every run compiles them" in lines[1]
 
 
 def test_a_kernel_calls_parts_only(modules, tmp_path):
