@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 from privrl_bench.errors import ConfigError, suggest
 
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted."
+    "Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted "
+    "(by another signal than Ctrl-C: 128 + its number)."
 )
 CONFIG_DIR = "a folder with YAML files of your own, which win over the package's of their names"
 OVERRIDES = "group=choice or key=value, as for privrl-bench"

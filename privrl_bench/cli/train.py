@@ -1,7 +1,8 @@
 """The command `privrl-bench`: checks the command line, then lets Hydra compose and start the jobs.
 
-Exit codes: 0 done; 1 a run failed; 2 bad input, nothing was started; 130 or 143 interrupted.
-Nothing heavy (torch, wandb, simulators) is imported before the configuration is known to be valid.
+Exit codes: 0 done; 1 a run failed; 2 bad input, nothing was started; 128 + the signal's number interrupted.
+Nothing heavy (torch, wandb, simulators) is imported before the configuration is known to be valid, and nothing
+but the standard library before `guarded`, which turns Ctrl-C into one line.
 """
 
 from __future__ import annotations
@@ -11,18 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import hydra
-
-from privrl_bench.api.launch import columns, launch
-from privrl_bench.cli.outcomes import show
 from privrl_bench.cli.parsing import Parser, add_working_directory, given
-from privrl_bench.config import compose as config
-from privrl_bench.config.diagnostics import first_line
-from privrl_bench.config.overrides import CONFIG_NAME, default_choices, own_folder
-from privrl_bench.config.plugins import load_given
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded, version
-from privrl_bench.sweep import jobs
 
 # Hydra's flags.
 SWITCHES = (
@@ -46,12 +38,21 @@ def _main(words: list[str]) -> int:
     if args.version:
         print(f"privrl-bench {version()}")
         return 0
+    from privrl_bench.config.overrides import own_folder
+
     with own_folder(args.config_dir):
         return _run(args, words)
 
 
 def _run(args: argparse.Namespace, words: list[str]) -> int:
     """Train, or let Hydra answer a question."""
+    from privrl_bench.api.launch import columns, launch
+    from privrl_bench.cli.outcomes import show
+    from privrl_bench.config import compose as config
+    from privrl_bench.config.overrides import default_choices
+    from privrl_bench.config.plugins import load_given
+    from privrl_bench.sweep import jobs
+
     load_given(args.overrides)
     if args.help:
         print(config.help_text())
@@ -100,6 +101,12 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
 
 def _pass_on(words: list[str]) -> int:
     """Let Hydra answer `--cfg`, `--info`, `--hydra-help` and `--shell-completion`."""
+    import hydra
+
+    from privrl_bench.config import compose as config
+    from privrl_bench.config.diagnostics import first_line
+    from privrl_bench.config.overrides import CONFIG_NAME
+
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise errors instead of printing them
     answer = hydra.main(
         version_base=config.VERSION_BASE,

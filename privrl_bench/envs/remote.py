@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.kernels.machine import without_main
+from privrl_bench.kernels.machine import starting_processes
+from privrl_bench.signals import leave_signals_to_parent
 
 _DIED = "an environment worker process died"
 
 
 def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Main loop of the process: replies to (name, arguments) with (result, error message)."""
-    # The parent decides when to stop; after Ctrl-C it finishes its round.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    leave_signals_to_parent()
     made = None
     try:
         made = make(*arguments)
@@ -56,7 +54,7 @@ class Remote:
         context = mp.get_context("spawn")  # torch and simulators are not safe to fork
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
-        with without_main():
+        with starting_processes():
             self._process.start()
         theirs.close()
         self._made = False

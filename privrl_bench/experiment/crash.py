@@ -1,12 +1,12 @@
 """How every command ends: one line on stderr, an exit code, and a file with the traceback of a defect.
 
-Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted; 141 nobody reads the
-output any more.
+Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 128 + the signal's number interrupted
+(130 after Ctrl-C); 141 nobody reads the output any more. Heavy imports happen inside `guarded`, so that Ctrl-C
+during them is one line, too.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import select
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from privrl_bench.config.plugins import load_installed
 from privrl_bench.errors import ConfigError
+from privrl_bench.signals import exit_code, no_lost_interrupts, raising_signals
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
@@ -34,7 +34,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
 
     Args:
         main: returns the exit code.
-        interrupted: printed after Ctrl-C.
+        interrupted: printed after Ctrl-C or another signal that ends a run.
 
     Returns:
         The exit code.
@@ -43,10 +43,13 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         SystemExit: with another code than 0, which `--help` leaves with.
     """
     try:
-        load_installed()
-        code = main()
-        sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
-        return code
+        with raising_signals(), no_lost_interrupts():
+            from privrl_bench.config.plugins import load_installed
+
+            load_installed()
+            code = main()
+            sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
+            return code
     except SystemExit as leave:
         if leave.code:
             raise
@@ -54,9 +57,9 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
     except ConfigError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print(f"interrupted; {interrupted}", file=sys.stderr)
-        return 130
+        return exit_code(error)
     except Exception as error:
         if reader_gone(error):
             return PIPE
@@ -141,6 +144,8 @@ def save(error: BaseException, folder: Path | None = None) -> Path:
 
 def version() -> str:
     """Return the version of this package."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version("privrl_bench")
     except importlib.metadata.PackageNotFoundError:

@@ -6,10 +6,11 @@ import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
+from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
 from privrl_bench.experiment.shard_worker import serve
-from privrl_bench.kernels.machine import cores, without_main
+from privrl_bench.kernels.machine import cores, starting_processes
 
 
 class WorkerDied(Exception):
@@ -65,9 +66,11 @@ class ProcessWorker:
         context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, arguments), daemon=True)
-        with without_main():
+        with starting_processes():
             self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
+        # It ignores SIGTERM, with which `multiprocessing` would end it at exit.
+        Finalize(self, self.process.kill, exitpriority=10)
 
     def begin(self, task: bytes) -> None:
         """See `Worker.begin`."""

@@ -26,7 +26,6 @@ from privrl_bench.experiment.result_files import (
     save_results,
 )
 from privrl_bench.experiment.run_dir import RunDir, write_json
-from privrl_bench.experiment.signals import Stop
 from privrl_bench.experiment.summary import (
     RunResult,
     SolvedCheck,
@@ -39,6 +38,7 @@ from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import check_summary
+from privrl_bench.signals import Stop, exit_code
 
 
 class Experiment:
@@ -101,7 +101,7 @@ class Experiment:
             How each run ended, in order.
 
         Raises:
-            ConfigError: found during training; nothing is written then.
+            ConfigError: found during training; the caller writes the status.
         """
         count, steps = len(self.dirs), len(self.dirs) * self.parts.round_steps
         together = f", {count} runs together" if count > 1 else ""
@@ -123,10 +123,10 @@ class Experiment:
             number = stop.signal or signal.SIGINT
             reason = f"{signal.Signals(number).name}; {resume}"
             return self._end("interrupted", reason, 128 + number)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             progress.close()
             self._save_if_written()
-            return self._end("interrupted", f"stopped within a round; {resume}", 130)
+            return self._end("interrupted", f"stopped within a round; {resume}", exit_code(error))
         except ConfigError:
             raise
         except Exception as error:

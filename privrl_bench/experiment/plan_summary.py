@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import needed
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.accounting.calibrate import needed_z
 
 
 def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
@@ -46,3 +49,25 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
     users = config.noise_cohort * account.rounds
     epsilon = account.real_epsilon(r)
     return {"preview": {"users_per_round": config.noise_cohort, "users": users, "epsilon": epsilon}}
+
+
+def targets(parts: RunComponents, r: int) -> str:
+    """Return the z for common budgets over all planned rounds, as text."""
+    found = [
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
+        for x in (1.0, 3.0, 8.0)
+    ]
+    return ", ".join(found)
+
+
+def for_comparison(parts: RunComponents, r: int, epsilon: float) -> str:
+    """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
+    paper = parts.gate.mechanism.paper_epsilon(r)
+    if math.isinf(paper):
+        return ""
+    if parts.gate.participation is None:
+        bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
+        return f" (for comparison, {bound})" if paper > epsilon else ""
+    if parts.config.algo.dppg_formula:
+        return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
+    return ""

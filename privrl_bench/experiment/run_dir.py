@@ -14,8 +14,9 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from filelock import FileLock, Timeout
 from privrl_bench.config.identity import ADDED, CONSTANT, identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import ERROR_FILE
+from privrl_bench.experiment import crash
 from privrl_bench.experiment.provenance import provenance
 from privrl_bench.privacy.ledger_chain import Mark, require_reaches
+from privrl_bench.signals import exit_code
 
 # Who may see a file: `public`, known before training; `released`, a function of releases, evaluations and
 # the configuration (of metrics.jsonl: the columns that `metrics.py` does not call private); `private`, to be
@@ -54,7 +56,7 @@ FILES = {
     "checkpoint.pt": "private",
     "ledger.jsonl": "private",
     "timing.jsonl": "private",
-    ERROR_FILE: "private",  # the traceback of a failure
+    crash.ERROR_FILE: "private",  # the traceback of a failure
     "search.json": "private",  # of a search: what was drawn, its runs, and the run with the kept settings
     "search.jsonl": "private",
     "trials": "private",
@@ -181,6 +183,12 @@ class RunDir:
         """Write status.json: running | done | failed | interrupted | planned, and the reason."""
         write_json(self / "status.json", {"status": status, "reason": reason, **more})
 
+    def end(self, status: str, reason: str) -> None:
+        """Write how a run ended that did not write it itself."""
+        with suppress(OSError, ConfigError):  # the disk may be what failed
+            if self.status().get("status") == "running":
+                self.set_status(status, reason)
+
     def check_same(self, config: RunConfig) -> None:
         """Refuse to resume a run with another configuration.
 
@@ -229,7 +237,7 @@ class RunDir:
             together: number of runs in the group that it is trained in.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        (self / ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
+        (self / crash.ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
         write_json(self / "identity.json", identity(config, CONSTANT))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
@@ -295,6 +303,40 @@ class RunDir:
         """Return the wall seconds of earlier parts of this run, from timing.jsonl."""
         lines = read_lines(self / "timing.jsonl")
         return float(lines[-1]["wall_seconds"]) if lines else 0.0
+
+
+@contextmanager
+def never_left_running(dirs: Sequence[RunDir], private: bool = False) -> Iterator[None]:
+    """Whatever ends the block, no folder keeps the status `running`.
+
+    Args:
+        dirs: the folders.
+        private: as for `crash.describe`.
+
+    Raises:
+        SystemExit: the output has no reader any more.
+    """
+    try:
+        yield
+    except BaseException as error:
+        closed = isinstance(error, SystemExit) and error.code == crash.PIPE
+        gone = closed or crash.reader_gone(error)
+        status, reason = "interrupted", crash.describe(error, private)
+        if isinstance(error, KeyboardInterrupt):
+            reason = signal.Signals(exit_code(error) - 128).name
+        elif gone:
+            reason = "the output has no reader any more"
+        elif isinstance(error, ConfigError):
+            status, reason = "failed", str(error)
+        elif isinstance(error, Exception):
+            status = "failed"
+        if status == "interrupted":
+            reason += "; rerun the same command to resume"
+        for rundir in dirs:
+            rundir.end(status, reason)
+        if gone:
+            raise SystemExit(crash.PIPE) from None
+        raise
 
 
 def _finite_or_none(value: Any) -> Any:

@@ -6,7 +6,6 @@ axis. Every replica has its own folder, ledger and metrics.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,18 +21,28 @@ from privrl_bench.experiment.builder import RunComponents, build, resolved, supp
 from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.plan_summary import describe_plan, preview_facts
+from privrl_bench.experiment.plan_summary import (
+    describe_plan,
+    for_comparison,
+    preview_facts,
+    targets,
+)
 from privrl_bench.experiment.plugin_review import SUBJECTS_FILE, needed, passed_since, records
-from privrl_bench.experiment.run_dir import RunDir, read_lines, read_object, write_json
+from privrl_bench.experiment.run_dir import (
+    RunDir,
+    never_left_running,
+    read_lines,
+    read_object,
+    write_json,
+)
 from privrl_bench.experiment.shard_work import one_process
-from privrl_bench.experiment.signals import catching_signals
 from privrl_bench.experiment.source_digests import changed
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
 from privrl_bench.kernels.machine import one_thread, workers_of
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.guarantee import WEAK_DELTA
+from privrl_bench.signals import catching_signals, raising_signals
 
 __all__ = ["RunResult", "run", "run_each", "supports_replicas"]
 
@@ -75,7 +84,7 @@ def run_each(
     except ConfigError as error:
         return [error] * len(configs)
     results.update(_refused(configs, dirs))
-    with ExitStack() as locks:
+    with ExitStack() as locks, raising_signals():
         for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
             if i in results:
                 continue
@@ -207,10 +216,18 @@ def _run_group(
         return [
             RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
         ]
-    checked = build(configs, [None] * len(configs))
+    plain = build(configs, [None] * len(configs))
     for r in range(len(configs)):  # every error of the plan before a folder is made
-        describe_plan(checked, r)
+        describe_plan(plain, r)
     unknown_env.check_before_training(configs[0])
+    with never_left_running(dirs, private=plain.spec.users is not None):
+        return _train(configs, dirs, overrides)
+
+
+def _train(
+    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]]
+) -> list[RunResult]:
+    """Begin or resume the folders and train the runs together."""
     saved = [rundir.load_checkpoint() for rundir in dirs]
     for config, rundir, given, before in zip(configs, dirs, overrides, saved, strict=True):
         if before is not None and (other := _changed(config, rundir)):
@@ -242,15 +259,6 @@ def _run_group(
     return results
 
 
-def targets(parts: RunComponents, r: int) -> str:
-    """Return the z for common budgets over all planned rounds, as text."""
-    found = [
-        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
-        for x in (1.0, 3.0, 8.0)
-    ]
-    return ", ".join(found)
-
-
 def _count(number: int, what: str) -> str:
     """Return a number with its noun.
 
@@ -258,19 +266,6 @@ def _count(number: int, what: str) -> str:
     ('1 round', '8 users')
     """
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _for_comparison(parts: RunComponents, r: int, epsilon: float) -> str:
-    """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
-    paper = parts.gate.mechanism.paper_epsilon(r)
-    if math.isinf(paper):
-        return ""
-    if parts.gate.participation is None:
-        bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
-        return f" (for comparison, {bound})" if paper > epsilon else ""
-    if parts.config.algo.dppg_formula:
-        return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
-    return ""
 
 
 def _short(folder: Path) -> Path:
@@ -338,7 +333,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
         print(f"  preview noise as of {each}, with whom the run would have {real}")
     if config.plan_only and mechanism.calibrated:
         print(f"  targets {targets(parts, r)}")
-    print(f"  privacy {first}{_for_comparison(parts, r, guarantee.epsilon)}")
+    print(f"  privacy {first}{for_comparison(parts, r, guarantee.epsilon)}")
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")

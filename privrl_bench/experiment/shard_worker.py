@@ -21,6 +21,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.selection import make_collector
 from privrl_bench.experiment.shard_work import ShardWork
 from privrl_bench.kernels.machine import one_thread
+from privrl_bench.signals import leave_signals_to_parent
 
 
 class ShardWorker:
@@ -79,7 +80,7 @@ def serve(pipe: Connection, arguments: tuple[Any, ...]) -> None:
         pipe: to the parent.
         arguments: of `ShardWorker`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    leave_signals_to_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent is gone
         try:

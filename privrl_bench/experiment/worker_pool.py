@@ -27,6 +27,7 @@ from privrl_bench.kernels.machine import workers_of
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.signals import preparing
 from privrl_bench.types import State
 
 _STARTING = 3.0  # seconds that a process takes to start, about
@@ -101,7 +102,9 @@ class WorkerPool:
             self._starting = [self._engine.make(self._arguments) for _ in range(others)]
             self._renew_collector()
         while self._engine is not None and self._starting:
+            preparing(self._at_once)
             ready = self._engine.done(self._starting, block=self._at_once)
+            preparing(False)
             if not ready:
                 return
             for worker in ready:

@@ -34,11 +34,12 @@ from numba.core.caching import (
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
+from privrl_bench.signals import preparing
+
 # NaN and infinities keep their meaning; sums may be reordered.
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 _DIGEST = 32  # bytes
 _NAMES = 8  # of temporary folders: other users may have taken some
-_COMPILING = "  note    compiling kernels, which takes seconds"
 _say: Callable[[str], None] | None = None
 _said: set[str] = set()  # kinds of lines
 
@@ -152,10 +153,11 @@ class _NoCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         """There is no machine code."""
-        _tell(
-            "compiling",
-            f"{_COMPILING}, in every run: no folder for them is writable; NUMBA_CACHE_DIR names one",
-        )
+        _begin(", in every run: no folder for them is writable; NUMBA_CACHE_DIR names one")
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """There is no place for machine code."""
+        preparing(False)
 
 
 class KernelCache(FunctionCache):
@@ -192,12 +194,12 @@ class KernelCache(FunctionCache):
             found = self._path(sig, target_context.codegen()).read_bytes()
         content = found[_DIGEST:]
         if not found or found[:_DIGEST] != self._digest(content):
-            self._tell()
+            self._begin()
             return None
         # A file of an older version may name a type whose module has moved.
         with suppress(ImportError, AttributeError):
             return self._impl.rebuild(target_context, pickle.loads(content))
-        self._tell()
+        self._begin()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -207,6 +209,7 @@ class KernelCache(FunctionCache):
             sig: signature.
             data: Numba's compile result.
         """
+        preparing(False)
         if not self._impl.check_cachable(data):
             return
         content = dumps(self._impl.reduce(data))
@@ -222,13 +225,12 @@ class KernelCache(FunctionCache):
             problem = f"cannot be kept in {path.parent}: {error.strerror or error}"
             _tell("keeping", f"  note    compiled kernels {problem}; every run compiles them")
 
-    def _tell(self) -> None:
-        """Report that this kernel is compiled."""
+    def _begin(self) -> None:
         where = ""
         if isinstance(self._impl.locator, _TemporaryLocator):
             where = f" from {_temporary_folder()}, as no other folder for them is writable"
             where += " (NUMBA_CACHE_DIR names one)"
-        _tell("compiling", f"{_COMPILING}; later runs load them{where}")
+        _begin(f"; later runs load them{where}")
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = hashlib.sha256(repr((sig, codegen.magic_tuple())).encode()).hexdigest()
@@ -270,6 +272,12 @@ def _made_from(dispatcher: Any) -> list[Any]:
         elif isinstance(value, bool | int | float | np.generic):
             found.append((name, value))
     return found
+
+
+def _begin(later: str) -> None:
+    """A kernel is going to be compiled; `later`: what later runs do."""
+    preparing(True)
+    _tell("compiling", f"  note    compiling kernels, which takes seconds{later}")
 
 
 def _tell(kind: str, line: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
+from privrl_bench.signals import blocked_signals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,16 +44,18 @@ def workers_of(run: RunConfig) -> int:
 
 
 @contextlib.contextmanager
-def without_main() -> Iterator[None]:
-    """Start processes that do not import the program that runs.
+def starting_processes() -> Iterator[None]:
+    """Start processes that do not import the program that runs, with signals blocked.
 
     `multiprocessing` would run a script again in each of them unless it has `if __name__ == "__main__"`.
-    What they get must not be defined in the program.
+    What they get must not be defined in the program. They decide about signals when they have started, see
+    `privrl_bench/signals.py`.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        yield
+        with blocked_signals():
+            yield
     finally:
         sys.modules["__main__"] = main
 

@@ -17,12 +17,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from types import FrameType
 from typing import Any, NamedTuple
 
 from privrl_bench.config.plugins import Additions, additions, restore
-from privrl_bench.kernels.machine import use_cores, without_main, workers_of
+from privrl_bench.kernels.machine import starting_processes, use_cores, workers_of
 from privrl_bench.loggers.progress import ProgressState, sent_to
+from privrl_bench.signals import exit_code, handling_signals, raising_signals, unblock_signals
 from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
@@ -105,7 +105,7 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         arguments = (theirs, additions(), workers, display.live)
         self.process = context.Process(target=_work, args=arguments)
-        with without_main():
+        with starting_processes():
             self.process.start()
         theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
@@ -134,6 +134,8 @@ class _Worker:
                 return []
             outcomes: list[Outcome] = message
         except (EOFError, OSError):
+            from privrl_bench.experiment import run_dir
+
             self.process.join()
             code = self.process.exitcode or 0
             status, reason = "failed", f"its process ended with exit code {code}"
@@ -142,11 +144,13 @@ class _Worker:
             elif code < 0:
                 reason = f"its process was killed by signal {-code} (is the memory full?)"
             reason += "; rerun the same command to resume"
-            exit_code = 128 + signalled if signalled else 1
+            code = 128 + signalled if signalled else 1
             outcomes = [
-                Outcome(status, reason, str(job.folder), exit_code, number=job.number)
+                Outcome(status, reason, str(job.folder), code, number=job.number)
                 for job in self.group
             ]
+            for job in self.group:
+                run_dir.RunDir(job.folder).end(status, reason)
         self._display.end(self.group, outcomes)
         self.group = []
         return outcomes
@@ -196,24 +200,17 @@ def _in_processes(
 
 @contextlib.contextmanager
 def _passing_on_signals(workers: list[_Worker]) -> Iterator[list[int]]:
-    """Pass SIGINT and SIGTERM on to the workers; yields the list of signals received so far."""
+    """Pass signals that end a run on to the workers; yields the list of those received so far."""
     received: list[int] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def pass_on(number: int) -> None:
         received.append(number)
         for worker in workers:
             if worker.process.is_alive() and worker.process.pid is not None:
                 os.kill(worker.process.pid, number)
 
-    if threading.current_thread() is not threading.main_thread():
+    with handling_signals(pass_on):
         yield received
-        return
-    old = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 class _Printed(NamedTuple):
@@ -261,7 +258,6 @@ def _work(pipe: Connection, outside: Additions, workers: int, live: bool) -> Non
     restore(outside)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # between two groups there is nothing to save
     lock = threading.Lock()
 
     def send(message: Any) -> None:
@@ -272,9 +268,13 @@ def _work(pipe: Connection, outside: Additions, workers: int, live: bool) -> Non
     if live:
         sys.stdout, sys.stderr = _Sent(send, False), _Sent(send, True)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    with contextlib.suppress(EOFError, OSError), sent_to(send):
-        while True:
-            send(train(pipe.recv()))
+    try:
+        with raising_signals(), contextlib.suppress(EOFError, OSError), sent_to(send):
+            unblock_signals()
+            while True:
+                send(train(pipe.recv()))
+    except KeyboardInterrupt as error:  # there is no round to finish
+        sys.exit(exit_code(error))
 
 
 def _stop_with_parent() -> None:

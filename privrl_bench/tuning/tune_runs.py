@@ -15,7 +15,7 @@ from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.experiment.run_dir import RunDir, never_left_running
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.gate import Gate
@@ -111,7 +111,8 @@ def _tune(words: Sequence[str], show: Any) -> SearchResult:
             return SearchResult(
                 folder, "done", summary=json.loads((folder / "summary.json").read_text())
             )
-        result = run_search(plan, state, folder)
+        with never_left_running([RunDir(folder)], private=True):
+            result = run_search(plan, state, folder)
         RunDir(folder).set_status(result.status, result.reason)
     return result
 
