@@ -10,7 +10,7 @@ from typing import Any
 
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.kernels.machine import starting_processes
-from privrl_bench.signals import leave_signals_to_parent
+from privrl_bench.kernels.signals import leave_signals_to_parent
 
 _DIED = "an environment worker process died"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.signals import exit_code, no_lost_interrupts, raising_signals
+from privrl_bench.kernels.signals import exit_code, no_lost_interrupts, raising_signals
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"

@@ -35,10 +35,10 @@ from privrl_bench.experiment.summary import (
 )
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.jit import tell_of_compiling
+from privrl_bench.kernels.signals import Stop, exit_code
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import check_summary
-from privrl_bench.signals import Stop, exit_code
 
 
 class Experiment:

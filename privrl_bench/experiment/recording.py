@@ -32,8 +32,8 @@ from privrl_bench.experiment.run_dir import note_provenance, noted_provenance, w
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import one_thread
+from privrl_bench.kernels.signals import Stop, catching_signals
 from privrl_bench.loggers.progress import Progress
-from privrl_bench.signals import Stop, catching_signals
 from privrl_bench.types import EnvSpec
 
 _SAVE_EVERY = 50_000  # steps between checkpoints

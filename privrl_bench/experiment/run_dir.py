@@ -30,8 +30,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import crash
 from privrl_bench.experiment.provenance import provenance
+from privrl_bench.kernels.signals import exit_code
 from privrl_bench.privacy.ledger_chain import Mark, require_reaches
-from privrl_bench.signals import exit_code
 
 # Who may see a file: `public`, known before training; `released`, a function of releases, evaluations and
 # the configuration (of metrics.jsonl: the columns that `metrics.py` does not call private); `private`, to be

@@ -40,9 +40,9 @@ from privrl_bench.experiment.source_digests import changed
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.experiment.trainer import CHECKPOINT_VERSION
 from privrl_bench.kernels.machine import one_thread, workers_of
+from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.guarantee import WEAK_DELTA
-from privrl_bench.signals import catching_signals, raising_signals
 
 __all__ = ["RunResult", "run", "run_each", "supports_replicas"]
 

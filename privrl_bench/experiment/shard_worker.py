@@ -21,7 +21,7 @@ from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.selection import make_collector
 from privrl_bench.experiment.shard_work import ShardWork
 from privrl_bench.kernels.machine import one_thread
-from privrl_bench.signals import leave_signals_to_parent
+from privrl_bench.kernels.signals import leave_signals_to_parent
 
 
 class ShardWorker:

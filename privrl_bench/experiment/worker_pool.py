@@ -24,10 +24,10 @@ from privrl_bench.experiment.selection import make_collector
 from privrl_bench.experiment.shard_work import ShardWork, one_process, shard_users
 from privrl_bench.experiment.shard_worker import packed
 from privrl_bench.kernels.machine import workers_of
+from privrl_bench.kernels.signals import preparing
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.signals import preparing
 from privrl_bench.types import State
 
 _STARTING = 3.0  # seconds that a process takes to start, about

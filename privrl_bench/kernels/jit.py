@@ -34,7 +34,7 @@ from numba.core.caching import (
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
-from privrl_bench.signals import preparing
+from privrl_bench.kernels.signals import preparing
 
 # NaN and infinities keep their meaning; sums may be reordered.
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})

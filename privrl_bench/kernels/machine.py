@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.signals import blocked_signals
+from privrl_bench.kernels.signals import blocked_signals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ def starting_processes() -> Iterator[None]:
 
     `multiprocessing` would run a script again in each of them unless it has `if __name__ == "__main__"`.
     What they get must not be defined in the program. They decide about signals when they have started, see
-    `privrl_bench/signals.py`.
+    `privrl_bench/kernels/signals.py`.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -21,8 +21,13 @@ from typing import Any, NamedTuple
 
 from privrl_bench.config.plugins import Additions, additions, restore
 from privrl_bench.kernels.machine import starting_processes, use_cores, workers_of
+from privrl_bench.kernels.signals import (
+    exit_code,
+    handling_signals,
+    raising_signals,
+    unblock_signals,
+)
 from privrl_bench.loggers.progress import ProgressState, sent_to
-from privrl_bench.signals import exit_code, handling_signals, raising_signals, unblock_signals
 from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (

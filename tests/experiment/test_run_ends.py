@@ -19,7 +19,7 @@ from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import experiment as training
 from privrl_bench.experiment import runner, shard_work
 from privrl_bench.experiment.metric_writer import MetricWriter
-from privrl_bench.signals import Stopped
+from privrl_bench.kernels.signals import Stopped
 
 STOPS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 PLACES: dict[str, tuple[Any, str]] = {

@@ -353,7 +353,9 @@ def test_a_process_that_dies_takes_its_group_only() -> None:
     assert all("exit code 7" in outcome.reason for outcome in outcomes[2:])
 
 
-def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path, number: int) -> None:
+    """SIGINT as a user sends it, to one process; SIGUSR1 as SLURM sends it, to all."""
     words = [
         "-m",
         "seed=0,1,2,3",
@@ -367,13 +369,17 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
             env=os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
         deadline = time.monotonic() + 300
         while len(found := begun(here)) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
             assert process.poll() is None, Path("log").read_text()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130, Path("log").read_text()
+        if number == signal.SIGINT:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
+        assert process.wait(120) == 128 + number, Path("log").read_text()
     text = Path("log").read_text()
     assert "Traceback" not in text
     last = "4 jobs: 4 interrupted; rerun the same command to resume"
@@ -381,6 +387,61 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path) -> Non
     assert [RunDir(path.parent).status()["status"] for path in found] == ["interrupted"] * 4
     saved = [RunDir(path.parent).load_checkpoint() for path in found]
     assert all(one is not None and one["round"] > 0 for one in saved)
+
+
+def test_a_killed_process_leaves_no_run_running(here: Path) -> None:
+    """Its parent writes how its runs ended."""
+    words = ["-m", "seed=0,1", "hardware.workers=2", *later_wins(TINY, ["total_steps=1_000_000"])]
+    root = str(Path(cli.__file__).parents[2])
+    with open("log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "privrl_bench.cli.train", *words],
+            env=os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=log,
+        )
+        deadline = time.monotonic() + 300
+        while len(found := begun(here)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            assert process.poll() is None, Path("log").read_text()
+        for pid in children_of(process.pid):
+            if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+                os.kill(pid, signal.SIGKILL)
+        assert process.wait(120) == 1, Path("log").read_text()
+    for path in found:
+        status = RunDir(path.parent).status()
+        assert status["status"] == "failed"
+        assert "killed by signal 9" in status["reason"]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_submitit_still_puts_a_job_back_into_its_queue(here: Path) -> None:
+    """Its handler of SIGUSR2 stays: it saves the job and exits, then the job starts again and resumes."""
+    submitit = pytest.importorskip("submitit", reason="submitit is not installed")
+    from privrl_bench.api.launch import launch
+
+    words = later_wins(TINY, ["total_steps=64_000", "eval.every=32_000"])
+    executor = submitit.LocalExecutor(folder=here / "jobs")
+    executor.update_parameters(timeout_min=30)
+    job = executor.submit(launch, words)
+    deadline = time.monotonic() + 300
+    while not begun(here) and time.monotonic() < deadline:
+        time.sleep(0.01)
+        assert not job.done(), job.stderr()
+    (task,) = children_of(int(job.job_id))
+    os.kill(task, signal.SIGTERM)  # which submitit ignores
+    os.kill(task, signal.SIGUSR2)
+    (outcome,) = job.result()
+    assert outcome.status == "done"
+    log = f"{job.stdout()}{job.stderr()}"
+    assert "Bypassing signal SIGTERM" in log
+    assert "Caught signal SIGUSR2" in log
+    assert "Requeued job" in log
+    assert "resume " in log  # at a round, or from the start without a checkpoint
 
 
 def test_hydra_composes_every_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
