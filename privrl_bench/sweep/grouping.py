@@ -1,7 +1,8 @@
 """Which jobs of a sweep are trained together.
 
 Jobs that differ in `seed` and `privacy.z` only form groups; each group is trained as one batched program.
-The results of a job do not depend on its group, apart from rounding errors that depend on the batch size.
+The results of a job do not depend on its group, apart from rounding errors of some algorithms, which depend on
+the number of replicas: `docs/scaling.md`, "What is equal to the last bit".
 """
 
 from __future__ import annotations

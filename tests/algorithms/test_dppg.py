@@ -1,5 +1,7 @@
 """A user's row: the paper's box one user at a time with torch's own parts, and nobody else in it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import (
@@ -28,6 +30,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import Dpp
 from privrl_bench.config.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State, UserBatch
 
@@ -532,3 +535,24 @@ def test_the_server_step_is_held_and_then_falls_to_zero() -> None:
         change = torch.ones_like(state.tensors["actor"])
         moved = algo.server(state, SimpleNamespace(values={"actor": change}, bypass={}))
         torch.testing.assert_close(algo.actor(moved) - algo.actor(state), step * change)
+
+
+@pytest.mark.parametrize("words", [[], ["tuned=dppg_acrobot_adam"]], ids=["gradient", "adam"])
+def test_a_replica_is_its_run_alone_to_the_last_bit(words):
+    sizes = ["privacy.users_per_round=16", "env.user_steps=64", "rounds=3", "log=none"]
+    base = compose(["algo=dppg", "env=acrobot", "privacy.z=1", *words, *sizes])
+
+    def trained(seeds):
+        parts = build([replace(base, seed=seed) for seed in seeds], [None] * len(seeds))
+        trainer = Trainer(parts)
+        try:
+            for _ in range(3):
+                trainer.step()
+            return trainer.state.tensors
+        finally:
+            trainer.close()
+
+    together = trained(range(6))
+    for seed in (0, 5):
+        for name, tensor in trained([seed]).items():
+            assert torch.equal(together[name][seed], tensor[0]), name

@@ -196,7 +196,9 @@ class PrivateCritic:
 
     def values(self, state: State, obs: Tensor) -> Tensor:
         """See `Critic.values`."""
-        return torch.einsum("rutf,rf->rut", self._features(obs), state.tensors["critic"])
+        # One replica at a time: the product's rounding depends on how many there are.
+        pairs = zip(self._features(obs), state.tensors["critic"], strict=True)
+        return torch.stack([torch.einsum("utf,f->ut", phi, weights) for phi, weights in pairs])
 
     def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Ridge solution on the user's residuals: (Phi' Phi / n + ridge I)^-1 Phi' residual / n."""
