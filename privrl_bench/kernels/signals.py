@@ -117,12 +117,25 @@ def preparing(begins: bool) -> None:
 
 @contextmanager
 def raising_signals() -> Iterator[None]:
-    """Raise `Stopped` for the signals that end a run."""
+    """Raise `Stopped` for the signals that end a run, unless this package handles them already."""
 
     def act(number: int) -> None:
         raise Stopped(number)
 
+    if isinstance(signal.getsignal(signal.SIGTERM), _Handler):
+        yield
+        return
     with handling_signals(act):
+        yield
+
+
+@contextmanager
+def exiting_on_signals() -> Iterator[None]:
+    """End the process at once, without an exception, which an import could swallow.
+
+    For processes whose parent notices their end and writes what became of their runs.
+    """
+    with handling_signals(lambda number: os._exit(128 + number)):
         yield
 
 

@@ -21,12 +21,7 @@ from typing import Any, NamedTuple
 
 from privrl_bench.config.plugins import Additions, additions, restore
 from privrl_bench.kernels.machine import starting_processes, use_cores, workers_of
-from privrl_bench.kernels.signals import (
-    exit_code,
-    handling_signals,
-    raising_signals,
-    unblock_signals,
-)
+from privrl_bench.kernels.signals import exiting_on_signals, handling_signals, unblock_signals
 from privrl_bench.loggers.progress import ProgressState, sent_to
 from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.grouping import Group, schedule
@@ -273,13 +268,10 @@ def _work(pipe: Connection, outside: Additions, workers: int, live: bool) -> Non
     if live:
         sys.stdout, sys.stderr = _Sent(send, False), _Sent(send, True)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    try:
-        with raising_signals(), contextlib.suppress(EOFError, OSError), sent_to(send):
-            unblock_signals()
-            while True:
-                send(train(pipe.recv()))
-    except KeyboardInterrupt as error:  # there is no round to finish
-        sys.exit(exit_code(error))
+    with exiting_on_signals(), contextlib.suppress(EOFError, OSError), sent_to(send):
+        unblock_signals()
+        while True:
+            send(train(pipe.recv()))
 
 
 def _stop_with_parent() -> None:
