@@ -56,11 +56,9 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
     )
 
 
-# Keys of `privacy` that only private runs read, and values that do not ask for privacy.
-_ASK = (
-    *("epsilon", "z", "noise_cohort", "clip", "delta", "accountant", "adjacency", "noise"),
-    *("correlation", "bands"),
-)
+# Keys of `privacy` that ask for it, and values that do not. How a guarantee is stated, and where noise comes
+# from, may be given for the baselines of a sweep, too.
+_ASK = ("epsilon", "z", "noise_cohort", "clip", "correlation", "bands")
 _NONE_ASKED = {"epsilon": None, "z": 0.0}
 
 

@@ -246,7 +246,10 @@ def test_without_noise_it_is_no_privacy():
             ["+paper=dqn", "algo.updates=0.5"],
             "algo.updates: privacy.mechanism=per_transition counts",
         ),
-        (["privacy=fixed"], "privacy.mechanism: algo=dqn_replay takes none, per_transition"),
+        (
+            ["privacy=fixed"],
+            "privacy: algo=dqn_replay is not private; for a private run use algo=dqn",
+        ),
         (
             ["+paper=dqn", "privacy.adjacency=zero_out"],
             "privacy.adjacency: privacy.mechanism=per_transition",

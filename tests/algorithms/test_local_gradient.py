@@ -112,7 +112,7 @@ def test_no_algorithm_uses_the_clip_that_needs_a_private_gradient() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="discrete actions"):
-        DppgL2(DppgL2Config(), context(BOX, 1.0, 10, 3))
+        DppgL2.acts_in(BOX, "dppg_l2")
     with pytest.raises(ConfigError, match=r"env\.user"):
         compose(["algo=dppg_l2", "env=riverswim", "env.user=fresh"])
     with pytest.raises(ConfigError, match=r"algo\.confidence"):

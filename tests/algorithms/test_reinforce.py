@@ -308,7 +308,7 @@ def test_rounds_run_through_the_gate(words) -> None:
 
 def test_actions_that_are_no_choice_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^env: algo=reinforce needs discrete actions"):
-        Reinforce(ReinforceConfig(), context(BOX, 8.0, 10, 1))
+        Reinforce.acts_in(BOX, "reinforce")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import BOX, CHOICE, context, own, shipped, vector_of
+from helpers import BOX, CHOICE, own, shipped, vector_of
 from off_policy_reference import (
     CRITIC,
     HIDDEN,
@@ -172,11 +172,10 @@ class TestMemory:
 
 @pytest.mark.parametrize("kind", [Sac, Ddpg])
 def test_choices_and_boxes_without_bounds_are_refused(kind) -> None:
-    config = SacConfig() if kind is Sac else DdpgConfig()
     open_box = type(BOX)("open", 3, False, 1, 10, np.array([-np.inf]), np.array([1.0]))
     for spec in (CHOICE, open_box, env_spec(own("MyEnv"))):
         with pytest.raises(ConfigError, match=r"^env: algo=\w+ needs actions in a bounded box"):
-            kind(config, context(spec, 1.0, 10, 1))
+            kind.acts_in(spec, "sac")
 
 
 @pytest.mark.parametrize("words", [(), ("privacy.users_per_round=3",), ("algo.memory=50",)])

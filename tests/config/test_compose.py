@@ -471,8 +471,7 @@ NOT_PRIVATE = {
     "wis_lstd env=chain data.policy=uniform": "gpope",
 }
 ASKS = {
-    **{"epsilon": "1", "z": "1", "noise_cohort": "50", "clip": "1", "delta": "1e-6"},
-    **{"accountant": "rdp", "adjacency": "replace_one", "noise": "secure"},
+    **{"epsilon": "1", "z": "1", "noise_cohort": "50", "clip": "1"},
     **{"correlation": "0.5", "bands": "3"},
 }
 
@@ -489,6 +488,12 @@ def test_a_baseline_that_is_asked_for_privacy_names_a_private_algorithm(algo: st
         assert str(caught.value).startswith(f"{key}: {rule}")
     with pytest.raises(ConfigError, match="privacy: algo="):
         config.compose([*words, "privacy.mechanism=gaussian"])
+
+
+def test_how_a_guarantee_is_stated_may_be_given_for_baselines() -> None:
+    """As in `-m algo=dppg,ppo privacy.delta=1e-6 privacy.noise=secure`."""
+    run = config.compose(["algo=ppo", "privacy.delta=1e-6", "privacy.noise=secure"])
+    assert (run.privacy.delta, run.privacy.noise) == (1e-6, "secure")
 
 
 def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:

@@ -353,7 +353,7 @@ def test_the_command_line(capsys, monkeypatch, tiny):
         ("sise=smoke", "error: sise: no such key (did you mean size?); allowed: size, seed, cache"),
         ("seed=x", "error: seed: must be an integer >= 0, got 'x'"),
         ("size=", "error: size: write size=<value>"),
-        ("size=huge", "error: env.text.size: must be one of small, smoke"),
+        ("size=huge", "error: size: must be one of small, smoke"),
     ):
         assert command.main([word]) == 2
         assert capsys.readouterr().err.startswith(expected)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from privrl_bench.models.language.extra import need
+from privrl_bench.models.language.extra import need, without_bars
 
 if TYPE_CHECKING:
     from privrl_bench.models.language.adapters import Lora
@@ -64,5 +64,6 @@ def save_model(
     model = copy.deepcopy(task.model).cpu()
     found = weights(vector.to(task.model.device))
     model.load_state_dict({name: x.cpu() for name, x in found.items()}, strict=False)
-    model.save_pretrained(folder)
+    with without_bars():
+        model.save_pretrained(folder)
     task.tokenizer.save_pretrained(folder)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privrl_bench.config.schema import MADE, EnvConfig, TextConfig
 from privrl_bench.errors import ConfigError, require
-from privrl_bench.models.language.extra import need
+from privrl_bench.models.language.extra import need, without_bars
 from privrl_bench.models.language.generation import (
     Answers,
     answer_logits,
@@ -234,18 +234,14 @@ def _folder(key: str, name: str) -> Path:
 def _from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
     """Call `transformers.<kind>.from_pretrained` with local files. Raises ConfigError with one line."""
     folder = _folder(key, name)
-    transformers = need("transformers")
-    loader, bars = getattr(transformers, kind), transformers.utils.logging
-    loud, barred = logging.getLogger("transformers"), bars.is_progress_bar_enabled()
+    loader, loud = getattr(need("transformers"), kind), logging.getLogger("transformers")
     level = loud.level
     loud.setLevel(logging.ERROR)  # `_model` checks what it warns about
-    bars.disable_progress_bar()  # loading takes about a second
     try:
-        return loader.from_pretrained(str(folder), local_files_only=True, **more)
+        with without_bars():
+            return loader.from_pretrained(str(folder), local_files_only=True, **more)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(key, f"cannot load {name}: {first}") from None
     finally:
         loud.setLevel(level)
-        if barred:
-            bars.enable_progress_bar()
