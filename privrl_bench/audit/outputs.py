@@ -8,13 +8,13 @@ the machine, the columns and fields that `metrics.py` calls private, and the clo
 from __future__ import annotations
 
 import hashlib
-import inspect
 import io
 import json
+import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -337,7 +337,7 @@ def folder_content(folder: Path, root: Path) -> dict[str, dict[str, Tensor]]:
 def memory(algo: Algorithm) -> dict[str, Tensor]:
     """Tensors, arrays, numbers and texts that an algorithm's object holds, by path.
 
-    Its context (public facts and sources) is left out, as are functions and what they enclose.
+    Its context (public facts and sources) is left out.
     """
     found: dict[str, Tensor] = {}
     _collect(algo, "", found, set())
@@ -345,32 +345,50 @@ def memory(algo: Algorithm) -> dict[str, Tensor]:
 
 
 def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
+    """Add what `value` holds; an object, also one of several names, once."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         value = torch.from_numpy(np.ascontiguousarray(value))
     if isinstance(value, Tensor):
-        found[name] = value if value.numel() <= _LONG else _digest(value)
-        return
-    if _is_plain(value):
+        found[name] = value.detach() if value.numel() <= _LONG else _digest(value)
+    elif _is_plain(value):
         found[name] = as_bytes(value)
-        return
-    skipped = isinstance(value, AlgorithmContext | PublicSources | type | ModuleType)
-    if skipped or id(value) in seen or inspect.isroutine(value):
-        return
-    seen.add(id(value))
-    parts: Mapping[Any, Any]
-    if isinstance(value, Mapping):
-        parts = value
-    elif isinstance(value, list | tuple | set | frozenset):
-        if all(_is_plain(one) for one in value):
-            found[name] = as_bytes(sorted(value, key=repr) if isinstance(value, set) else value)
+    elif id(value) not in seen and not isinstance(value, _SKIPPED):
+        seen.add(id(value))
+        parts = _parts(value)
+        if all(map(_is_plain, parts.values())) and not isinstance(value, Mapping):
+            found[name] = as_bytes(parts)
             return
-        parts = dict(enumerate(value))
-    else:
-        slots = getattr(type(value), "__slots__", ())
-        parts = {key: getattr(value, key) for key in slots if hasattr(value, key)}
-        parts = {**parts, **getattr(value, "__dict__", {})}
-    for key, part in parts.items():
-        _collect(part, f"{name}.{key}" if name else str(key), found, seen)
+        for key, part in parts.items():
+            _collect(part, f"{name}.{key}" if name else str(key), found, seen)
+
+
+_SKIPPED = (AlgorithmContext, PublicSources, type, ModuleType)
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """What an object holds: entries, the state of a generator, attributes, what a function encloses."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, torch.Generator):
+        return {"state": value.get_state()}
+    if isinstance(value, np.random.Generator):
+        return {"state": repr(value.bit_generator.state)}
+    if isinstance(value, random.Random):
+        return {"state": repr(value.getstate())}
+    found: dict[Any, Any] = {}
+    if isinstance(value, set | frozenset):
+        found |= enumerate(sorted(map(repr, value)))
+    elif isinstance(value, Collection):  # lists, tuples, deques, arrays
+        found |= enumerate(value)
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names = (slots,) if isinstance(slots, str) else slots
+        found |= {key: getattr(value, key) for key in names if hasattr(value, key)}
+    cells = getattr(value, "__closure__", None) or ()
+    for i, cell in enumerate(cells):
+        with suppress(ValueError):  # an empty cell
+            found[f"cell{i}"] = cell.cell_contents
+    return found | getattr(value, "__dict__", {})
 
 
 def _is_plain(value: Any) -> bool:

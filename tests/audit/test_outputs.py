@@ -1,9 +1,13 @@
 """What leaves a run: the list of files is complete, and what is not on a list is refused or compared."""
 
+from collections import deque
+
+import numpy as np
 import pytest
 import torch
 
 import privrl_bench as pb
+from privrl_bench.audit.compare import distance
 from privrl_bench.audit.outputs import as_bytes, folder_content, memory
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.experiment.experiment import Experiment
@@ -89,18 +93,50 @@ def test_the_name_of_a_folder_is_left_out(tmp_path):
     assert torch.equal(one, other)
 
 
-def test_memory_reads_objects_lists_and_arrays():
+def test_memory_reads_objects_collections_generators_and_closures():
     class Part:
         __slots__ = ("size",)
 
         def __init__(self):
             self.size = 3
 
+    class Other(Part):
+        __slots__ = "more"
+
     class Algo:
         pass
 
-    algo = Algo()
-    algo.left, algo.parts, algo.names = torch.ones(2), [Part(), torch.zeros(1)], {"b", "a"}
-    algo.itself, algo.call = algo, lambda: None
-    found = memory(algo)
-    assert set(found) == {"left", "parts.0.size", "parts.1", "names"}
+    def counter():
+        seen = [0.0]
+        return lambda: seen
+
+    def held():
+        algo = Algo()
+        algo.left, algo.parts, algo.names = torch.ones(2), [Part(), torch.zeros(1)], {"b", "a"}
+        algo.last, algo.other, algo.call = deque([1.0, 2.0], maxlen=2), Other(), counter()
+        algo.net, algo.random = torch.nn.Linear(1, 1), np.random.default_rng(0)
+        algo.draws, algo.objects = torch.Generator(), np.array([torch.ones(1), None], dtype=object)
+        algo.itself, algo.many = algo, torch.zeros(1_000_001)
+        with torch.no_grad():
+            algo.net.weight.zero_(), algo.net.bias.zero_()
+        return algo
+
+    def differing(change):
+        one, other = held(), held()
+        change(other)
+        a, b = memory(one), memory(other)
+        return [name for name in {**a, **b} if distance(a.get(name), b.get(name)) is not None]
+
+    assert not differing(lambda algo: None)
+    assert differing(lambda algo: algo.left.add_(1)) == ["left"]
+    assert differing(lambda algo: setattr(algo.parts[0], "size", 4)) == ["parts.0"]
+    assert differing(lambda algo: setattr(algo.other, "more", 4)) == ["other"]
+    assert differing(lambda algo: algo.last.append(3.0)) == ["last"]
+    assert differing(lambda algo: algo.names.add("c")) == ["names"]
+    assert differing(lambda algo: algo.call().append(1.0)) == ["call.cell0"]
+    assert differing(lambda algo: algo.random.random()) == ["random"]
+    assert differing(lambda algo: torch.rand(1, generator=algo.draws)) == ["draws.state"]
+    assert differing(lambda algo: algo.net.bias.data.add_(1)) == ["net._parameters.bias"]
+    assert differing(lambda algo: algo.objects[0].add_(1)) == ["objects.0"]
+    assert differing(lambda algo: algo.many.add_(1)) == ["many"]
+    assert differing(lambda algo: setattr(algo, "new", 1.0)) == ["new"]
