@@ -32,7 +32,7 @@ from privrl_bench.experiment.clock import Clock
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.result_files import CURVE, POLICY, draw, save_results
 from privrl_bench.experiment.run_dir import FILES, RunDir, read_lines
-from privrl_bench.experiment.summary import RunResult
+from privrl_bench.experiment.summary import RunResult, SolvedCheck
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.loggers.progress import LINE_EVERY_S, Progress
 from privrl_bench.loggers.wandb_logger import WandbLogger
@@ -242,6 +242,7 @@ class Recorder:
                 experiment.rows.write()
         lines = {"progress": self._shown.getvalue(), "others": self._taken()}
         yield Output(0, "printed", {k: as_bytes(x, self._root) for k, x in lines.items()})
+        yield Output(0, "memory", training_memory(experiment), part=1)
         yield Output(0, "schedule", {"runs in training": as_bytes(experiment.alive)}, part=1)
         for r in range(len(self.dirs)):
             yield Output(r, "W&B", self._sent(experiment.mirrors[r]))
@@ -342,6 +343,32 @@ def memory(algo: Algorithm) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     _collect(algo, "", found, set())
     return found
+
+
+def training_memory(experiment: Experiment) -> dict[str, Tensor]:
+    """Numbers, texts and tensors that the loop itself holds, but for what it holds for private files."""
+    kept: dict[str, Any] = {}
+    checks = [one for one in vars(experiment).values() if isinstance(one, SolvedCheck)]
+    for one in (experiment, experiment.trainer, *checks):
+        for name, value in vars(one).items():
+            if name not in _FOR_PRIVATE_FILES and _is_data(value):
+                kept[f"{type(one).__name__}.{name}"] = value
+    found: dict[str, Tensor] = {}
+    _collect(kept, "", found, set())
+    return found
+
+
+# Metrics of the last round, and what a checkpoint is made of.
+_FOR_PRIVATE_FILES = ("diagnostics", "_snapshot")
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a number, a text, a tensor, or a collection of them."""
+    if isinstance(value, Mapping):
+        return all(map(_is_data, value.values()))
+    if isinstance(value, Tensor | np.ndarray) or _is_plain(value):
+        return True
+    return isinstance(value, Collection) and all(map(_is_data, value))
 
 
 def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:

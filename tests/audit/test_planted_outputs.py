@@ -221,6 +221,27 @@ def test_runs_that_are_solved_by_private_returns(monkeypatch):
     assert_caught(config, "schedule runs in training")
 
 
+@pytest.mark.parametrize("where", ["loop", "trainer", "solved"])
+def test_patience_with_private_returns(monkeypatch, where):
+    """Its effect comes after more rounds than are compared; what it remembers does not."""
+
+    def after(real, self, progress):
+        seen = private(self.trainer, 0)
+        if where == "solved":
+            self._solved.add(0, seen)
+        else:
+            keeper = self if where == "loop" else self.trainer
+            keeper.best = max(getattr(keeper, "best", -1e9), seen)
+        return real(self, progress)
+
+    patched(monkeypatch, experiment.Experiment, "after_round", after)
+    name = {"loop": "Experiment.best", "trainer": "Trainer.best", "solved": "SolvedCheck._recent"}
+    assert any(
+        path.startswith(f"memory {name[where]}")
+        for path in assert_caught(formal_small()).undeclared
+    )
+
+
 def test_a_file_that_no_list_has(monkeypatch):
     def saved(real, trainer, r, rundir):
         (rundir.path / "users.txt").write_text(str(private(trainer, r)))
