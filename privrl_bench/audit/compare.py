@@ -47,11 +47,13 @@ def distance(a: Tensor | None, b: Tensor | None) -> float | None:
         return float("inf")
     if a.dtype == b.dtype and torch.equal(a, b):
         return None
-    a, b = a.double(), b.double()
+    if a.dtype != b.dtype:
+        return float("inf")
     same = (a == b) | (a.isnan() & b.isnan())
     if bool(same.all()):
         return None
-    return float((a - b).abs()[~same].nan_to_num(nan=float("inf")).max())
+    size = (a - b if a.is_complex() else a.double() - b.double()).abs()[~same]
+    return max(float(size.nan_to_num(nan=float("inf")).max()), 1e-300)
 
 
 def without(x: Tensor, u: int) -> Tensor:

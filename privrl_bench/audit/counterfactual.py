@@ -76,7 +76,7 @@ class CounterfactualRun:
         resynchronise: bool = True,
         place: Place | None = None,
     ):
-        configs = _replicas(config) if place is None else [config]
+        configs = [config] if place is not None or visit.alone else _replicas(config)
         parts = recorded(build(configs, [None] * len(configs), visit.planned))
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self._algo = parts.algo
@@ -84,7 +84,8 @@ class CounterfactualRun:
         self._open = NOT_PRIVATE in parts.gate.caveats
         self._recorder = Recorder(self.parts, place)
         self.session = self._recorder.trainer
-        self.session.work.together = parts.gate.slots  # so that rows could mix all users
+        # All users of a round together, so that rows could mix them.
+        self.session.work.together = 1 if visit.one_by_one else parts.gate.slots
         if visit.planned is not None:  # after the collector was built for the users of a short run
             iterations = visit.planned + parts.iterations - parts.rounds
             self.parts = replace(self.parts, rounds=visit.planned, iterations=iterations)
@@ -151,6 +152,11 @@ class CounterfactualRun:
         return self._substitution.slot(self._index, self._cohort)
 
     @property
+    def _acts(self) -> bool:
+        """Whether the user is replaced in this round, in a run that is no model."""
+        return self._visit.first <= self._index <= self._visit.last
+
+    @property
     def _apart(self) -> int | None:
         """`_slot`, if what the user sends may differ: not where it is private when it leaves the device."""
         return None if self._local else self._slot
@@ -210,6 +216,12 @@ class CounterfactualRun:
             blank = {name: getattr(users, name).clone() for name in names}
             for x in blank.values():
                 x[0, u] = 0
+            users = replace(users, **blank)
+        own = self._within(self._slot, users)
+        if not self._visit.others and self._acts:
+            blank = {name: getattr(users, name).clone() for name in names}
+            for x in blank.values():
+                x[0, [k for k in range(users.valid.shape[1]) if k != own]] = 0
             users = replace(users, **blank)
         tensors = {name: getattr(users, name) for name in names}
         self._record("users", tensors, own=u, part=part)

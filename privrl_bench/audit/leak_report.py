@@ -144,6 +144,11 @@ class LeakReport:
         sizes = [str(visit.cohort) for visit in self.visits if visit.cohort is not None]
         if sizes:
             found.append(f"cohorts of {' and '.join(sizes)} users, with and without the user")
+        if any(visit.alone for visit in self.visits):
+            found.append(
+                "round 0; one run alone; users whose rows are computed one by one; users who have no data "
+                "beside the user"
+            )
         moved = [visit for visit in self.visits if visit.moved]
         if moved:
             last, *late = moved

@@ -102,9 +102,22 @@ def _further_visits(
             edge = replace(first, user=user, last=first.first, cohort=size, evaluated=False)
             found.append(edge)
     if late:
+        found += _first_rounds(config, first, model)
         used_up = model.in_order or model.session.collector.used_once
         found += visits_after(config, first.user, model.parts.rounds if used_up else WINDOW)
     return found
+
+
+def _first_rounds(config: RunConfig, first: Visit, model: CounterfactualRun) -> list[Visit]:
+    """Further visits to the first rounds: round 0, and other circumstances."""
+    plain = replace(first, evaluated=False)
+    found = [] if first.first == 0 else [replace(plain, first=0, last=0)]
+    if model.returns or model.in_order:  # who comes in which round is fixed
+        return [*found, replace(plain, alone=True)]
+    last = replace(plain, user=config.privacy.users_per_round - 1, alone=True)
+    if model.parts.gate.local is None and not model.parts.gate.mechanism.pooled:
+        found += [replace(plain, one_by_one=True), replace(plain, others=False)]
+    return [*found, last]
 
 
 def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:
@@ -169,7 +182,9 @@ def _kinds(visit: Visit, parts: RunComponents) -> tuple[str, ...]:
     rows = parts.gate.local is None and NOT_PRIVATE not in parts.gate.caveats
     if visit.compiled or not rows:  # a row is no release, or has no bound
         return (CRAFTED, NULL)
-    return (CRAFTED, NULL, ZERO, SHORT) if visit.usual else (CRAFTED, NULL, ZERO)
+    if visit.usual:
+        return (CRAFTED, NULL, ZERO, SHORT)
+    return (CRAFTED, NULL, ZERO) if visit.moved else (CRAFTED, NULL)
 
 
 def _no_test_power(
@@ -204,7 +219,10 @@ def _not_covered(parts: RunComponents, compiled: bool, late: bool) -> tuple[str,
     lines = [
         "time, memory and the private files of the run folder (checkpoint, ledger, private metrics)",
         "the accounting, the noise and the secrecy of sampling (privrl audit epsilon)",
-        "effects that arise only after more than two rounds, or in a state that many rounds have changed",
+        "effects that arise only after more than two rounds, in a state that many rounds have changed, or when "
+        "a private number crosses a threshold that the substitutes do not reach",
+        "code for larger sizes than those of this test, or for rounds that are far from multiples of a period",
+        "resuming, failures, files outside the run folder, and what the algorithm itself logs or sends",
     ]
     if not late:
         lines.append("late rounds and the last planned ones")

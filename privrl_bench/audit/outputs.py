@@ -11,13 +11,15 @@ import hashlib
 import io
 import json
 import random
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
@@ -297,16 +299,18 @@ class Recorder:
         self._temporary.cleanup()
 
 
-def folder_content(folder: Path, root: Path) -> dict[str, dict[str, Tensor]]:
+def folder_content(
+    folder: Path, root: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, dict[str, Tensor]]:
     """Content of the files of a run folder that may leave the run: stage -> name -> tensor.
 
     JSON by field, rows by column, `policy.pt` by key; other files as bytes, in the stage `file`. The name of
-    the folder `root` is left out.
+    the folder `root` is left out. `more`: who may see further files, as `FILES`.
     """
     found: dict[str, dict[str, Tensor]] = {"file": {}}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or FILES.get(name.partition("/")[0]) in NOT_COMPARED:
+        if not path.is_file() or {**FILES, **more}.get(name.partition("/")[0]) in NOT_COMPARED:
             continue
         if name in _JSON:
             found[name] = {
@@ -338,10 +342,16 @@ def folder_content(folder: Path, root: Path) -> dict[str, dict[str, Tensor]]:
 def memory(algo: Algorithm) -> dict[str, Tensor]:
     """Tensors, arrays, numbers and texts that an algorithm's object holds, by path.
 
-    Its context (public facts and sources) is left out.
+    Its context (public facts and sources) is left out. Data of its classes and of their modules are included:
+    all runs of a process share them.
     """
     found: dict[str, Tensor] = {}
     _collect(algo, "", found, set())
+    for kind in type(algo).__mro__[:-1]:  # without `object`
+        home = vars(sys.modules.get(kind.__module__, object))
+        for where, held in ((kind.__name__, vars(kind)), (kind.__module__, home)):
+            data = {k: x for k, x in held.items() if not k.startswith("__") and _is_data(x)}
+            _collect(data, where, found, set())
     return found
 
 
@@ -373,7 +383,7 @@ def _is_data(value: Any) -> bool:
 
 def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
     """Add what `value` holds; an object, also one of several names, once."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(np.ascontiguousarray(value))
     if isinstance(value, Tensor):
         found[name] = value.detach() if value.numel() <= _LONG else _digest(value)
@@ -389,6 +399,7 @@ def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) ->
             _collect(part, f"{name}.{key}" if name else str(key), found, seen)
 
 
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, np.generic)
 _SKIPPED = (AlgorithmContext, PublicSources, type, ModuleType)
 
 
@@ -407,6 +418,8 @@ def _parts(value: Any) -> Mapping[Any, Any]:
         found |= enumerate(sorted(map(repr, value)))
     elif isinstance(value, Collection):  # lists, tuples, deques, arrays
         found |= enumerate(value)
+    if isinstance(value, partial):
+        found |= {"function": value.func, "arguments": value.args, "keywords": value.keywords}
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         names = (slots,) if isinstance(slots, str) else slots
@@ -419,7 +432,7 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | bytes)
+    return value is None or isinstance(value, _PLAIN)
 
 
 def _digest(x: Tensor) -> Tensor:

@@ -40,6 +40,9 @@ class Visit:
         compiled: whole episodes are played in compiled code, where the run has it.
         cohort: users of the first replica in round `first`; None: as drawn.
         evaluated: policies are evaluated after every round.
+        alone: one run is trained, and not two together.
+        one_by_one: the rows of each user are computed apart from those of others.
+        others: whether the other users of the first replica have data in the user's rounds.
     """
 
     first: int
@@ -51,11 +54,15 @@ class Visit:
     compiled: bool = False
     cohort: int | None = None
     evaluated: bool = False
+    alone: bool = False
+    one_by_one: bool = False
+    others: bool = True
 
     @property
     def usual(self) -> bool:
         """Whether these are the first rounds of a run, as it is."""
-        return self.planned is None and not self.compiled and self.cohort is None
+        changed = self.compiled or self.alone or self.one_by_one or not self.others
+        return self.planned is None and self.cohort is None and not changed and self.evaluated
 
     @property
     def moved(self) -> bool:
@@ -129,5 +136,5 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
     for n in dict.fromkeys((*early, *late)):
         start = max(n - 2, 1)
         end = start + min(WINDOW, room)
-        visits.append(Visit(start, user, min(n, end - 1), end, start, 2 * n + WINDOW))
+        visits.append(Visit(start, user, min(n, end - 1), end, start, max(2 * n, end)))
     return visits

@@ -86,6 +86,11 @@ class RunComponents:
         return self.configs[0]
 
     @property
+    def private_users(self) -> bool:
+        """Whether messages of exceptions may hold data of real users."""
+        return self.spec.users is not None or self.data is not None
+
+    @property
     def unit(self) -> str:
         """What the loop counts: rounds of users, or iterations where policy training follows them."""
         return "iterations" if self.iterations > self.rounds else "rounds"

@@ -139,8 +139,7 @@ class Experiment:
                 self._save_if_written()
             for r in self.alive:
                 crash.save(error, self.dirs[r].path)
-            private = self.parts.spec.users is not None
-            return self._end("failed", crash.describe(error, private), 1)
+            return self._end("failed", crash.describe(error, self.parts.private_users), 1)
         finally:
             tell_of_compiling(None)
             progress.close()

@@ -57,14 +57,12 @@ FILES = {
     "ledger.jsonl": "private",
     "timing.jsonl": "private",
     crash.ERROR_FILE: "private",  # the traceback of a failure
-    "search.json": "private",  # of a search: what was drawn, its runs, and the run with the kept settings
-    "search.jsonl": "private",
-    "trials": "private",
-    "final": "private",
     "provenance.json": "machine",
     "wandb": "machine",  # a copy of what the leak test compares as it is sent
     "wandb_id.txt": "machine",
 }
+# Further ones of a search: what was drawn, its runs, and the run with the kept settings.
+SEARCH_FILES = dict.fromkeys(("search.json", "search.jsonl", "trials", "final"), "private")
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
 

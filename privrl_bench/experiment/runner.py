@@ -220,7 +220,7 @@ def _run_group(
     for r in range(len(configs)):  # every error of the plan before a folder is made
         describe_plan(plain, r)
     unknown_env.check_before_training(configs[0])
-    with never_left_running(dirs, private=plain.spec.users is not None):
+    with never_left_running(dirs, private=plain.private_users):
         return _train(configs, dirs, overrides)
 
 

@@ -3,7 +3,7 @@
 A search trains its runs side by side with those of other searches, in which a substitute replaces one user
 of every run (`counterfactual.py`). All get the released values of the first search, scores included. Then each
 search chooses and publishes, with the code of `privrl tune`, and everything that is published must be equal.
-Where the number of runs is secret, a search with one run less, which was not the best, must publish the same.
+Where the number of runs is secret, searches with fewer of these runs, but with the best, must publish the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privrl_bench.audit.replacement_data import CRAFTED, NULL, ZERO
 from privrl_bench.audit.shrink import LATER, shrink
 from privrl_bench.audit.visits import Visit
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.experiment.run_dir import SEARCH_FILES, RunDir
 from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.tuning.search_plan import SearchPlan
 from privrl_bench.tuning.trials import SearchState, open_search
@@ -55,8 +55,11 @@ def find_search_leaks(plan: SearchPlan, given: frozenset[str], user: int) -> Sea
         for kind in _KINDS:
             published[kind] = searches.run(kind, state, searches.trained(kind))
         if plan.search.is_random:
-            fewer = _without_one(state)
-            published[FEWER] = searches.run(FEWER, fewer, searches.copied)
+            fewer = state
+            while fewer.count > 1:
+                fewer = _without_one(fewer)
+                kind = f"{FEWER}, {fewer.count}"
+                published[kind] = searches.run(kind, fewer, searches.copied)
     differences, compared = list(searches.differences), searches.compared
     for kind in [kind for kind in published if kind]:
         for at in {**published[""], **published[kind]}:
@@ -68,7 +71,7 @@ def find_search_leaks(plan: SearchPlan, given: frozenset[str], user: int) -> Sea
 
 
 def _without_one(state: SearchState) -> SearchState:
-    """The search without the first run that was not kept."""
+    """The search without the first run that is not the best."""
     left = [i for i in range(state.count) if i != (1 if state.kept == 0 else 0)]
     return replace(
         state,
@@ -102,7 +105,7 @@ class _Searches:
 
     def folder(self, kind: str) -> Path:
         """Of a search."""
-        return self._root / (kind.replace(" ", "_") or "model") / "search"
+        return self._root / (kind.replace(", ", "_").replace(" ", "_") or "model") / "search"
 
     def drawn(self) -> SearchState:
         """What the search draws, for `RUNS` runs."""
@@ -114,12 +117,12 @@ class _Searches:
 
     def run(self, kind: str, state: SearchState, train: Any) -> dict[str, Tensor]:
         """Run a search and return what it publishes."""
-        folder, own = self.folder(kind), state if not kind else replace(state)
+        folder, own = self.folder(kind), replace(state) if kind in _KINDS else state
         folder.mkdir(parents=True, exist_ok=True)
         result = run_search(self._plan, own, folder, train)
         RunDir(folder).set_status(result.status, result.reason)
         found = {"printed": as_bytes(result.lines(), folder)}
-        for stage, content in folder_content(folder, folder).items():
+        for stage, content in folder_content(folder, folder, SEARCH_FILES).items():
             found |= {f"{stage} {name}": x for name, x in content.items()}
         provenance = folder / "provenance.json"
         if provenance.exists():

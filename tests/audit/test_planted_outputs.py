@@ -242,6 +242,77 @@ def test_patience_with_private_returns(monkeypatch, where):
     )
 
 
+def scaled_by_the_first(self, users):
+    """Calibrated once, before any noise."""
+    if not hasattr(self, "scale"):
+        self.scale = users.rewards.nan_to_num().std((1, 2), keepdim=True) + 1e-3
+    return self.scale
+
+
+def alone(self, users):
+    """The mean over users, in a run without others beside it."""
+    return users.rewards.mean((1, 2), keepdim=True) if len(users.rewards) == 1 else 0.0
+
+
+def of_the_last(self, users):
+    """The last user's rewards."""
+    return 0.5 * users.rewards[:, -1:].mean(-1, keepdim=True)
+
+
+def of_the_batch_before(self, users):
+    """Of other users of the same round, where their rows are computed in several batches."""
+    before = getattr(self, "before", 0.0)
+    self.before = users.rewards.mean((1, 2), keepdim=True)
+    return before
+
+
+def of_the_process(self, users):
+    """Of the round before, in a table that all runs of a process share."""
+    self.shared[self.index] = float(users.rewards.nan_to_num()[0].mean())
+    return self.shared.get(self.index - 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "baseline", [scaled_by_the_first, alone, of_the_last, of_the_batch_before, of_the_process]
+)
+def test_baselines_that_only_some_circumstances_show(monkeypatch, baseline):
+    real = Dppg.local
+
+    def local(self, state, users, streams):
+        self.index = state.round
+        less = users.rewards - baseline(self, users)
+        return real(self, state, replace(users, rewards=less), streams)
+
+    monkeypatch.setattr(Dppg, "local", local)
+    monkeypatch.setattr(Dppg, "shared", {}, raising=False)
+    report = find_leaks(formal_small())
+    assert not report.ok
+    assert report.undeclared, report.lines()
+
+
+def test_a_round_without_any_user_with_data(monkeypatch):
+    remembering(monkeypatch, Dppg, lambda users: (~users.valid.any(1)).float())
+    serving(
+        monkeypatch,
+        Dppg,
+        lambda self, before, after: {"actor": after["actor"] * (1.0 - 0.5 * self.left[:, None])},
+    )
+    assert_caught(formal_small(), "state actor", late=True)
+
+
+def test_a_number_that_half_of_the_rounds_decides(monkeypatch):
+    """In the middle of a run, whose length is not known to the test."""
+
+    def step(self, before, after):
+        if before.round != self._context.rounds // 2:
+            return {}
+        return {"actor": after["actor"] + 0.01 * self.left[:, None]}
+
+    remembering(monkeypatch, Dppg, mean_reward)
+    serving(monkeypatch, Dppg, step)
+    assert_caught(formal_small(), "state actor", late=True)
+
+
 def test_a_file_that_no_list_has(monkeypatch):
     def saved(real, trainer, r, rundir):
         (rundir.path / "users.txt").write_text(str(private(trainer, r)))
@@ -401,7 +472,20 @@ def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
     )
     found, report = searched()
     assert found == ["search summary.json steps"]
-    assert report.found[found[0]].substitute == "fewer runs"
+    assert report.found[found[0]].substitute == "fewer runs, 2"
+
+
+def test_a_search_that_says_that_it_had_one_run(monkeypatch):
+    def published(folder, source, *args):
+        found = publishing.publish(folder, source, *args)
+        if len(list((folder / "trials").iterdir())) == 1:
+            publishing.write_json(folder / "summary.json", found | {"solved": 1})
+        return found
+
+    monkeypatch.setattr("privrl_bench.tuning.tune_runs.publish", published)
+    found, report = searched()
+    assert found == ["search summary.json solved"]
+    assert report.found[found[0]].substitute == "fewer runs, 1"
 
 
 def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
