@@ -21,4 +21,4 @@ def test_its_own_tests_pass(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 passed" in done.stdout
+    assert "13 passed" in done.stdout

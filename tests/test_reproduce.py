@@ -279,7 +279,7 @@ def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
     (panel,) = Paper(tmp_path / "tiny.yaml").item("fig2", "smoke").panels
     assert [(line.label, line.formal) for line in panel.lines] == [
         ("z 0", False),
-        ("z 1, formal", True),
+        ("z 1", True),
     ]
 
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from privrl_bench.errors import ConfigError, suggest
 
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 130 interrupted "
-    "(by another signal than Ctrl-C: 128 + its number)."
+    "Exit codes: 0 success; 1 a failure; 2 bad input; 128 + N ended by signal N (130: Ctrl-C)."
 )
 CONFIG_DIR = "a folder with YAML files of your own, which win over the package's of their names"
 OVERRIDES = "group=choice or key=value, as for privrl-bench"

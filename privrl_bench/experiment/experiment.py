@@ -47,7 +47,7 @@ class Experiment:
     Args:
         parts: the components of the runs.
         dirs: run folder of each.
-        mirror: makes the loggers; the leak test has one that keeps what is sent.
+        mirror: makes the loggers; the leak test has one that keeps what is sent. None: `WandbLogger`.
 
     Attributes:
         trainer: trains the runs.
@@ -58,14 +58,14 @@ class Experiment:
     """
 
     def __init__(
-        self, parts: RunComponents, dirs: list[RunDir], mirror: type[WandbLogger] = WandbLogger
+        self, parts: RunComponents, dirs: list[RunDir], mirror: type[WandbLogger] | None = None
     ):
         self.parts = parts
         self.dirs = dirs
         self.trainer = Trainer(parts)
         self.config = parts.config
         self.measure = self.trainer.evaluator.objective
-        self._mirror = mirror
+        self._mirror = mirror or WandbLogger
         self.mirrors = [self.mirror(r) for r in range(len(dirs))]
         self.alive = list(range(len(dirs)))
         self.rows = MetricWriter(self.trainer, dirs, self.mirrors)

@@ -280,7 +280,7 @@ def test_dm_control_end_to_end() -> None:
     ids=["whole", "cut", "segments", "fresh"],
 )
 def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> None:
-    words, numbers = [*words, "runs=2", "together=1"], {3: signal.SIGINT, 7: signal.SIGUSR1}
+    words, numbers = [*words, "runs=2", "together=1"], {2: signal.SIGINT, 3: signal.SIGUSR1}
     monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     assert main([*words, "name=whole-v0"]) == 0
     step, seen = recording.Trainer.step, []

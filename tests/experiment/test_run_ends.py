@@ -62,7 +62,8 @@ def test_no_exception_leaves_a_run_running(
 
     def fails(*_: Any, **__: Any) -> None:
         reached.append(place)
-        raise kind()
+        if place != "plan.json" or len(reached) > 1:  # it is described once before a folder is made
+            raise kind()
 
     monkeypatch.setattr(*PLACES[place], fails)
     with contextlib.suppress(type(kind())):  # it goes on, or the run has failed

@@ -45,7 +45,7 @@ def test_returns_are_held_after_the_solution() -> None:
 def a_run(tmp_path, returns) -> Run:
     rows = [{"steps": k + 1, "eval/return_mean": x} for k, x in enumerate(returns)]
     summary = {"epsilon": 8.0, "guarantee": {"status": "formal"}}
-    return Run(tmp_path, metrics=rows, summary=summary)
+    return Run(tmp_path, metrics=rows, summary=summary, config={"env": {"name": "cartpole"}})
 
 
 def test_pictures_and_numbers(tmp_path) -> None:
@@ -56,7 +56,7 @@ def test_pictures_and_numbers(tmp_path) -> None:
     lines = [Line(k, True, [k]) for k in "abc"]
     panels = [SimpleNamespace(label="task", lines=lines)]
     for extra in ({}, {"statistic": "median", "shown": 4}):
-        picture = SimpleNamespace(panels=panels, facts=FACTS | extra)
+        picture = SimpleNamespace(panels=panels, facts=FACTS | extra, kind="held")
         shown = kept(picture, runs)
         draw_held(picture, shown, tmp_path / "held.png")
         draw_boxes(picture, shown, tmp_path / "boxes.png")
