@@ -45,7 +45,13 @@ def test_returns_are_held_after_the_solution() -> None:
 def a_run(tmp_path, returns) -> Run:
     rows = [{"steps": k + 1, "eval/return_mean": x} for k, x in enumerate(returns)]
     summary = {"epsilon": 8.0, "guarantee": {"status": "formal"}}
-    return Run(tmp_path, metrics=rows, summary=summary, config={"env": {"name": "cartpole"}})
+    return Run(tmp_path, metrics=rows, summary=summary)
+
+
+class Setting(str):
+    """Stands for the settings of a line's runs."""
+
+    env = "cartpole"
 
 
 def test_pictures_and_numbers(tmp_path) -> None:
@@ -53,7 +59,7 @@ def test_pictures_and_numbers(tmp_path) -> None:
         "a": [a_run(tmp_path, [9, 10, 11]), a_run(tmp_path, [0, 0, 0, 12, 12, 12])],
         "b": [a_run(tmp_path, [1, 2, 3, 4, 5, 6])],
     }
-    lines = [Line(k, True, [k]) for k in "abc"]
+    lines: list[Line] = [Line(k, True, [Setting(k)]) for k in "abc"]  # type: ignore[list-item]
     panels = [SimpleNamespace(label="task", lines=lines)]
     for extra in ({}, {"statistic": "median", "shown": 4}):
         picture = SimpleNamespace(panels=panels, facts=FACTS | extra, kind="held")
