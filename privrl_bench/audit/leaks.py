@@ -23,6 +23,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
+from privrl_bench.experiment.shard_work import whole_round
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
 
@@ -110,14 +111,23 @@ def _further_visits(
 
 def _first_rounds(config: RunConfig, first: Visit, model: CounterfactualRun) -> list[Visit]:
     """Further visits to the first rounds: round 0, and other circumstances."""
-    plain = replace(first, evaluated=False)
-    found = [] if first.first == 0 else [replace(plain, first=0, last=0)]
-    if model.returns or model.in_order:  # who comes in which round is fixed
-        return [*found, replace(plain, alone=True)]
-    last = replace(plain, user=config.privacy.users_per_round - 1, alone=True)
-    if model.parts.gate.local is None and not model.parts.gate.mechanism.pooled:
-        found += [replace(plain, one_by_one=True), replace(plain, others=False)]
-    return [*found, last]
+    plain, gate, users = (
+        replace(first, evaluated=False),
+        model.parts.gate,
+        config.privacy.users_per_round,
+    )
+    first_one, alone = replace(plain, first=0, last=0), replace(plain, alone=True)
+    if not (model.returns or model.in_order):  # else, who comes in which round is fixed
+        if gate.sampler.independent:
+            first_one = replace(first_one, user=users - 1, cohort=users)
+        else:
+            alone = replace(alone, user=users - 1)
+    found = [alone] if first.first == 0 else [first_one, alone]
+    if gate.local is None and not gate.mechanism.pooled and not model.in_order:
+        found.append(replace(plain, others=False))
+    if not whole_round(model.parts):
+        found.append(replace(plain, one_by_one=True))
+    return found
 
 
 def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:

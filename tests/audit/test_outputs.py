@@ -11,7 +11,7 @@ from privrl_bench.audit.compare import distance
 from privrl_bench.audit.outputs import as_bytes, folder_content, memory
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.run_dir import FILES, RunDir
+from privrl_bench.experiment.run_dir import FILES, SEARCH_FILES, RunDir
 from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import SUMMARY, check_summary
 
@@ -44,8 +44,7 @@ def test_every_file_of_a_run_is_listed(tmp_path, monkeypatch):
 def test_every_file_of_a_search_is_listed(tmp_path):
     words = [word for word in RUN if not word.startswith("log.wandb")]
     folder = pb.tune([*words, *SEARCH, f"hydra.run.dir={tmp_path}/search"], quiet=True).folder
-    assert names(folder) <= set(FILES)
-    assert {"trials", "search.json", "search.jsonl"} <= names(folder)
+    assert set(SEARCH_FILES) - {"final"} <= names(folder) <= {*FILES, *SEARCH_FILES}
 
 
 def test_every_file_of_a_text_run_is_listed(tmp_path, texts):
