@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -180,11 +181,15 @@ def name_own_files(cfg: DictConfig, words: Sequence[str]) -> None:
     Args:
         cfg: the config of `words`; changed.
         words: what Hydra composed.
+
+    Raises:
+        ConfigError: a value in one of these files has no effect.
     """
     if overrides.own() is None:
         return
     files = loader().compute_defaults_list(CONFIG_NAME, list(words), RunMode.RUN).defaults
     used = [path.rpartition("/") for path in (str(one.config_path) for one in files)]
+    _check_effective(cfg, [(group, name) for group, _, name in used], words)
     last = [part for part in used if part[0] in ("algo", "tuned", *OPTIONAL_GROUPS, "paper")][-1]
     found = {part: overrides.own_file(part[0], part[2]) for part in used}
     main = found.pop(last)
@@ -192,6 +197,61 @@ def name_own_files(cfg: DictConfig, words: Sequence[str]) -> None:
     others = ", ".join(dict.fromkeys(str(path) for path in found.values() if path is not None))
     with open_dict(cfg):
         cfg.hyperparameter_source = f"{source}{overrides.WITH}{others}" if others else source
+
+
+def _check_effective(
+    cfg: DictConfig, used: Sequence[tuple[str, str]], words: Sequence[str]
+) -> None:
+    """Refuse a value of an own file that a file of another group overrules: it would be ignored.
+
+    Values that the packaged file of the same name has, too, may be overruled.
+
+    Args:
+        cfg: the config.
+        used: group and name of its files, in order; later ones win.
+        words: what Hydra composed; they may overrule everything.
+    """
+    given = {word.partition("=")[0].lstrip("+~") for word in words}
+    files = [(overrides.own_file(*one), one) for one in used]
+    for at, (path, (group, name)) in enumerate(files):
+        if path is None:
+            continue
+        plain = _leaves(overrides.conf_dir() / group / f"{name}.yaml", group)
+        for key, value in _leaves(path, group).items():
+            same = key in plain and plain[key] == value
+            if same or key in given or OmegaConf.select(cfg, key) == value:
+                continue
+            later = [
+                one for _, one in files[at + 1 :] if key in _leaves(overrides.file_of(*one), one[0])
+            ]
+            if later and overrides.own_file(*later[-1]) is None:
+                last = "/".join(later[-1])
+                raise ConfigError(
+                    key,
+                    f"{value} of {path} has no effect, since {last}.yaml sets it; give it on the command line, "
+                    f"or in your own {last}.yaml",
+                )
+
+
+def _leaves(path: Path | None, group: str) -> dict[str, Any]:
+    """Keys of the config that a file of a group sets, and their values; empty: there is no such file."""
+    if path is None or not path.is_file():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    whole = re.search(r"^# *@package +_global_", text, re.M) is not None
+    content = OmegaConf.to_container(OmegaConf.create(text or "{}"))
+    found: dict[str, Any] = {}
+
+    def add(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, part in value.items():
+                add(f"{prefix}.{key}" if prefix else str(key), part)
+        elif prefix.rpartition(".")[2] != "defaults":
+            found[prefix] = value
+
+    add("" if whole else group.partition("/")[0], content)
+    found.pop("hyperparameter_source", None)
+    return found
 
 
 # --- typed sections

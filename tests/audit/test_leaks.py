@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -80,9 +81,24 @@ def assert_as_declared(config, user=0):
     return report
 
 
-@pytest.mark.parametrize("critic", ["shared", "private", "none"])
-@pytest.mark.parametrize("user", ["segment", "fresh", "episode"])
-@pytest.mark.parametrize("scaling", ["public", "private", "running", "none"])
+def spread(every, *choices):
+    """All combinations; each `every`-th is in the fast suite, with every choice in one of them."""
+    return [
+        pytest.param(*one, marks=() if sum(at) % every == 0 else pytest.mark.slow)
+        for at, one in (
+            (tuple(values.index(x) for values, x in zip(choices, one, strict=True)), one)
+            for one in product(*choices)
+        )
+    ]
+
+
+CRITICS, USERS = ("shared", "private", "none"), ("segment", "fresh", "episode")
+
+
+@pytest.mark.parametrize(
+    ("critic", "user", "scaling"),
+    spread(4, CRITICS, USERS, ("public", "private", "running", "none")),
+)
 def test_what_is_found_is_what_is_declared(critic, user, scaling):
     env = {"user": user, "obs_scaling": scaling, "reward_scaling": scaling}
     report = assert_as_declared(changed(algo={"critic": critic}, env=env))
@@ -96,9 +112,9 @@ def test_what_is_found_is_what_is_declared(critic, user, scaling):
     assert report.status == ("heuristic" if report.found else "formal")
 
 
-@pytest.mark.parametrize("critic", ["shared", "private", "none"])
-@pytest.mark.parametrize("scope", ["user", "minibatch"])
-@pytest.mark.parametrize("adam", ["reset", "seeded"])
+@pytest.mark.parametrize(
+    ("critic", "scope", "adam"), spread(3, CRITICS, ("user", "minibatch"), ("reset", "seeded"))
+)
 def test_options_of_local_training_open_no_path(critic, scope, adam):
     algo = {"critic": critic, "advantage_scope": scope, "local_adam": adam, "ratio_clip": 0.2}
     config = changed(algo=algo, env={"user": "fresh"})
@@ -120,17 +136,16 @@ def test_observation_and_reward_statistics_are_told_apart(one):
     assert set(report.found) == {OBS if one[0] == "running" else REWARD}
 
 
-@pytest.mark.parametrize("critic", ["shared", "private", "none"])
-@pytest.mark.parametrize("user", ["fresh", "episode"])
+@pytest.mark.parametrize(("critic", "user"), spread(2, CRITICS, ("fresh", "episode")))
 def test_poisson_cohorts(critic, user):
     config = changed(*POISSON, algo={"critic": critic}, env={"user": user})
     report = assert_as_declared(config)  # cohorts differ in size; user 0 is there in nearly all
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
-@pytest.mark.parametrize("user", ["segment", "fresh", "episode"])
-@pytest.mark.parametrize("rewards", ["public", "noised"])
-@pytest.mark.parametrize("critic", ["shared", "private"])
+@pytest.mark.parametrize(
+    ("user", "rewards", "critic"), spread(2, USERS, ("public", "noised"), ("shared", "private"))
+)
 def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     """Whatever scaling and critic do comes after the noise, and carried-over slots as well."""
     words = ("privacy=local", f"privacy.rewards={rewards}", "env.obs_scaling=running")

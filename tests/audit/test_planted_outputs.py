@@ -81,7 +81,14 @@ def test_an_end_that_a_user_decides(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("algo.local_update=gradient",), ("env=hopper",), ("algo=dppg_l2",)], ids=str
+    "words",
+    [
+        (),
+        ("algo.local_update=gradient",),
+        pytest.param(("env=hopper",), marks=pytest.mark.slow),
+        pytest.param(("algo=dppg_l2",), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_a_step_that_the_share_of_clipped_users_scales(monkeypatch, words):
     """All rows of these algorithms are at the clip bound, so that only a shorter row moves the share."""
@@ -425,6 +432,9 @@ SEARCH = [
 ]
 
 
+MORE_SEARCHES = ("tune.score=public", "tune.runs=fixed(3)")
+
+
 def searched(*words):
     """The report, of the search alone."""
     report = audit_leaks(later_wins(SEARCH, words)).report
@@ -441,7 +451,9 @@ def search_alone(monkeypatch, request):
         monkeypatch.setattr(leaks, "find_leaks", lambda *args: real(*args, late=False))
 
 
-@pytest.mark.parametrize("words", [(), ("tune.score=public",), ("tune.runs=fixed(3)",)], ids=str)
+@pytest.mark.parametrize(
+    "words", [(), *(pytest.param((x,), marks=pytest.mark.slow) for x in MORE_SEARCHES)], ids=str
+)
 def test_a_search_without_a_defect(words):
     given = [word for word in SEARCH if not (words == ("tune.score=public",) and "score_" in word)]
     report = audit_leaks(later_wins(given, words)).report

@@ -77,7 +77,10 @@ def serving(monkeypatch, kind, change):
 # --- the two that passed
 
 
-@pytest.mark.parametrize("period", [50, 37, 7])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("period", [37, pytest.param(50, marks=SLOW), pytest.param(7, marks=SLOW)])
 def test_a_step_that_follows_rewards_in_every_so_many_th_round(monkeypatch, period):
     def step(self, state, tensors):
         if state.round % period != period - 1:

@@ -256,3 +256,23 @@ def test_new_processes_know_the_folder(tmp_path: Path) -> None:
     plugins.restore(told)
     assert overrides.own() == tmp_path
     overrides.keep_own(None)
+
+
+def test_a_value_that_another_file_overrules_is_refused(tmp_path: Path) -> None:
+    """It was ignored, and the plan named its file."""
+    (tmp_path / "privacy").mkdir()
+    text = "mechanism: gaussian\ndelta: 1e-6\nz: 2.0\nclip: 0.123\n"
+    (tmp_path / "privacy" / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"^privacy\.z: 2\.0 of .*mine\.yaml has no effect"):
+        config.compose(["privacy=mine"], str(tmp_path))
+    run = config.compose(["privacy=mine", "privacy.z=2", "privacy.clip=0.123"], str(tmp_path))
+    assert (run.privacy.z, run.privacy.clip, run.privacy.delta) == (2.0, 0.123, 1e-6)
+
+
+def test_a_copy_of_a_packaged_file_may_be_overruled_where_it_was_not_changed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "algo").mkdir()
+    text = (config.conf_dir() / "algo" / "dppg.yaml").read_text()
+    (tmp_path / "algo" / "dppg.yaml").write_text(text)
+    assert config.compose(["env=hopper"], str(tmp_path)).algo == config.compose(["env=hopper"]).algo
