@@ -223,7 +223,9 @@ def _made(config: EnvConfig, name: str) -> Any:
         )
 
     try:
-        return _warning_afterwards(make)
+        env = _warning_afterwards(make)
+        _check_has_spaces(env, name)
+        return env
     except (gym.error.Error, ConfigError):
         raise
     except TypeError as error:
@@ -232,6 +234,14 @@ def _made(config: EnvConfig, name: str) -> Any:
     except (Exception, SystemExit) as error:  # the environment's own code
         given = f" with env.kwargs={config.kwargs}" if config.kwargs else ""
         raise ConfigError("env.id", f"making {name}{given} raised {what(error)}") from error
+
+
+def _check_has_spaces(env: Any, name: str) -> None:
+    """Raise `ConfigError` unless an environment has both spaces."""
+    for space in ("observation_space", "action_space"):
+        if getattr(env, space, None) is None:
+            env.close()
+            raise ConfigError("env.id", f"{name} has no {space}; set self.{space} in its __init__")
 
 
 def _warning_afterwards(make: Callable[[], Any]) -> Any:

@@ -336,8 +336,13 @@ class Clinic(Own):
         return super().reset(seed=seed)
 
 
+class NoSpaces(gym.Env):
+    pass
+
+
 gym.register("Own-v0", entry_point=Own, max_episode_steps=4)
 gym.register("Endless-v0", entry_point=Own)
+gym.register("NoSpaces-v0", entry_point=NoSpaces)
 gym.register("Ward-v0", entry_point=Clinic, max_episode_steps=4)
 """
 
@@ -369,6 +374,14 @@ def test_an_environment_that_cannot_be_used(
     code = code_of(f"{GYM}own_pkg:Own-v0 +env.kwargs.broken={broken}")
     check(code, capsys.readouterr().err, OWN[broken])
     assert [path.name for path in tmp_path.iterdir()] == ["own_pkg.py"]
+
+
+@pytest.mark.parametrize("command", ["", "privrl check-env "])
+@pytest.mark.usefixtures("own_pkg")
+def test_an_environment_without_spaces(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"{command}{GYM}own_pkg:NoSpaces-v0 env.max_episode_steps=4")
+    said = "env.id: own_pkg:NoSpaces-v0 has no observation_space; set self.observation_space in its __init__"
+    check(code, capsys.readouterr().err, said)
 
 
 @pytest.mark.usefixtures("own_pkg")
