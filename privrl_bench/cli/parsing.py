@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from privrl_bench.errors import ConfigError, suggest
@@ -32,10 +33,40 @@ class Command(NamedTuple):
     about: str
 
 
+class _Once(argparse.Action):
+    """Store a value, as argparse does by default; another value of the same option is an error."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Called by argparse for each time that the argument is given."""
+        before = self.__dict__.setdefault("before", values)
+        if self.option_strings and before != values:
+            rule = f"given twice, as {_shown(before)} and {_shown(values)}; give it once"
+            raise argparse.ArgumentError(self, rule)
+        setattr(namespace, self.dest, values)
+
+
+def _shown(values: Any) -> str:
+    return " ".join(map(str, values)) if isinstance(values, list) else str(values)
+
+
+def _not_empty(value: Any) -> Any:
+    """A text as it is; an empty one would name the working directory where a path is expected."""
+    if value == "":
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises `ConfigError` instead of printing its usage.
 
-    Options are not abbreviated. Options and positional arguments may be mixed.
+    Options are not abbreviated, and take one value. Options and positional arguments may be mixed.
+    Texts and paths must not be empty.
 
     Args:
         prog: the command, as in `privrl audit leaks`.
@@ -52,6 +83,9 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **more,
         )
+        self.register("action", None, _Once)
+        self.register("type", None, _not_empty)
+        self.register("type", Path, lambda value: Path(_not_empty(value)))
 
     def error(self, message: str) -> NoReturn:
         """Raise `ConfigError` for argparse's message, with the nearest option for an unknown one."""

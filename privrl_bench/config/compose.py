@@ -72,6 +72,7 @@ __all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir", "has_texts"]  #
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 _KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
 
 
@@ -105,7 +106,11 @@ def settle(words: Iterable[str]) -> list[str]:
     words = plain_groups(words)
     plugins.load_given(words)
     found = text_versions(words)
-    check_repeated(parse(found))
+    parsed = parse(found)
+    check_repeated(parsed)
+    for override in parsed:
+        if override.key_or_group in FOLDERS and override.value() == "":
+            raise ConfigError(override.key_or_group, "must not be empty; give a folder")
     keys = explicit_keys(found)
     for key in keys & set(SET_BY_FILES):
         raise ConfigError(key, SET_BY_FILES[key])

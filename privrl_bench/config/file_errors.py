@@ -59,8 +59,9 @@ def unreadable(error: yaml.YAMLError) -> ConfigError:
     """The error for a file that is not YAML."""
     mark = getattr(error, "problem_mark", None)
     what = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    if mark is None:
-        return ConfigError("", f"a YAML file cannot be read: {what}")
+    if mark is None:  # a character that YAML does not allow
+        file = getattr(error, "name", "a YAML file")
+        return ConfigError("", f"{file} cannot be read: {what}")
     path = Path(mark.name)
     group = path.parent.name
     return ConfigError(group, f"{group}/{path.name} cannot be read: line {mark.line + 1}: {what}")

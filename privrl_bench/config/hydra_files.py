@@ -309,6 +309,10 @@ def wrong_in_file(found: FileError, base: DictConfig) -> ConfigError:
             f"the lines `# @package _global_` and `defaults: [/schema/algo/{algo}@algo, _self_]`"
         )
         return ConfigError("algo", f"{found.file}.yaml must begin with {lines}")
+    group = found.group.partition("/")[0]
+    if found.unknown and found.key.partition(".")[0] == group and group not in base:
+        rule = "must begin with the line `# @package _global_`"
+        return ConfigError(group, f"{found.file}.yaml {rule}")
     if found.unknown:
         error = unknown_key(found.key, base)
     else:

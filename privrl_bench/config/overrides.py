@@ -53,12 +53,14 @@ def own_folder(config_dir: str | Path | None) -> Iterator[None]:
     """Let the YAML files of a folder (`--config-dir`) win over others of their names; None: no change.
 
     Raises:
-        ConfigError: there is no such folder, or a file in it is none of a group.
+        ConfigError: there is no such folder, a file in it is none of a group, or is not UTF-8 text.
     """
     if config_dir is None:
         yield
         return
     folder = Path(config_dir)
+    if config_dir == "":
+        raise ConfigError(OWN_FOLDER, "must not be empty")
     if not folder.is_dir():
         raise ConfigError(OWN_FOLDER, f"no such folder: {config_dir}")
     for name in (f"{CONFIG_NAME}.yaml", "schema"):
@@ -67,12 +69,25 @@ def own_folder(config_dir: str | Path | None) -> Iterator[None]:
             raise ConfigError(OWN_FOLDER, f"{rule}; {folder / name} belongs to no group")
     for path in (path for group in groups() for path in (folder / group).glob("*.yml")):
         raise ConfigError(OWN_FOLDER, f"{path} must end with .yaml")
+    for path in (path for group in groups() for path in (folder / group).glob("*.yaml")):
+        _check_text(path)
     outer = list(_own)
     _own.append(folder)
     try:
         yield
     finally:
         _own[:] = outer
+
+
+def _check_text(path: Path) -> None:
+    """Raise `ConfigError` for a file that cannot be read as text: Hydra's errors do not name it."""
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
+        raise ConfigError(OWN_FOLDER, problem) from None
+    except OSError as error:
+        raise ConfigError(OWN_FOLDER, f"cannot read {path}: {error.strerror}") from None
 
 
 def check_searchpath(path: str) -> None:

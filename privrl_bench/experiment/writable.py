@@ -27,11 +27,15 @@ def check_file(key: str, path: Path) -> None:
         raise ConfigError(key, f"there is no folder {path.parent}")
     if path.is_dir():
         raise ConfigError(key, f"{path} is a folder; give a file")
-    if path.exists():
+    try:
+        os.stat(path)
+    except FileNotFoundError:  # where a symbolic link points to, if it is one
+        _try(key, Path(os.path.realpath(path)).parent, f"cannot write {path}")
+    except OSError as error:  # among others a loop of symbolic links
+        raise ConfigError(key, f"cannot write {path}: {error.strerror}") from None
+    else:
         if not os.access(path, os.W_OK):
             raise ConfigError(key, f"cannot write {path}: Permission denied")
-        return
-    _try(key, path.parent, f"cannot write {path}")
 
 
 def _try(key: str, folder: Path, problem: str) -> None:

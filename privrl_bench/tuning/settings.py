@@ -26,6 +26,7 @@ _ASIDE = re.compile(
 )  # words that do not change a search, or are kept apart
 # Keys that say what a search is about; they are the same in all of its runs.
 COMMON = ("algo", "env", "privacy", "seed", "search", "resume", "plan_only", "plugins")
+_HYDRA = ("hydra.run.dir", "hydra.searchpath")  # keys of Hydra that have an effect on a search
 COMMON_KEYS = ("population", "epsilon", "delta", "noise", "accountant", "adjacency", "noise_cohort")
 
 
@@ -110,6 +111,9 @@ def read_search(words: Sequence[str]) -> Search:
     Raises:
         ConfigError: an unknown key or value of `tune`, a bad distribution, or nothing to search.
     """
+    for key in (re.split("[=@]", word.lstrip("+~"))[0] for word in words):
+        if re.match(r"hydra\b", key) and key not in _HYDRA:
+            raise ConfigError(key, "has no effect on a search; its folder is hydra.run.dir")
     own = [word for word in words if re.match(r"\+{0,2}tune\.", word)]
     space, others = split_words(word for word in words if word not in own)
     tune = _tune_config(own)

@@ -13,6 +13,7 @@ from privrl_bench.config.compose import compose
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import RunDir, never_left_running
@@ -97,8 +98,12 @@ def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print)
 def _tune(words: Sequence[str], show: Any) -> SearchResult:
     given = [word for word in words if word.lstrip("+").partition("=")[0] != FOLDER]
     places = [word.partition("=")[2] for word in words if word not in given]
+    if places and not places[-1].strip("'\""):
+        raise ConfigError(FOLDER, "must not be empty; give a folder")
     search = read_search(given)
     plan = plan_search(search)
+    if plan.runs[0].composed[0].plan_only:
+        raise ConfigError("plan_only", "privrl tune trains; privrl plan shows the plan of a search")
     folder = Path(places[-1]) if places else _folder(plan, given)
     check_folder(FOLDER, folder)
     for line in [*plan.lines(), f"folder  {folder}"]:

@@ -240,6 +240,17 @@ BAD = {
     "privrl audit leaks algo=dpgp": "algo: no such choice 'dpgp' (did you mean dppg?)",
     "privrl export /nonexistent --to=foo": "--to: must be one of onnx, torchscript, got 'foo'",
     "privrl evaluate /nonexistent": "RUN: there is no /nonexistent; name a run folder",
+    "privrl tune algo.lr=uniform(1e-3,1e-2) hydra.sweep.dir=x": "hydra.sweep.dir: has no effect on a search; "
+    "its folder is hydra.run.dir",
+    "privrl tune algo.lr=uniform(1e-3,1e-2) hydra/launcher=ray": "hydra/launcher: has no effect on a search",
+    "privrl tune algo.lr=uniform(1e-3,1e-2) tune.runs=fixed(2) tune.score=public plan_only=true": "plan_only: "
+    "privrl tune trains; privrl plan shows the plan of a search",
+    "--config-dir=": "--config-dir: must not be empty",
+    "privrl plan --config-dir=": "--config-dir: must not be empty",
+    "--config-dir=c1 --config-dir=c2": "--config-dir: given twice, as c1 and c2; give it once",
+    "privrl play x --video=a.gif --video=b.gif": "--video: given twice, as a.gif and b.gif; give it once",
+    "privrl report . --out=a --out=b": "--out: given twice, as a and b; give it once",
+    "hydra.run.dir=''": "hydra.run.dir: must not be empty; give a folder",
     "privrl tune algo.lr=uniform(1e-3,1e-2) tune.runs=fixed(3) tune.score=private tune.score_range=[0,500] "
     "privacy.population=600 rounds=9": "rounds: 9 rounds of 64 users need 576 users, each used once; "
     "privacy.population says 540: at most 8 rounds, total_steps=32768 (60 of the 600 users score",
@@ -294,6 +305,23 @@ def test_a_bad_command_line_is_one_line(
     code = code_of(line)
     check(code, capsys.readouterr().err, BAD[line])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["report", ""], "DIR"),
+        (["report", ".", "--out", ""], "--out"),
+        (["evaluate", ""], "RUN"),
+        (["explain", ""], "RUN"),
+        (["plan", "--results", ""], "--results"),
+        (["check-env", "--config-dir", ""], "--config-dir"),
+    ],
+)
+def test_an_empty_path(words: list[str], key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be the working directory."""
+    code = privrl.main(words)
+    check(code, capsys.readouterr().err, f"{key}: must not be empty; see privrl {words[0]} --help")
 
 
 # --- a user's own package, in the folder of the command

@@ -58,6 +58,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
     for _, ending in FILES.values():
         (tmp_path / f"folder{ending}").mkdir()
+        (tmp_path / f"loop{ending}").symlink_to(f"back{ending}")
+        (tmp_path / f"back{ending}").symlink_to(f"loop{ending}")
+        (tmp_path / f"link{ending}").symlink_to("none/a")
     (tmp_path / "file").write_text("mine")
     return tmp_path
 
@@ -87,6 +90,9 @@ def test_a_file_that_cannot_be_written(line: str, here: Path, trained, capsys) -
         f"none/a{ending}": "there is no folder none",
         f"file/a{ending}": f"cannot write file/a{ending}: Not a directory",
         f"/proc/a{ending}": f"cannot write /proc/a{ending}: ",
+        f"loop{ending}": f"cannot write loop{ending}: Too many levels of symbolic links",
+        f"link{ending}": f"cannot write link{ending}: No such file",
+        "": "must not be empty",
     }
     for path, problem in cases.items():
         assert refused(line, path, run, here, capsys).startswith(f"{key}: {problem}")
@@ -99,6 +105,9 @@ def test_a_folder_that_cannot_be_written(line: str, here: Path, trained, capsys)
         found = refused(line, path, run, here, capsys)
         assert found.startswith(f"{FOLDERS[line]}: cannot ")
         assert path in found
+    found = refused(line, "", run, here, capsys)
+    expected = "write cache=<value>" if FOLDERS[line] == "cache" else "must not be empty"
+    assert found.startswith(f"{FOLDERS[line]}: {expected}")
 
 
 @pytest.mark.parametrize("line", IN_OUTPUTS)

@@ -119,8 +119,15 @@ PACKAGED = {
             "algo.lrr: in algo/dppg.yaml: no such key (did you mean algo.lr?)",
         ),
     ],
+    "privacy/bin": [
+        (
+            b"\xff\xfe\x00z",
+            "--config-dir: {}/privacy/bin.yaml is not UTF-8 text: invalid start byte at byte 0",
+        )
+    ],
     "privacy/correlated": [
-        ("nosuch: 3\n", "privacy.nosuch: in privacy/correlated.yaml: no such key")
+        ("nosuch: 3\n", "privacy.nosuch: in privacy/correlated.yaml: no such key"),
+        ("z: 1\0\n", "{}/privacy/correlated.yaml cannot be read: unacceptable character #x0000"),
     ],
     "env/cartpole": [
         ("id: CartPole-v1\n", "env.name: env/cartpole.yaml must have `name: cartpole`")
@@ -129,7 +136,11 @@ PACKAGED = {
         (
             "# @package _global_\nalgo: {lrr: 3}\n",
             "algo.lrr: in tuned/dppg_cartpole.yaml: no such key",
-        )
+        ),
+        (
+            "algo: {lr: 3}\n",
+            "tuned: tuned/dppg_cartpole.yaml must begin with the line `# @package _global_`",
+        ),
     ],
 }
 
@@ -140,7 +151,7 @@ PACKAGED = {
 def test_a_wrong_file_with_a_packaged_name_is_one_line(file, text, expected, tmp_path) -> None:
     path = tmp_path / f"{file}.yaml"
     path.parent.mkdir()
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
         config.compose([], str(tmp_path))
     assert str(caught.value).startswith(expected.format(tmp_path))
