@@ -182,7 +182,7 @@ def test_a_table_for_each_step_is_not_exported(trained, capsys):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--out", ""], "--out: . is a folder; give a file"),
+        (["--out", ""], "--out: must not be empty"),
         (["--out", "/proc/x.onnx"], "--out: cannot write /proc/x.onnx"),
         (["--to", "onnx", "--out", "x.ts"], "--out: x.ts has the suffix of to=torchscript"),
     ],

@@ -280,7 +280,14 @@ def of_the_process(self, users):
 
 
 @pytest.mark.parametrize(
-    "baseline", [scaled_by_the_first, alone, of_the_last, of_the_batch_before, of_the_process]
+    "baseline",
+    [
+        scaled_by_the_first,
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (alone, of_the_last, of_the_batch_before, of_the_process)
+        ),
+    ],
 )
 def test_baselines_that_only_some_circumstances_show(monkeypatch, baseline):
     real = Dppg.local
@@ -307,6 +314,7 @@ def test_a_round_without_any_user_with_data(monkeypatch):
     assert_caught(formal_small(), "state actor", late=True)
 
 
+@pytest.mark.slow
 def test_a_number_that_half_of_the_rounds_decides(monkeypatch):
     """In the middle of a run, whose length is not known to the test."""
 
@@ -329,6 +337,7 @@ def test_a_file_that_no_list_has(monkeypatch):
     assert_caught(formal_small(), "file users.txt")
 
 
+@pytest.mark.slow
 def test_an_interval_from_private_returns(monkeypatch):
     """In the last fifth's mean, a number of the summary that is computed from rows."""
     patched(
@@ -487,6 +496,7 @@ def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
     assert report.found[found[0]].substitute == "fewer runs, 2"
 
 
+@pytest.mark.slow
 def test_a_search_that_says_that_it_had_one_run(monkeypatch):
     def published(folder, source, *args):
         found = publishing.publish(folder, source, *args)
@@ -500,6 +510,7 @@ def test_a_search_that_says_that_it_had_one_run(monkeypatch):
     assert report.found[found[0]].substitute == "fewer runs, 1"
 
 
+@pytest.mark.slow
 def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
     def published(folder, source, *args):
         (folder / "rows.txt").write_text((source / "metrics.jsonl").read_text())

@@ -353,7 +353,9 @@ def test_a_process_that_dies_takes_its_group_only() -> None:
     assert all("exit code 7" in outcome.reason for outcome in outcomes[2:])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
+)
 def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path, number: int) -> None:
     """SIGINT as a user sends it, to one process; SIGUSR1 as SLURM sends it, to all."""
     words = [
