@@ -17,7 +17,12 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.config.schema.env import wrappers_in_words
-from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
+from privrl_bench.envs.construction import (
+    make_env,
+    make_unchecked,
+    max_episode_steps,
+    render_modes,
+)
 from privrl_bench.envs.measure import (
     LARGEST,
     Play,
@@ -235,7 +240,7 @@ def _corners(config: EnvConfig, seconds: float, env: Any = None) -> Iterator[Fin
 
 def _pictures(env: Any) -> Iterator[Finding]:
     """Whether `privrl play` can show it."""
-    modes = list(env.metadata.get("render_modes") or [])
+    modes = render_modes(env)
     shown = [mode for mode in modes if mode in ("human", "rgb_array")]
     if shown:
         yield Finding(FINE, "pictures", f"privrl play can show it ({', '.join(shown)})")
