@@ -81,7 +81,7 @@ _DECLARED = (
     Metric(
         "model/public_loss", "nats", "down", "released", "loss of a learned model on public data"
     ),
-    Metric("lr", "", "none", "public", "local learning rate of this round"),
+    Metric("lr", "", "none", "public", "learning rate of the users' training of this round"),
     Metric(
         "train/return_mean",
         "return",

@@ -76,7 +76,7 @@ class EnvSpec:
 
 @dataclass
 class UserBatch:
-    """Raw data of the users of one round: private, and deleted after `Algorithm.local`.
+    """Raw data of the users of one round: private, and deleted after `Algorithm.user_update`.
 
     Attributes:
         obs, next_obs: [R, U, T, D] scaled observations before and after each step.
@@ -110,7 +110,7 @@ class UserBatch:
 
 @dataclass
 class TextBatch:
-    """Prompts and answers of the users of one round: private, and deleted after `Algorithm.local`.
+    """Prompts and answers of the users of one round: private, and deleted after `Algorithm.user_update`.
 
     All answers begin in column L, the public width of prompts. T is the public length of an answer.
 

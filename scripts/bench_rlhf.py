@@ -4,7 +4,7 @@
 
 Weights are random: time does not depend on them. `small` is about the size of env=sentiment_small, `gpt2`
 that of GPT-2 (124 million parameters). Overrides are settings of algo=dppg_text. Prints seconds of a
-round's local updates, how far the two are apart, and on a GPU the peak of its memory.
+round's user updates, how far the two are apart, and on a GPU the peak of its memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from privrl_bench.algorithms.language.fine_tuning import make_adapter
 from privrl_bench.algorithms.language.language_settings import DppgTextConfig
-from privrl_bench.algorithms.language.local_fine_tuning import (
+from privrl_bench.algorithms.language.user_fine_tuning import (
     AnswerBatch,
     AnswerTrainer,
-    LocalOptimizerConfig,
+    UserOptimizerConfig,
 )
 from privrl_bench.config.compose import compose
 from privrl_bench.models.language.extra import need
@@ -84,7 +84,7 @@ def main() -> None:
     trainer = AnswerTrainer(model, adapter)
     vector = adapter.init(torch.Generator().manual_seed(1)).to(args.device)
     batch = random_answers(trainer, vector, args.users, SHAPES[args.shape].get("vocab_size", 50257))
-    descent = LocalOptimizerConfig(
+    descent = UserOptimizerConfig(
         config.epochs, config.lr, 1.0, config.optimizer, config.ratio_clip
     )
 
@@ -98,7 +98,7 @@ def main() -> None:
     fast, found = timed(lambda: trainer(vector, batch, descent), args.repeats, args.device)
     print(
         f"{args.shape}, {args.users} users, {adapter.trained} of {adapter.size} numbers trained, "
-        f"{config.epochs} local steps, {args.device}: one by one {slow:.3f} s, at once {fast:.3f} s, "
+        f"{config.epochs} steps of a user, {args.device}: one by one {slow:.3f} s, at once {fast:.3f} s, "
         f"{slow / fast:.1f} times as fast; largest difference {float((found - expected).abs().max()):.1g}"
     )
     if args.device == "cuda":

@@ -166,8 +166,10 @@ def ratio(values: list[float]) -> dict[str, Any]:
 # part -> what it spends its time in; a part inside another is taken off the outer one
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "rollout": [(SimulatedCollector, "collect")],
-    "local updates": [(Dppg, "local")],
-    "critic": [(c, name) for c in (PrivateCritic, SharedCritic) for name in ("values", "local")],
+    "user updates": [(Dppg, "user_update")],
+    "critic": [
+        (c, name) for c in (PrivateCritic, SharedCritic) for name in ("values", "user_update")
+    ],
     "gate and ledger": [(Gate, "add"), (Gate, "release")],
     "accounting": [(Gate, "spent_epsilon"), (Gate, "planned_epsilon")],
     "evaluation": [(BackgroundEvaluator, "begin"), (BackgroundEvaluator, "take")],

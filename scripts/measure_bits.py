@@ -86,7 +86,7 @@ def operations() -> dict[str, Callable[[], Any]]:
         "actions: network and softmax": lambda: torch.log_softmax(net.forward(params, obs), -1),
         "critic: value": lambda: torch.einsum("utf,f->ut", phi, weights),
         "critic: ridge": lambda: ridge_regressions(phi, exact(16, 128), count, 0.1),
-        "local update (compiled)": update,
+        "user update (compiled)": update,
         "DQN's update (compiled)": learned,
         "Acrobot, 200 steps": episode,
         "noise": lambda: noise_source("seeded", 0, 0).normal([4096], 0, 0)[0],

@@ -65,7 +65,7 @@ def rows_of(run: Path, steps: int, words: tuple[str, ...], users: int) -> list[T
     found = []
     for index in range(2):
         cohort = session.collect(tensors["actor"], index)
-        rows = parts.algo.local(State(index, tensors), cohort, parts.streams).take()[0]
+        rows = parts.algo.user_update(State(index, tensors), cohort, parts.streams).take()[0]
         found.append(rows["actor"][0].double())
     session.close()
     return found

@@ -232,7 +232,7 @@ def learn(algo, rollout: SimulatedCollector, rounds: int) -> tuple[State, list[f
     for index in range(rounds):
         users = rollout.collect(algo.actor(state), index, everyone)
         curve.append(float(np.nanmean([s["train/return_mean"] for s in users.stats])))
-        values, bypass = open_gate(algo.local(state, users, streams))
+        values, bypass = open_gate(algo.user_update(state, users, streams))
         state = algo.server(state, SimpleNamespace(values=values, bypass=bypass))
     return state, curve
 

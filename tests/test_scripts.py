@@ -44,7 +44,7 @@ def test_bench_speed_measures_speeds_shares_growth_and_a_sweep(tmp_path, monkeyp
     assert {"gymnasium", "slots", "dppg", "dppg, 8 replicas"} <= set(speeds)
     assert all(row["steps_per_second"] > 0 for row in speeds.values())
     assert sum(found["shares"]["cartpole"].values()) == pytest.approx(1.0)
-    assert 0 < found["shares"]["cartpole"]["local updates"] < 1
+    assert 0 < found["shares"]["cartpole"]["user updates"] < 1
     assert [(row["replicas"], row["users"]) for row in found["scaling"]] == [(1, 2), (2, 2)]
     assert found["sweep"]["steps"] == 2 * 8192
     assert (tmp_path / "speed" / "speed.png").stat().st_size > 10_000

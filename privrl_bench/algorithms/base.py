@@ -82,7 +82,7 @@ class AlgorithmContext:
         rounds: releases in the whole run.
         privacy: of the run.
         sources: data without private users.
-        device: `hardware.device`, where local updates are computed; one of the settings' `torch_devices`.
+        device: `hardware.device`, where user updates are computed; one of the settings' `torch_devices`.
         env: settings of the environment; None: the algorithm needs none.
         behavior_policy: `data.policy`, of algorithms that evaluate a policy.
         read_policy: reads the policy of a run folder, named by a key (`experiment/policy_file.py`).
@@ -131,7 +131,7 @@ def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
 class Algorithm(ABC):
     """One training algorithm. It keeps nothing outside the `State` that it is given.
 
-    Five functions over the state (`init`, `local`, `server`, `after_release`, `scaling`), and its
+    Five functions over the state (`init`, `user_update`, `server`, `after_release`, `scaling`), and its
     declarations.
     """
 
@@ -202,13 +202,13 @@ class Algorithm(ABC):
         return [1.0] * rounds
 
     @abstractmethod
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per user, from the user's own data and released parameters."""
 
-    def local_of_all(
+    def update_of_all(
         self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """One row of all users, who come in shards; replaces `local` where `AlgoConfig.full_batch`."""
+        """One row of all users, who come in shards; replaces `user_update` where `AlgoConfig.full_batch`."""
         raise TypeError(f"{type(self).__name__} does not take all users in one round")
 
     @abstractmethod
@@ -266,10 +266,10 @@ def user_draws(
 def step_order(
     users: UserBatch, streams: list[Streams], round_index: int, epochs: int, minibatches: int
 ) -> Tensor:
-    """The steps that each user takes in each local minibatch.
+    """The steps that each user takes in each minibatch of a user.
 
     Each pass is a random order of the user's steps. A user with fewer than T steps repeats them, so
-    that all users make the same, public number of local steps. The order depends on the user's
+    that all users make the same, public number of steps. The order depends on the user's
     number, or on their slot where users are simulated and act once.
 
     Args:
@@ -285,7 +285,11 @@ def step_order(
     replicas, count, steps = users.mask.shape
     size = max(steps // minibatches, 1)
     drawn = user_draws(
-        users, streams, "local", round_index, lambda g, n: torch.rand(epochs, n, steps, generator=g)
+        users,
+        streams,
+        "user_update",
+        round_index,
+        lambda g, n: torch.rand(epochs, n, steps, generator=g),
     )
     scores = torch.stack(drawn, dim=1)  # [E, R, U, T]
     order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)

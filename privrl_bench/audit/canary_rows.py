@@ -104,9 +104,9 @@ class Canaries(Wrapped):
         size = float(np.linalg.norm(self._column[: self._rounds - first]))
         self._open.append(_Group(first, sent, torch.cat(direction).numpy(), size))
 
-    def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: Any) -> Contribution:
         """Compute the real rows, and replace those of the first slots by canaries."""
-        contribution = self._algo.local(state, users, streams)
+        contribution = self._algo.user_update(state, users, streams)
         diagnostics = contribution.diagnostics
         rows, valid, bypass = contribution.take()
         index, first = state.round // self._repeat, users.first

@@ -9,7 +9,7 @@ not again in all that follows from it. The released values are always the model'
 A run has two replicas where the algorithm can train several. The user is in the first one; the
 second must not differ at all.
 
-With local noise a device's output is the release. The substitute has other observations (and
+With noise on devices a device's output is the release. The substitute has other observations (and
 rewards, if noised), and the device shows what the model's did. Then not even the user's own row may
 differ. Where users return (`collectors/returning_users.py`), the user arrives in the first round
 that differs, and is replaced in every later round that the user joins.
@@ -107,10 +107,10 @@ class CounterfactualRun:
         self._rows: list[dict[str, Tensor]] = []
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
-        self._local = parts.gate.local is not None
+        self._local = parts.gate.devices is not None
         self._substitution = substitution_for(self.session, visit, self._substitute)
-        if parts.gate.local is not None:
-            self._substitution.watch_devices(WatchedDevices(parts.gate.local, self))
+        if parts.gate.devices is not None:
+            self._substitution.watch_devices(WatchedDevices(parts.gate.devices, self))
 
     @property
     def compiles(self) -> bool:

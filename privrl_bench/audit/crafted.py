@@ -77,14 +77,14 @@ class Crafted(Wrapped):
         self._signs = signs
         self._through_gate = through_gate
 
-    def local(self, state: State, users: UserBatch, streams: Any) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: Any) -> Contribution:
         """Compute the real rows of a cohort with or without the crafted user."""
         if users.first == 0:
             self._record.states.append({n: x.clone() for n, x in state.tensors.items()})
         if state.round > 0 or users.first > 0:
-            return self._algo.local(state, users, streams)
+            return self._algo.user_update(state, users, streams)
         crafted = craft(users, self._present, self._signs, self._record.parts)
-        contribution = self._algo.local(state, crafted, streams)
+        contribution = self._algo.user_update(state, crafted, streams)
         if self._through_gate:
             return contribution
         diagnostics = contribution.diagnostics

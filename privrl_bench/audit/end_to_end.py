@@ -135,7 +135,7 @@ def _whitened_rows(
     parts: RunComponents, state: State, users: Any, scale: dict[str, float]
 ) -> np.ndarray:
     """[R, users, P] clipped rows of simulated users, in the unit where the noise of a sum is N(0, I)."""
-    rows, valid, _ = parts.algo.local(state, users, parts.streams).take()
+    rows, valid, _ = parts.algo.user_update(state, users, parts.streams).take()
     found = []
     for block in parts.gate.blocks:
         x = torch.where(valid[..., None], rows[block.name], 0.0).double()

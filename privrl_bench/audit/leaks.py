@@ -95,7 +95,7 @@ def _further_visits(
 ) -> list[Visit]:
     """The visits after the first one; `late`: see `find_leaks`."""
     gate, found = model.parts.gate, []
-    if late and model.compiles and gate.local is None:
+    if late and model.compiles and gate.devices is None:
         found.append(replace(first, compiled=True, evaluated=False))
     if NOT_PRIVATE not in gate.caveats and gate.sampler.independent:
         for size in dict.fromkeys((1, gate.slots)):
@@ -123,7 +123,7 @@ def _first_rounds(config: RunConfig, first: Visit, model: CounterfactualRun) -> 
         else:
             alone = replace(alone, user=users - 1)
     found = [alone] if first.first == 0 else [first_one, alone]
-    if gate.local is None and not gate.mechanism.pooled and not model.in_order:
+    if gate.devices is None and not gate.mechanism.pooled and not model.in_order:
         found.append(replace(plain, others=False))
     if not whole_round(model.parts):
         found.append(replace(plain, one_by_one=True))
@@ -189,7 +189,7 @@ def _kinds(visit: Visit, parts: RunComponents) -> tuple[str, ...]:
     """The substitutes of a visit, the crafted one first."""
     if visit.cohort is not None:
         return (CRAFTED, ABSENT)
-    rows = parts.gate.local is None and NOT_PRIVATE not in parts.gate.caveats
+    rows = parts.gate.devices is None and NOT_PRIVATE not in parts.gate.caveats
     if visit.compiled or not rows:  # a row is no release, or has no bound
         return (CRAFTED, NULL)
     if visit.usual:
@@ -238,7 +238,7 @@ def _not_covered(parts: RunComponents, compiled: bool, late: bool) -> tuple[str,
         lines.append("late rounds and the last planned ones")
     if len(parts.configs) == 1:
         lines.append("runs that are trained together (this algorithm trains one at a time)")
-    if compiled and parts.gate.local is not None:
+    if compiled and parts.gate.devices is not None:
         lines.append("compiled episodes with noise on devices (they are stepped here)")
     if config.data.id is not None:
         lines.append("how the dataset is loaded and split (the user is replaced after it)")

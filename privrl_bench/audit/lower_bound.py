@@ -38,7 +38,7 @@ class Sizes:
 
     user_steps: int
     users: int
-    local_passes: int | None
+    user_passes: int | None
     hidden: list[int] | None
 
 
@@ -174,8 +174,8 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
             entered = canary.rounds_of_one_unit(before)
             limit = max(1, (entered - 1) * small.user_steps + 1)
             env = change(env, "max_episode_steps", limit, "env")
-    if small.local_passes is not None:
-        algo = change(algo, "epochs", small.local_passes, "algo")
+    if small.user_passes is not None:
+        algo = change(algo, "epochs", small.user_passes, "algo")
         algo = change(algo, "minibatches", 1, "algo")
     elif getattr(algo, "minibatches", 1) > small.user_steps:
         algo = change(algo, "minibatches", small.user_steps, "algo")

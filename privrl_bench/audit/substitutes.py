@@ -108,7 +108,7 @@ class SimulatedSubstitution(Substitution):
             parts.steps,
             parts.spec.max_episode_steps,
             resets=parts.config.env.user != "segment",
-            shares=() if parts.gate.local is None else exact,
+            shares=() if parts.gate.devices is None else exact,
         )
         return [self._follow(live, live.slots)]
 

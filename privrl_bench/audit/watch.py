@@ -12,7 +12,7 @@ from torch import Tensor
 from privrl_bench.collectors.collector import Batch, Collector
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
-from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -137,20 +137,20 @@ class WatchedCollector:
 class WatchedDevices:
     """The users' devices; the watcher gets what they show."""
 
-    def __init__(self, devices: LocalNoise, watcher: Watcher):
+    def __init__(self, devices: DeviceNoise, watcher: Watcher):
         self._devices = devices
         self._watcher = watcher
 
     def at_reset(self, raw: np.ndarray, t: int) -> np.ndarray:
-        """See `LocalNoise.at_reset`."""
+        """See `DeviceNoise.at_reset`."""
         return self._watcher.on_shown(self._devices.at_reset(raw, t))
 
     def after_step(self, raw: np.ndarray, t: int) -> np.ndarray:
-        """See `LocalNoise.after_step`."""
+        """See `DeviceNoise.after_step`."""
         return self._watcher.on_shown(self._devices.after_step(raw, t))
 
     def reward(self, rewards: np.ndarray, t: int) -> np.ndarray:
-        """See `LocalNoise.reward`."""
+        """See `DeviceNoise.reward`."""
         batch = self._devices.reward(rewards, t)
         return batch if self._devices.ranges.reward is None else self._watcher.on_shown(batch)
 
@@ -168,19 +168,21 @@ class Wrapped:
 
 
 class WatchedAlgorithm(Wrapped):
-    """The real algorithm; the watcher gets the users before `local` does."""
+    """The real algorithm; the watcher gets the users before `user_update` does."""
 
     def __init__(self, algo: Any, watcher: Watcher):
         super().__init__(algo)
         self._watcher = watcher
 
-    def local(self, state: Any, users: Batch, streams: Any) -> Contribution:
-        """See `Algorithm.local`."""
-        return cast(Contribution, self._algo.local(state, self._watcher.on_users(users), streams))
+    def user_update(self, state: Any, users: Batch, streams: Any) -> Contribution:
+        """See `Algorithm.user_update`."""
+        return cast(
+            Contribution, self._algo.user_update(state, self._watcher.on_users(users), streams)
+        )
 
-    def local_of_all(self, state: Any, shards: Iterable[UserBatch], streams: Any) -> Contribution:
-        """See `Algorithm.local_of_all`. Raises ConfigError: more users than one shard."""
+    def update_of_all(self, state: Any, shards: Iterable[UserBatch], streams: Any) -> Contribution:
+        """See `Algorithm.update_of_all`. Raises ConfigError: more users than one shard."""
         users, *others = shards
         if others:
             raise ConfigError("privacy.population", "is too large for the leak test; use a few")
-        return self.local(state, users, streams)
+        return self.user_update(state, users, streams)

@@ -1,7 +1,7 @@
 """Episodes in compiled code: CartPole with one network (`kernels/episodes.py`).
 
 These are the episodes that `collectors/simulated.py` and `evaluation/returns.py` step with tensors,
-from the same random numbers, up to the rounding of sines and sums. With local noise the policy and
+from the same random numbers, up to the rounding of sines and sums. With noise on devices the policy and
 the buffer get what the users' devices show, value by value as in `privacy/devices.py`.
 """
 
@@ -24,7 +24,7 @@ from privrl_bench.kernels.episodes import (
 )
 from privrl_bench.models.choices import ArrayPolicy
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.devices import DeviceArrays, LocalNoise
+from privrl_bench.privacy.devices import DeviceArrays, DeviceNoise
 
 
 class Player:
@@ -40,7 +40,7 @@ class Player:
         shown: np.ndarray,
         played: EpisodeState,
         steps: int,
-        device: LocalNoise | None = None,
+        device: DeviceNoise | None = None,
         kept: dict[str, Tensor] | None = None,
         signals: SignalArrays | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Player:
         shown: np.ndarray,
         played: EpisodeState,
         kept: dict[str, Tensor],
-        device: LocalNoise | None,
+        device: DeviceNoise | None,
         signals: SignalArrays | None,
         restart: Callable[[np.ndarray], None] | None,
     ) -> list[list[float]]:

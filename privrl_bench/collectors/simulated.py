@@ -7,7 +7,7 @@ R replicas times U users are stepped together. A user (`env.user`) is one of:
 - `fresh`: every user starts from a reset and acts for T steps, restarts inside them included.
 - `episode`: every user is one whole episode from a reset, padded to T and masked.
 
-With local noise (`privacy/devices.py`) the policy, the scaling and the batch get each observation
+With noise on devices (`privacy/devices.py`) the policy, the scaling and the batch get each observation
 once, as the user's device shows it, and never the raw one.
 
 An environment may declare real users (`envs/user_declaration.py`). A cohort with members consists of
@@ -34,7 +34,7 @@ from privrl_bench.envs.user_slots import UserSlots
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
@@ -66,7 +66,7 @@ class SimulatedCollector(batches.BaseCollector):
         users: int,
         steps: int,
         gamma: float,
-        device: LocalNoise | None = None,
+        device: DeviceNoise | None = None,
     ):
         self.device = device
         self.shape = BatchShape(len(streams), users, steps)

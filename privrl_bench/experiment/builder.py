@@ -300,7 +300,7 @@ def _build(
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
         notes={**notes_of(config, spec, data), **algo.notes()},
-        local=mechanism.devices(config.env, privacy, spec, steps),
+        devices=mechanism.devices(config.env, privacy, spec, steps),
         relations=None if data is None else RELATIONS_OF_DATASETS,
         pooled=config.algo.pools_users,
     )

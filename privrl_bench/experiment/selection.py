@@ -56,7 +56,7 @@ def _live(components: RunComponents, users: int) -> Any:
         users,
         components.steps,
         config.algo.gamma,
-        components.gate.local,
+        components.gate.devices,
     )
 
 

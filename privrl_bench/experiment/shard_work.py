@@ -109,12 +109,12 @@ class ShardWork:
         stats = RoundStats(len(streams))
         shards = self.collector.shards(policy_params, state.round, cohort)
         if self.components.config.algo.full_batch:
-            add(algo.local_of_all(state, shards, streams))
+            add(algo.update_of_all(state, shards, streams))
             return stats
         for shard in shards:
             stats.add_shard(shard.stats)
             for users in microbatches(shard, self.together):
-                contribution = algo.local(state, users, streams)
+                contribution = algo.user_update(state, users, streams)
                 stats.add_diagnostics(contribution.diagnostics, users)
                 add(contribution)
         return stats

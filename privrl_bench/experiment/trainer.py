@@ -42,7 +42,7 @@ class Trainer:
         self.pool = WorkerPool(parts, self.work)
         self.evaluator = make_evaluator(parts)
         # With noised observations users act with another policy than the one with known values.
-        hidden = parts.gate.local is not None or config.algo.evaluator != "returns"
+        hidden = parts.gate.devices is not None or config.algo.evaluator != "returns"
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
 
@@ -71,7 +71,7 @@ class Trainer:
         return self.round if counted is None else counted[r]
 
     def step(self) -> None:
-        """One round: cohort, shards, local updates, release, next state, `after_release`.
+        """One round: cohort, shards, user updates, release, next state, `after_release`.
 
         After the last release: `after_release` alone.
         """
@@ -134,7 +134,7 @@ class Trainer:
     def cohort(self, index: int) -> Cohort:
         """The users of a round, drawn by the gate, with their slots."""
         gate, collector = self.parts.gate, self.collector
-        gate.begin_local(index)
+        gate.begin_devices(index)
         drawn = gate.draw(index, collector.population, collector.used_once)
         return drawn.part(0, slots_of(self.parts, drawn))
 
@@ -194,7 +194,7 @@ class Trainer:
     def snapshot(self) -> dict[str, Any]:
         """Everything from which a run resumes, of all replicas, in memory; `checkpoint` is for the disk.
 
-        It holds no noise; with local noise it holds what devices showed last, beside the raw
+        It holds no noise; with noise on devices it holds what devices showed last, beside the raw
         observation, if slots are carried over (`env.user=segment`).
         """
         return {

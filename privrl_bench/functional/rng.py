@@ -21,7 +21,7 @@ _SLOTS = 64  # whose random numbers are drawn from one generator
 
 # Fixed tags, so that adding a stream never changes the others.
 _TAGS = {
-    **{"env": 11, "init": 12, "policy": 13, "local": 14, "eval_env": 15, "eval_policy": 16},
+    **{"env": 11, "init": 12, "policy": 13, "user_update": 14, "eval_env": 15, "eval_policy": 16},
     **{"after_release": 17, "play_env": 18, "play_policy": 19},
 }
 

@@ -1,6 +1,6 @@
 """Local training of ensembles in compiled code, one model of one user after the other.
 
-Equal to `model_based.local_ensemble.train_batched` up to rounding (tested). Single precision on the CPU,
+Equal to `model_based.user_ensemble.train_batched` up to rounding (tested). Single precision on the CPU,
 swish networks. The result of a user does not depend, to the last bit, on the other users. See
 `mlp_training` for the reason to train one after the other.
 """

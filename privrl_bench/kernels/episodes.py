@@ -136,7 +136,7 @@ def _action(choices, r, u, t, x, y, z):  # type: ignore[no-untyped-def]
 
 @exact_part
 def _shown(raw, d, r, noise, shows):  # type: ignore[no-untyped-def]
-    """`privacy.devices.LocalNoise.after_step` of one number."""
+    """`privacy.devices.DeviceNoise.after_step` of one number."""
     low, high, step = shows.low[d], shows.high[d], shows.grid[r, d]
     x = min(max(raw, low), high)
     if raw != raw or not shows.there[r]:

@@ -16,8 +16,8 @@ What the gate (`gate.py`) proves, given what is assumed below:
 What is assumed, and what enforces it:
 
 a. A row, and whether it is valid, is a function of that user's data and of earlier releases only:
-   `algorithms/*.local`. Tested bit for bit by `privrl-audit leaks` (tests/audit/test_leaks.py, every shipped
-   algorithm and option). Declared exceptions must be permitted here by name and stand in the guarantee.
+   `algorithms/*.user_update`. Tested bit for bit by `privrl audit leaks` (tests/audit/test_leaks.py, every
+   shipped algorithm and option). Declared exceptions must be permitted here by name and stand in the guarantee.
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
    at every attempt: `collectors/simulated.py` (tests/collectors/test_simulated.py); Poisson cohorts may
    differ, a caveat then says so. Users whom an environment declares are named to it by number; in fixed
@@ -37,7 +37,7 @@ g. R replicas and other runs are experiments on the same users: each epsilon is 
    says so).
 h. A resumed run has the same configuration, alone in its folder: `experiment/runner.py`,
    `experiment/run_dir.py` (lock, comparison).
-i. Local: observations of an environment (and rewards, if noised) go to `LocalNoise` and nowhere else:
+i. Local: observations of an environment (and rewards, if noised) go to `DeviceNoise` and nowhere else:
    `collectors/simulated.py`, held by the leak test, which then changes what one device sees, not what it shows.
 j. Parameters change through `Released` alone: `experiment/trainer.py` has one call of `server`. State that
    an algorithm kept of a row elsewhere is found by the leak test, not by the imports.

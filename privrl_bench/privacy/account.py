@@ -11,7 +11,7 @@ from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
@@ -33,7 +33,7 @@ class Account:
         ledgers: ledger of each replica.
         caveats: everything outside the guarantee, name -> reason.
         notes: what the guarantee assumes, name -> reason; that of the noise is added.
-        local: the users' devices, for a mechanism on devices only.
+        devices: the users' devices, for a mechanism on devices only.
         relations: adjacencies that have a meaning for these users; None: all.
 
     Raises:
@@ -54,23 +54,23 @@ class Account:
         ledgers: list[Ledger],
         caveats: dict[str, str] | None = None,
         notes: dict[str, str] | None = None,
-        local: LocalNoise | None = None,
+        devices: DeviceNoise | None = None,
         relations: Collection[str] | None = None,
     ):
         _check(configs, blocks, noises, ledgers)
         self.configs, self.config = configs, configs[0]
         self.blocks, self.unit, self.rounds = blocks, unit, rounds
-        self.ledgers, self.local, self._noises = ledgers, local, noises
+        self.ledgers, self.devices, self._noises = ledgers, devices, noises
         self._relations = relations
         mechanism, sampler = self.config.rules
-        if local is not None and not mechanism.on_devices:
+        if devices is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
         self.sampler: Sampler = sampler(self.config)
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         discrete = mechanism.clipped and any(isinstance(noise, SecureNoise) for noise in noises)
         self.mechanism: Mechanism = mechanism(
-            Terms(configs, blocks, unit, rounds, self.sampler, local, discrete)
+            Terms(configs, blocks, unit, rounds, self.sampler, devices, discrete)
         )
         self.caveats: Mapping[str, str] = MappingProxyType({**(caveats or {}), **mechanism.caveats})
         self.notes = dict(notes or {})

@@ -132,7 +132,7 @@ def most_shown(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]
 
 
 class DeviceArrays(NamedTuple):
-    """A round of `LocalNoise` for compiled code.
+    """A round of `DeviceNoise` for compiled code.
 
     Attributes:
         low, high: [D] box.
@@ -148,7 +148,7 @@ class DeviceArrays(NamedTuple):
     noise: np.ndarray
 
 
-class LocalNoise:
+class DeviceNoise:
     """The devices of R replicas of U users. The gate draws a round's noise, `collectors/simulated.py` adds it.
 
     Args:

@@ -8,7 +8,7 @@
 
 The mechanism (`mechanisms/`) decides how a sum is privatised, the sampler (`sampling/`) who takes part; both
 are found by the privacy configuration. With noise on the users' devices the gate is on every device
-(`devices.py`): the line is on the disk before its noise is drawn (`begin_local`), what users send is private
+(`devices.py`): the line is on the disk before its noise is drawn (`begin_devices`), what users send is private
 already, and the gate only adds their rows.
 
 The gate is built from the privacy configuration alone, so the noise, the clip, the divisor and the accounted
@@ -31,7 +31,7 @@ from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.contribution import _GATE, Block, Contribution, Released
-from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger, digest
 from privrl_bench.privacy.mechanisms.mechanism import Attempt
@@ -69,12 +69,12 @@ class Gate(Account):
         ledgers: list[Ledger],
         caveats: dict[str, str] | None = None,
         notes: dict[str, str] | None = None,
-        local: LocalNoise | None = None,
+        devices: DeviceNoise | None = None,
         pooled: bool = False,
         relations: Collection[str] | None = None,
     ):
         super().__init__(
-            configs, blocks, unit, rounds, noises, ledgers, caveats, notes, local, relations
+            configs, blocks, unit, rounds, noises, ledgers, caveats, notes, devices, relations
         )
         self._pooled = self.mechanism.pooled or (pooled and self.mechanism.on_devices)
         self.diagnostics: list[dict[str, float]] = []
@@ -149,7 +149,7 @@ class Gate(Account):
         if waiting:
             list(self._threads().map(Ledger.sync, waiting))
 
-    def begin_local(self, round_index: int) -> None:
+    def begin_devices(self, round_index: int) -> None:
         """Noise for the users' devices in this round, once its lines are on the disk; none without devices.
 
         Guarantee: what the devices show of one unit in this round is a Gaussian mechanism with multiplier
@@ -157,12 +157,12 @@ class Gate(Account):
 
         Raises PrivacyError: a round beyond those planned.
         """
-        if self.local is None or self._on_devices == round_index:
+        if self.devices is None or self._on_devices == round_index:
             return
         self._check_round(round_index)
         attempts = self._attempts(round_index)
-        sizes = self.local.sizes
-        self.local.begin(
+        sizes = self.devices.sizes
+        self.devices.begin(
             [
                 noise.normal(sizes, round_index, attempts[r]) if r in attempts else None
                 for r, noise in enumerate(self._noises)
@@ -214,7 +214,7 @@ class Gate(Account):
             raise PrivacyError(f"a round has rows of {users} users, got {rows.users}")
         if round_index <= self._last_round:
             raise PrivacyError(f"round {round_index} after round {self._last_round}: out of order")
-        if self.local is not None and self._on_devices != round_index:
+        if self.devices is not None and self._on_devices != round_index:
             raise PrivacyError(f"the devices had no noise in round {round_index}")
         self._last_round = round_index
         share = rows.at_bound / rows.valid.clamp_min(1)

@@ -42,7 +42,7 @@ def a_batch(seed, dtype=torch.float64, replicas=2):
 
 
 def draws(index, streams=STREAMS):
-    return [s.torch("local", index) for s in streams]
+    return [s.torch("user_update", index) for s in streams]
 
 
 class Part:
@@ -123,7 +123,7 @@ def remembering(kind, config, rounds, room, lengths=None, invalid=()):
         for r in range(2):
             told = users.mask[r] & users.valid[r, :, None]
             came[r] += users.rewards[r][told].tolist()
-        rows, valid, bypass = algo.local(state, users, STREAMS).take()
+        rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
         assert valid.all()
         tensors = dict(state.tensors) | bypass[POOLED]
         tensors["actor"] = state.tensors["actor"] + rows["actor"][:, 0]

@@ -25,7 +25,7 @@ def made(kind, config, spec):
 
 def one_round(algo, state, users):
     """(next state, valid) without a gate."""
-    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     new = dict(state.tensors) | bypass[POOLED]
     new["actor"] = state.tensors["actor"] + rows["actor"][:, 0]
     return State(state.round + 1, new), valid

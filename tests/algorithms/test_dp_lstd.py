@@ -63,7 +63,7 @@ def test_another_user_changes_the_release_by_at_most_two_clips(monkeypatch):
     for other in (False, True):
         session = Trainer(parts_of("algo=dp_lstd", f"privacy.clip={clip}"))
         algo = session.parts.algo
-        local, server = algo.local, algo.server
+        local, server = algo.user_update, algo.server
 
         def changed(state, users, streams, local=local, other=other):
             rows = local(state, users, streams)
@@ -75,7 +75,7 @@ def test_another_user_changes_the_release_by_at_most_two_clips(monkeypatch):
             seen.append(released.values["sums"])
             return server(state, released)
 
-        monkeypatch.setattr(algo, "local", changed)
+        monkeypatch.setattr(algo, "user_update", changed)
         monkeypatch.setattr(algo, "server", taken)
         session.step()
         session.close()

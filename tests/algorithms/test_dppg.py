@@ -66,7 +66,7 @@ def made(spec=CHOICE, round_index=0, **changes):
 
 
 def rows_of(algo, state, users):
-    rows, valid, bypass = algo.local(state, users, STREAMS[: len(users.mask)]).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS[: len(users.mask)]).take()
     return rows, valid, bypass
 
 
@@ -374,7 +374,7 @@ def test_a_replica_is_the_same_alone_and_in_company() -> None:
         both, _, _ = rows_of(algo, state, users)
         half = State(0, {n: x[1:] for n, x in state.tensors.items()})
         second = UserBatch(**{n: x[1:] for n, x in tensors(users).items()})
-        alone_, _, _ = algo.local(half, second, STREAMS[1:]).take()
+        alone_, _, _ = algo.user_update(half, second, STREAMS[1:]).take()
         for name in both:
             assert torch.equal(both[name][1:], alone_[name]), (critic, name)
 
@@ -497,7 +497,7 @@ def test_a_contribution_in_the_open_is_what_the_gate_would_average() -> None:
     algo, state = made(critic="none")
     users = random_users(CHOICE, 2, 3, 9, seed=1)
     users.valid[1, 2] = False
-    values, _ = open_gate(algo.local(state, users, STREAMS))
+    values, _ = open_gate(algo.user_update(state, users, STREAMS))
     rows, _, _ = rows_of(algo, state, users)
     torch.testing.assert_close(values["actor"][1], rows["actor"][1, :2].sum(0) / 3)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import CHOICE, random_users
-from test_local_gradient import LENGTHS, SETUP, STREAMS
+from test_trajectory_gradient import LENGTHS, SETUP, STREAMS
 
 from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
@@ -64,5 +64,5 @@ def test_no_row_of_second_moments_is_longer_than_its_clip() -> None:
     users.obs *= 100
     state = algo.init(STREAMS)
     state = State(0, {n: x.double() for n, x in state.tensors.items()})
-    rows, _, _ = algo.local(state, users, STREAMS).take()
+    rows, _, _ = algo.user_update(state, users, STREAMS).take()
     assert float(rows["fisher"].norm(dim=-1).max()) <= algo.policy.bound + 1e-9

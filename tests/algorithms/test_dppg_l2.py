@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import CHOICE, in_double, open_gate, random_users
-from test_local_gradient import SETUP, STREAMS
+from test_trajectory_gradient import SETUP, STREAMS
 
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
@@ -20,7 +20,7 @@ def test_the_radius_is_the_trust_regions_and_the_server_undoes_it() -> None:
         expected = l2_clip(eta, np.array([0.5, 2.0]), 3.5, 0.4, 7)
         np.testing.assert_allclose(algo.radius(State(index, {})).numpy(), expected)
     users = random_users(CHOICE, 2, 3, 9, seed=1)
-    values, bypass = open_gate(algo.local(state, users, STREAMS))
+    values, bypass = open_gate(algo.user_update(state, users, STREAMS))
     released = type("Released", (), {"values": values, "bypass": bypass})
     moved = algo.server(state, released).tensors["actor"] - state.tensors["actor"]
     step = 2.4 * algo.radius(state)[:, None] * values["actor"]

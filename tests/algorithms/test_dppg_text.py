@@ -11,7 +11,7 @@ from helpers import sized
 from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
 from privrl_bench.algorithms.language.dppg_text import DppgText
-from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch, LocalOptimizerConfig
+from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, UserOptimizerConfig
 from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
@@ -71,7 +71,7 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     old = algo.trainer.logprobs(vector, users.tokens[0], seen, NEW)
     batch = AnswerBatch(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
     config = parts.config.algo
-    descent = LocalOptimizerConfig(3, config.lr, 0.3, config.optimizer, config.ratio_clip)
+    descent = UserOptimizerConfig(3, config.lr, 0.3, config.optimizer, config.ratio_clip)
     rows = algo.trainer(vector, batch, descent)
     assert rows.shape == (5, algo.adapter.trained)
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
@@ -90,11 +90,11 @@ def test_few_users_at_once_are_many_at_once(texts, monkeypatch):
     parts = parts_of(texts, "dppg")
     users = session(texts, "dppg").collect(parts.algo.init(parts.streams).tensors["actor"], 0)
     state = parts.algo.init(parts.streams)
-    whole = parts.algo.local(state, users, parts.streams).take()[0]["actor"]
+    whole = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     monkeypatch.setattr(
-        "privrl_bench.algorithms.language.local_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
+        "privrl_bench.algorithms.language.user_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
     )
-    pieces = parts.algo.local(state, users, parts.streams).take()[0]["actor"]
+    pieces = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-5)
 
 
@@ -221,7 +221,7 @@ def test_a_short_review_is_an_absent_user_and_moves_nobody(texts, algo, tmp_path
         one = session(words, algo)
         users = one.collect(one.state.tensors["actor"], 0)
         assert users.stats[0]["train/invalid_users"] == 0.0
-        rows = one.parts.algo.local(one.state, users, one.parts.streams).take()[0]["actor"]
+        rows = one.parts.algo.user_update(one.state, users, one.parts.streams).take()[0]["actor"]
         found.append((users, rows))
         one.step()
         assert torch.isfinite(one.state.tensors["actor"]).all()
@@ -396,10 +396,10 @@ class Whitening(DppgText):
 class Adaptive(DppgText):
     """Wrong, as TRL does it: the penalty follows the users' divergence."""
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         """And leaves a coefficient for the next round."""
         self.config = replace(self.config, kl_coef=0.1 * float(users.scores.abs().mean()))
-        return super().local(state, users, streams)
+        return super().user_update(state, users, streams)
 
 
 @pytest.mark.parametrize("wrong", [Whitening, Adaptive])

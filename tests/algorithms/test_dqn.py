@@ -45,7 +45,7 @@ def made(**changes):
 
 def rows_of(algo, state, users):
     """[R, U, P] what people send; nothing goes beside the gate."""
-    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     assert torch.equal(valid, users.valid)
     assert not bypass
     return rows["q"]

@@ -110,7 +110,7 @@ def test_compiled_updates_equal_tensor_operations(setup, hidden):
             _rows(s, 0, int(n), int(t), SIZE)
             for s, n, t in zip(STREAMS, counts, steps, strict=True)
         ]
-        draws = [s.torch("local", 0) for s in STREAMS]
+        draws = [s.torch("user_update", 0) for s in STREAMS]
         more = () if name == "_sequential" else (counts,)
         found[name] = getattr(algo, name)(learned, memory, rows, *more, draws)
     for name, x in found["_batched"].items():
@@ -125,8 +125,8 @@ def test_noise_on_transitions_has_the_papers_size():
     batch = Batch(*(tensors[f"memory_{n}"][:, :SIZE].float() for n in Batch._fields))
     assert drawn.shape == (2, SIZE)
     who = torch.arange(2)
-    one = algo._noised(tensors, batch, who, [s.torch("local", 0) for s in STREAMS])
-    two = algo._noised(tensors, batch, who, [s.torch("local", 1) for s in STREAMS])
+    one = algo._noised(tensors, batch, who, [s.torch("user_update", 0) for s in STREAMS])
+    two = algo._noised(tensors, batch, who, [s.torch("user_update", 1) for s in STREAMS])
     assert torch.equal(one[0], two[0])  # z = 0
     spread = float((one[1] - two[1]).std()) / math.sqrt(2)
     assert spread == pytest.approx(0.5 * 0.3 / math.sqrt(SIZE), rel=0.05)
@@ -134,7 +134,7 @@ def test_noise_on_transitions_has_the_papers_size():
         {k: x[1:] for k, x in tensors.items()},
         Batch(*(x[1:] for x in batch)),
         who[1:],
-        [STREAMS[1].torch("local", 0)],
+        [STREAMS[1].torch("user_update", 0)],
     )
     torch.testing.assert_close(alone, one[1])
 
@@ -169,7 +169,7 @@ def test_local_sends_one_row_and_declares_the_rest():
     users = random_users(CHOICE, 2, 2, 9, seed=5, lengths=((9, 4), (7, 8)))
     for name in ("obs", "next_obs", "rewards"):
         setattr(users, name, getattr(users, name).float())
-    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     assert rows["actor"].shape == (2, 1, algo.policy.size)
     assert valid.all()
     assert set(bypass) == {POOLED} == set(algo.caveats())

@@ -35,7 +35,7 @@ def test_gpope_without_noise_converges_to_lstd():
     users = full_batch(parts)
     state = parts.algo.init(parts.streams)
     for _ in range(1000):
-        values, bypass = open_gate(parts.algo.local(state, users, parts.streams))
+        values, bypass = open_gate(parts.algo.user_update(state, users, parts.streams))
         state = parts.algo.server(state, SimpleNamespace(values=values, bypass=bypass))
     lstd = theta_of("algo=lstd", "algo.weighting=trajectory")
     found = parts.algo.actor(state)
@@ -91,7 +91,7 @@ def test_rows_are_those_of_one_person_after_the_other(weighting):
     d = algo.features.size
     g = torch.Generator().manual_seed(1)
     theta, w = torch.randn(1, d, generator=g), torch.randn(1, d, generator=g)
-    found, _, _ = algo.local(State(0, {"theta": theta, "w": w}), users, parts.streams).take()
+    found, _, _ = algo.user_update(State(0, {"theta": theta, "w": w}), users, parts.streams).take()
     ratios = algo.ratios(users)[0].double()
     phi, after = (algo.features.phi(x)[0].double() for x in (users.obs, users.next_obs))
     for u, length in enumerate(lengths):
@@ -115,7 +115,7 @@ def test_a_row_has_nothing_of_others_nor_of_padding():
     state = State(0, {"theta": zeros + 0.3, "w": zeros - 0.7})
 
     def rows(users):
-        return parts.algo.local(state, users, parts.streams).take()[0]["gradient"]
+        return parts.algo.user_update(state, users, parts.streams).take()[0]["gradient"]
 
     users = some_people([12, 5, 25], 25)
     together = rows(users)

@@ -4,18 +4,18 @@ import json
 from dataclasses import replace
 
 import pytest
-import test_local_ensemble as ensembles
-import test_local_training as local
+import test_user_ensemble as ensembles
+import test_user_training as local
 import text_runs
 import torch
 from offline_runs import assert_same
 from offline_runs import config_of as offline_config
 
 import privrl_bench as pb
-from privrl_bench.algorithms.model_based import local_ensemble
-from privrl_bench.algorithms.policy_gradient.local_training import (
-    LocalOptimizerConfig,
-    LocalTrainer,
+from privrl_bench.algorithms.model_based import user_ensemble
+from privrl_bench.algorithms.policy_gradient.user_training import (
+    UserOptimizerConfig,
+    UserTrainer,
 )
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
@@ -82,24 +82,24 @@ def assert_close(a, b):
 @pytest.mark.parametrize("name", local.OBJECTIVES)
 @pytest.mark.parametrize("radius", [0.03, 100.0])
 @pytest.mark.parametrize("plain", [False, True])
-def test_local_training(name, radius, plain):
+def test_user_training(name, radius, plain):
     objective = local.OBJECTIVES[name]
     start, data, order = local.problem(objective)
-    optimizer = LocalOptimizerConfig(order, 1e-2, radius, adam_start(start), plain)
-    found, expected = (LocalTrainer(objective, d)(start, data, optimizer) for d in (GPU, "cpu"))
+    optimizer = UserOptimizerConfig(order, 1e-2, radius, adam_start(start), plain)
+    found, expected = (UserTrainer(objective, d)(start, data, optimizer) for d in (GPU, "cpu"))
     assert found.device.type == "cpu"
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-5)
     assert (found.norm(dim=-1) <= radius * (1 + 1e-5)).all()
 
 
 @pytest.mark.parametrize("adam", [False, True])
-def test_local_training_of_an_ensemble(adam):
+def test_user_training_of_an_ensemble(adam):
     ensemble = ensembles.small()
     start, replica, data, order = ensembles.problem(ensemble)
-    optimizer = local_ensemble.LocalOptimizerConfig(order, 1e-2, 1e-3, adam)
-    clip = local_ensemble.clipping(ensemble, "layer", 0.3)
+    optimizer = user_ensemble.UserOptimizerConfig(order, 1e-2, 1e-3, adam)
+    clip = user_ensemble.clipping(ensemble, "layer", 0.3)
     found, expected = (
-        local_ensemble.train(ensemble, start, replica, data, optimizer, clip, device)
+        user_ensemble.train(ensemble, start, replica, data, optimizer, clip, device)
         for device in (GPU, "cpu")
     )
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-5)

@@ -68,7 +68,7 @@ def test_its_bound_and_noise_are_the_configured_ones() -> None:
 def test_a_wish_is_mean_log_spread_and_log_reward_of_their_own_steps() -> None:
     moments = PrivateMoments(BOTH, 3.0, 3.0)
     users = random_users(CHOICE, 2, 3, 9, seed=1, lengths=LENGTHS)
-    moment_updates = moments.local(users)["moments"]
+    moment_updates = moments.user_update(users)["moments"]
     for r in range(2):
         for u in range(3):
             steps = LENGTHS[r][u]
@@ -84,7 +84,7 @@ def test_wishes_are_bounded_whatever_they_saw_and_nobodys_without_rewards() -> N
     users = random_users(CHOICE, 1, 3, 9, seed=1)
     users.obs[0, 0] *= 1e6
     users.rewards[0, 1] = 0.0
-    moment_updates = moments.local(users)["moments"]
+    moment_updates = moments.user_update(users)["moments"]
     assert moment_updates.abs().max() <= 1.0
     assert moment_updates[0, 1, -1] == 0.0
 
@@ -97,7 +97,7 @@ def test_the_scaling_finds_mean_spread_and_reward_size() -> None:
         users.obs = users.obs * torch.tensor([0.5, 8.0, 1.0]) + torch.tensor([2.0, 0.0, -1.0])
         users.rewards *= 30.0
         state.round = index
-        moment_update = moments.local(scaled(users, moments, state))["moments"].mean(1)
+        moment_update = moments.user_update(scaled(users, moments, state))["moments"].mean(1)
         released = SimpleNamespace(values={"moments": moment_update})
         state.tensors |= moments.server(state, released)
     found = moments.scaling(state)

@@ -23,7 +23,7 @@ def one_round(one, state, index):
     """(users, next state) without a gate."""
     algo, streams = one.parts.algo, one.parts.streams
     users = one.collect(None, index)
-    rows, valid, bypass = algo.local(state, users, streams).take()
+    rows, valid, bypass = algo.user_update(state, users, streams).take()
     assert valid.all()
     tensors = dict(state.tensors) | bypass[POOLED]
     tensors["model"] = state.tensors["model"] + rows["model"][:, 0]
@@ -61,7 +61,7 @@ def test_pooled_training_equals_plain_torch(sets, beta: float) -> None:
     for index in range(3):
         users, state = one_round(one, state, index)
         count = int((users.mask & users.valid[..., None]).sum())
-        g = one.parts.streams[0].torch("local", index)
+        g = one.parts.streams[0].torch("user_update", index)
         order = torch.randperm(count, generator=g)[torch.arange(400) % count]  # 10 users x 40 steps
         by_hand(algo, config, members, optimizers, users, order)
         expected = torch.cat([vector_of(m) for m in members])

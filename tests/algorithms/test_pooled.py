@@ -26,7 +26,7 @@ def test_a_round_with_a_broken_user_is_skipped_for_their_replica_alone(kind, con
         users.valid[0, 1] = False
     else:
         users.rewards[0, 1, 2] = torch.nan
-    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     assert valid.tolist() == [[False], [True]]
     for name, x in bypass[POOLED].items():
         assert torch.equal(x[0], state.tensors[name][0]), name
@@ -42,11 +42,11 @@ def test_a_replica_is_the_same_alone_and_in_company(kind, config) -> None:
     users = random_users(BOX, 2, USERS, STEPS, seed=0)
     for name in ("obs", "next_obs", "actions", "rewards"):
         setattr(users, name, getattr(users, name).float())
-    both, _, _ = algo.local(state, users, STREAMS).take()
+    both, _, _ = algo.user_update(state, users, STREAMS).take()
     half = State(0, {n: x[1:] for n, x in state.tensors.items()})
     for name, x in tensors(users).items():
         setattr(users, name, x[1:])
-    alone, _, _ = algo.local(half, users, STREAMS[1:]).take()
+    alone, _, _ = algo.user_update(half, users, STREAMS[1:]).take()
     assert torch.equal(both["actor"][1:], alone["actor"])
 
 

@@ -31,7 +31,7 @@ def ppo_round(twin, users, r, round_index):
     c = twin.config
     obs, actions, values, old, advantages, targets = twin.pool(users, r)
     lr = c.lr * (1 - round_index / ROUNDS)
-    g = STREAMS[r].torch("local", round_index)
+    g = STREAMS[r].torch("user_update", round_index)
     size = len(obs) // c.minibatches
     for _ in range(c.epochs):
         order = torch.randperm(len(obs), generator=g)

@@ -22,7 +22,7 @@ def test_a_round_is_torchs_adam_on_the_clipped_loss(texts):
     one = session(texts, "ppo", "algo.epochs=3", "algo.lr=0.03", "algo.max_grad_norm=0.02")
     algo, state = one.parts.algo, one.state
     users = one.collect(state.tensors["actor"], 0)
-    found = algo.local(state, users, one.parts.streams).take()[0]["actor"][0, 0]
+    found = algo.user_update(state, users, one.parts.streams).take()[0]["actor"][0, 0]
     vector = state.tensors["actor"][0]
     batch, _ = algo.answer_batch(vector, users, 0)
     there = [u for u in range(5) if u != ABSENT]
@@ -52,7 +52,7 @@ def test_a_round_with_a_broken_score_is_skipped(texts):
     one = session(texts, "ppo")
     users = one.collect(one.state.tensors["actor"], 0)
     users.scores[0, 1], users.valid[0, 1] = torch.nan, False
-    _, valid, bypass = one.parts.algo.local(one.state, users, one.parts.streams).take()
+    _, valid, bypass = one.parts.algo.user_update(one.state, users, one.parts.streams).take()
     assert not valid.any()
     (moments,) = bypass.values()
     assert not any(x.any() for x in moments.values())

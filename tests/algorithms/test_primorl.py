@@ -29,7 +29,7 @@ from privrl_bench.privacy.contribution import block_multipliers
 def users_and_rows(one):
     """This round's users, and what they send."""
     users = one.collect(one.parts.algo.actor(one.state), one.round)
-    rows, valid, _ = one.parts.algo.local(one.state, users, one.parts.streams).take()
+    rows, valid, _ = one.parts.algo.user_update(one.state, users, one.parts.streams).take()
     return users, torch.cat(list(rows.values()), dim=-1), valid
 
 
@@ -74,7 +74,7 @@ def test_a_row_depends_on_nobody_else(sets, optimizer) -> None:
         other = replace(users, obs=users.obs.clone(), valid=users.valid.clone())
         other.obs[0, others] += 1.0
         other.valid[0, others] = change == "data"
-        again, *_ = one.parts.algo.local(one.state, other, one.parts.streams).take()
+        again, *_ = one.parts.algo.user_update(one.state, other, one.parts.streams).take()
         again = torch.cat(list(again.values()), dim=-1)
         assert torch.equal(again[0, slot], rows[0, slot])
         assert not (again[0, others] == rows[0, others]).all(-1).any()
@@ -88,7 +88,7 @@ def test_a_row_is_the_same_in_every_slot_and_cohort(sets, other) -> None:
 
     def rows_of(*members: int) -> dict[int, torch.Tensor]:
         users = one.collector.collect(None, 0, members_of(members))
-        rows, *_ = one.parts.algo.local(one.state, users, one.parts.streams).take()
+        rows, *_ = one.parts.algo.user_update(one.state, users, one.parts.streams).take()
         return dict(zip(members, torch.cat(list(rows.values()), dim=-1)[0], strict=False))
 
     here, there = rows_of(3, 0, 2), rows_of(*other)
@@ -102,7 +102,7 @@ def test_nobody_joined_is_a_round_of_zeros(sets) -> None:
     one = session("primorl", sets)
     users = one.collect(None, 0)
     nobody = replace(users, valid=torch.zeros_like(users.valid))
-    rows, valid, _ = one.parts.algo.local(one.state, nobody, one.parts.streams).take()
+    rows, valid, _ = one.parts.algo.user_update(one.state, nobody, one.parts.streams).take()
     assert not valid.any()
     assert not any(x.any() for x in rows.values())
     one.close()

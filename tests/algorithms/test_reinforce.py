@@ -33,7 +33,7 @@ from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State
 
 STREAMS = [Streams(3), Streams(8)]
-LENGTHS = [[70, 33, 1], [2, 40, 64]]  # some longer than a piece of `local`
+LENGTHS = [[70, 33, 1], [2, 40, 64]]  # some longer than a piece of `user_update`
 SETUP = context(CHOICE, 8.0, 10, 3, z=(1.0, 1.0))
 NOT_PRIVATE = context(CHOICE, 8.0, 10, 3, z=(0.0, 0.0), mechanism="none")
 
@@ -75,7 +75,7 @@ def row_by_hand(algo, state, users, r, u):
 @pytest.mark.parametrize("dropout", [0.0, 0.3, 0.5])
 def test_a_row_is_the_gradient_of_ones_own_episode(signal, clipping, dropout) -> None:
     algo, state, users = made(signal=signal, clipping=clipping, dropout=dropout)
-    rows, valid, bypass = algo.local(state, users, STREAMS).take()
+    rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     assert [(b.name, b.size) for b in algo.blocks()] == [(n, x.shape[-1]) for n, x in rows.items()]
     whole = torch.cat(list(rows.values()), dim=-1)
     assert not bypass
@@ -92,7 +92,7 @@ def test_equal_returns_are_no_signal() -> None:
     algo, state, users = made(gamma=1.0)
     users.rewards[0, 0] = 0.0
     users.rewards[0, 0, 69] = 0.3
-    rows, _, _ = algo.local(state, users, STREAMS).take()
+    rows, _, _ = algo.user_update(state, users, STREAMS).take()
     assert not rows["actor"][0, 0].any()
     assert rows["actor"][0, 1].any()
 
@@ -101,9 +101,9 @@ def test_without_privacy_everybody_is_in_one_row() -> None:
     algo, state, users = made()
     users.valid[0, 1] = False
     users.valid[1] = False
-    rows, _, _ = algo.local(state, users, STREAMS).take()
+    rows, _, _ = algo.user_update(state, users, STREAMS).take()
     pooled, _, _ = made(NOT_PRIVATE)
-    one, valid, _ = pooled.local(state, users, STREAMS).take()
+    one, valid, _ = pooled.user_update(state, users, STREAMS).take()
     expected = (rows["actor"][0, 0] + rows["actor"][0, 2]) / 3
     torch.testing.assert_close(one["actor"][0, 0], expected)
     assert not one["actor"][1].any()
@@ -140,7 +140,7 @@ def cartpole(seeds, users, steps=40, **changes):
 
 @pytest.mark.parametrize("dropout", [0.5, 0.2])
 def test_masks_that_are_drawn_again_are_those_of_the_actions(dropout) -> None:
-    """Under the masks (and Gumbel noise) of `local`, every action is the one that was taken."""
+    """Under the masks (and Gumbel noise) of `user_update`, every action is the one that was taken."""
     rollout, algo, state, streams = cartpole([1, 5], 3, dropout=dropout)
     actor, wrong = 3.0 * algo.actor(state), 0
     for index in range(3):
@@ -162,23 +162,23 @@ def test_a_row_does_not_depend_on_who_else_is_there() -> None:
     rollout, algo, state, streams = cartpole([1, 5], 2)
     actor = algo.actor(state)
     users = rollout.collect(actor, 0, sized(2, 2))
-    rows = algo.local(state, users, streams).take()[0]["actor"]
+    rows = algo.user_update(state, users, streams).take()[0]["actor"]
     users.obs[0, 1], users.rewards[0, 1] = 9.0, 5.0
     users.mask[0, 1, 3:] = False
     users.obs[1] = -4.0
-    again = algo.local(state, users, streams).take()[0]["actor"]
+    again = algo.user_update(state, users, streams).take()[0]["actor"]
     assert torch.equal(rows[0, 0], again[0, 0])
     assert not torch.equal(rows[0, 1], again[0, 1])
     alone_rollout, alone, first, one = cartpole([1], 2)
     users = alone_rollout.collect(alone.actor(first), 0, sized(2))
-    assert torch.equal(alone.local(first, users, one).take()[0]["actor"][0], rows[0])
+    assert torch.equal(alone.user_update(first, users, one).take()[0]["actor"][0], rows[0])
 
 
 def test_a_round_in_which_nobody_took_a_step_sends_zeros() -> None:
     """Of everybody whose environment failed, or whom the leak test takes away."""
     algo, state, users = made()
     empty = replace(users, mask=torch.zeros_like(users.mask), valid=torch.zeros_like(users.valid))
-    rows, valid, _ = algo.local(state, empty, STREAMS).take()
+    rows, valid, _ = algo.user_update(state, empty, STREAMS).take()
     assert not rows["actor"].any()
     assert not valid.any()
 
@@ -207,7 +207,7 @@ def test_no_parameter_tensor_escapes_the_clip(clipping, users) -> None:
                            "env.reward_clip=1e9", "algo.hidden=[16]")  # fmt: skip
     algo = parts.algo
     batch = made_.collect(algo.actor(made_.state), 0)
-    rows, valid, _ = algo.local(made_.state, batch, parts.streams).take()
+    rows, valid, _ = algo.user_update(made_.state, batch, parts.streams).take()
     whole = torch.cat(list(rows.values()), dim=-1)
     sizes = algo.policy.net.splits
     norms = torch.stack([x.norm(dim=-1) for x in whole.split(sizes, dim=-1)])

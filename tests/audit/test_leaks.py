@@ -170,7 +170,7 @@ def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     ],
     ids=str,
 )
-def test_local_noise_makes_pooled_training_private(words):
+def test_device_noise_makes_pooled_training_private(words):
     report = assert_as_declared(base(*words, "privacy=local"), user=1)
     assert not report.open
 
@@ -212,15 +212,15 @@ def test_evaluating_a_policy_opens_no_path(words):
 class Counted(DpLsw):
     """Wrong: weights from visit counts, which the state keeps."""
 
-    def local_of_all(self, state, pieces, streams):
+    def update_of_all(self, state, pieces, streams):
         """Leaves the counts behind."""
         pieces = list(pieces)
         self.left = self.total_visits(pieces, len(streams)).total.float()
-        return super().local_of_all(state, pieces, streams)
+        return super().update_of_all(state, pieces, streams)
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         """Of one piece."""
-        return self.local_of_all(state, [users], streams)
+        return self.update_of_all(state, [users], streams)
 
     def server(self, state, released):
         """With what was left."""
@@ -380,25 +380,25 @@ def test_noise_on_transitions_is_outside_the_gate(words):
 class Mixing(Dqn):
     """Wrong: every row depends on the steps of all users."""
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         """Adds a fraction of all rewards to the user's own."""
         rewards = users.rewards + 1e-3 * users.rewards.sum((1, 2), keepdim=True)
-        return super().local(state, replace(users, rewards=rewards), streams)
+        return super().user_update(state, replace(users, rewards=rewards), streams)
 
 
 class Remembering(Dqn):
     """Wrong: the state keeps something of a row."""
 
     def server(self, state, released):
-        """With the last rows' size, which `local` left behind."""
+        """With the last rows' size, which `user_update` left behind."""
         after = super().server(state, released)
         after.tensors["m"] = after.tensors["m"] + self.left[:, None]
         return after
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         """Leaves the mean reward behind."""
         self.left = users.rewards.mean((1, 2))
-        return super().local(state, users, streams)
+        return super().user_update(state, users, streams)
 
 
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])

@@ -258,7 +258,7 @@ def test_a_shared_critic_depends_on_the_user(few_shadows):
 
 def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatch):
     """A critic that claims to be formal and learns from all users without noise."""
-    real = PrivateCritic.local
+    real = PrivateCritic.user_update
 
     def leaky(self, state, users, lesson):
         rows, bypass = real(self, state, users, lesson)
@@ -266,7 +266,7 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
         state.tensors["critic"] = state.tensors["critic"] + 10 * seen
         return rows, bypass
 
-    monkeypatch.setattr(PrivateCritic, "local", leaky)
+    monkeypatch.setattr(PrivateCritic, "user_update", leaky)
     config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
     *_, later = end_to_end.attack(config, 200, 2, 0.95, silent)
     assert any("but training depends on the user besides" in line for line in later.problems)

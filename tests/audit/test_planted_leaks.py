@@ -9,8 +9,8 @@ from test_leaks import CARRIED, CRITIC, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.algorithms.policy_gradient.local_training import LocalOptimizerConfig
-from privrl_bench.algorithms.policy_gradient.local_updates import OneGradient
+from privrl_bench.algorithms.policy_gradient.user_training import UserOptimizerConfig
+from privrl_bench.algorithms.policy_gradient.user_updates import OneGradient
 from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
@@ -23,7 +23,7 @@ from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.privacy.contribution import Contribution
-from privrl_bench.privacy.devices import LocalNoise
+from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
@@ -57,14 +57,14 @@ def assert_caught(config, *names, seen=ROUND):
     return report
 
 
-def patch_local(monkeypatch, change):
-    """`change(algo, state, users, contribution)` after the real `local`; gives the contribution."""
-    real = Dppg.local
+def patch_user_update(monkeypatch, change):
+    """`change(algo, state, users, contribution)` after the real `user_update`; gives the contribution."""
+    real = Dppg.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         return change(self, state, users, real(self, state, users, streams))
 
-    monkeypatch.setattr(Dppg, "local", local)
+    monkeypatch.setattr(Dppg, "user_update", user_update)
 
 
 def keep_mean_row(algo, state, users, contribution):
@@ -124,7 +124,7 @@ def test_a_baseline_that_the_algorithm_keeps_to_itself(monkeypatch):
         self.baseline = float((users.rewards * valid[..., None]).mean())
         return Contribution(rows, valid, bypass)
 
-    patch_local(monkeypatch, remember)
+    patch_user_update(monkeypatch, remember)
     assert_caught(formal(), "rows actor", seen=ROUND + 1)
 
 
@@ -138,7 +138,7 @@ def test_a_memory_that_outlives_the_run_is_refused(monkeypatch):
         return Contribution(rows, valid, bypass)
 
     monkeypatch.setattr(Dppg, "seen", 0.0, raising=False)
-    patch_local(monkeypatch, remember)
+    patch_user_update(monkeypatch, remember)
     with pytest.raises(ConfigError, match="two equal runs differ in rows actor"):
         find_leaks(formal(), ROUND, late=False)
 
@@ -147,34 +147,34 @@ def test_advantages_scaled_by_a_spread_that_was_seen_before(monkeypatch):
     """Normalisation over all users of the rounds so far."""
     from privrl_bench.algorithms.policy_gradient import dppg
 
-    real = dppg.Dppg.local
+    real = dppg.Dppg.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         spread = getattr(self, "spread", 1.0)
         usable = users.mask & users.valid[..., None]
         self.spread = 0.9 * spread + 0.1 * float(users.rewards[usable].abs().mean())
         return real(self, state, replace(users, rewards=users.rewards / spread), streams)
 
-    monkeypatch.setattr(dppg.Dppg, "local", local)
+    monkeypatch.setattr(dppg.Dppg, "user_update", user_update)
     config = changed(algo={"critic": "none", "normalize_advantage": False}, env={"user": "fresh"})
     assert_caught(config, "rows actor", seen=ROUND + 1)
 
 
 def test_advantages_normalised_over_all_users_of_the_round(monkeypatch):
     """Nothing is remembered, but one user moves the others' rows: the clip bounds nothing."""
-    real = Dppg.local
+    real = Dppg.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         usable = users.mask & users.valid[..., None]
         mean = users.rewards[usable].mean()
         return real(self, state, replace(users, rewards=users.rewards - 2.0 * mean), streams)
 
-    monkeypatch.setattr(Dppg, "local", local)
+    monkeypatch.setattr(Dppg, "user_update", user_update)
     assert_caught(formal(), "same round's rows actor")
 
 
 def test_optimiser_moments_from_rows_without_noise(monkeypatch):
-    patch_local(monkeypatch, keep_mean_row)
+    patch_user_update(monkeypatch, keep_mean_row)
     real = Dppg.server
 
     def server(self, state, released):
@@ -188,7 +188,7 @@ def test_optimiser_moments_from_rows_without_noise(monkeypatch):
 
 
 def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
-    patch_local(monkeypatch, keep_mean_row)
+    patch_user_update(monkeypatch, keep_mean_row)
     real = Dppg.server
 
     def server(self, state, released):
@@ -205,7 +205,7 @@ def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
 def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
     def scaled(self, state, start, data, order, lr):
         whole = order[:1].flatten(2).unsqueeze(2)
-        once = LocalOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
+        once = UserOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
         gradient = self._train(start, data, once)
         return gradient * (self._clip / gradient.norm(dim=-1).mean())
 
@@ -219,7 +219,7 @@ def test_a_replay_buffer(monkeypatch):
         self.replay = users.obs[:, :, :4].flatten(1, 2).clone()
         return contribution
 
-    patch_local(monkeypatch, remember)
+    patch_user_update(monkeypatch, remember)
     real = Dppg.server
 
     def server(self, state, released):
@@ -238,7 +238,7 @@ def test_a_learning_rate_that_counts_episodes(monkeypatch):
         self.episodes = getattr(self, "episodes", 0) + int(users.done[users.valid].sum())
         return contribution
 
-    patch_local(monkeypatch, count)
+    patch_user_update(monkeypatch, count)
     real = Dppg.learning_rate
 
     def learning_rate(self, index):
@@ -350,7 +350,7 @@ def test_a_clip_that_follows_the_norms(monkeypatch):
 # --- devices
 
 
-def assert_local_caught(name, *words):
+def assert_user_update_caught(name, *words):
     report = find_leaks(base("privacy=local", *words), ROUND, late=False)
     assert not report.ok
     assert report.undeclared
@@ -366,21 +366,21 @@ def test_a_batch_with_the_raw_observation(monkeypatch):
         return users
 
     monkeypatch.setattr(SimulatedCollector, "collect", collect)
-    assert_local_caught("users next_obs")
-    assert_local_caught("users next_obs", "algo=ppo", "env.user=segment")
+    assert_user_update_caught("users next_obs")
+    assert_user_update_caught("users next_obs", "algo=ppo", "env.user=segment")
 
 
 def test_noise_that_depends_on_the_observation(monkeypatch):
     """Not the slot's own value, which the test replaces, but that of the next slot."""
-    real = LocalNoise.after_step
+    real = DeviceNoise.after_step
 
     def after_step(self, raw, t):
         shown = real(self, raw, t)
         shown[:, 1:] *= 1.0 + 0.01 * np.abs(np.nan_to_num(raw[:, :1])).sum(-1, keepdims=True)
         return shown
 
-    monkeypatch.setattr(LocalNoise, "after_step", after_step)
-    assert_local_caught("users obs")
+    monkeypatch.setattr(DeviceNoise, "after_step", after_step)
+    assert_user_update_caught("users obs")
 
 
 def test_a_user_left_out_because_their_observation_is_no_number(monkeypatch):
@@ -392,7 +392,7 @@ def test_a_user_left_out_because_their_observation_is_no_number(monkeypatch):
         return users
 
     monkeypatch.setattr(SimulatedCollector, "collect", collect)
-    assert_local_caught("users valid")
+    assert_user_update_caught("users valid")
 
 
 # --- the test itself

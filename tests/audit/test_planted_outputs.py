@@ -290,14 +290,14 @@ def of_the_process(self, users):
     ],
 )
 def test_baselines_that_only_some_circumstances_show(monkeypatch, baseline):
-    real = Dppg.local
+    real = Dppg.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         self.index = state.round
         less = users.rewards - baseline(self, users)
         return real(self, state, replace(users, rewards=less), streams)
 
-    monkeypatch.setattr(Dppg, "local", local)
+    monkeypatch.setattr(Dppg, "user_update", user_update)
     monkeypatch.setattr(Dppg, "shared", {}, raising=False)
     report = find_leaks(formal_small())
     assert not report.ok

@@ -48,14 +48,14 @@ def assert_caught(config, *paths, late=False, round_index=1):
 
 
 def remembering(monkeypatch, kind, value):
-    """`kind.local` leaves `value(users)` [R] behind in `self.left`."""
-    real = kind.local
+    """`kind.user_update` leaves `value(users)` [R] behind in `self.left`."""
+    real = kind.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         self.left = value(users)
         return real(self, state, users, streams)
 
-    monkeypatch.setattr(kind, "local", local)
+    monkeypatch.setattr(kind, "user_update", user_update)
 
 
 def mean_reward(users):
@@ -96,15 +96,15 @@ def test_a_step_that_follows_rewards_in_every_so_many_th_round(monkeypatch, peri
 
 
 def test_users_rewards_under_the_name_of_a_released_metric(monkeypatch, capsys):
-    real = Dppg.local
+    real = Dppg.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         found = real(self, state, users, streams)
         rows, valid, bypass = found.take()
         batch = [{"model/public_loss": float(x)} for x in mean_reward(users)]
         return Contribution(rows, valid, bypass, batch)
 
-    monkeypatch.setattr(Dppg, "local", local)
+    monkeypatch.setattr(Dppg, "user_update", user_update)
     with pytest.raises(PrivacyError, match=r"'model/public_loss' is released"):
         find_leaks(formal(), late=False)
     assert main(["algo.hidden=[8]", "env.user_steps=16"]) == 1
@@ -115,13 +115,13 @@ def test_users_rewards_under_the_name_of_a_released_metric(monkeypatch, capsys):
 
 
 def test_features_that_are_centred_over_users(monkeypatch):
-    real = DppgL2.local
+    real = DppgL2.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         centred = users.rewards - users.rewards.mean((1, 2), keepdim=True)
         return real(self, state, replace(users, rewards=centred), streams)
 
-    monkeypatch.setattr(DppgL2, "local", local)
+    monkeypatch.setattr(DppgL2, "user_update", user_update)
     assert_caught(swim("algo=dppg_l2"), "same round's rows actor")
 
 
@@ -143,11 +143,11 @@ def test_a_mean_that_outlives_the_run(monkeypatch):
     """Runs of a process share it, so that even equal ones differ: the test cannot go on, and says so."""
     seen = []
 
-    def local(self, state, users, streams, real=UcbVi.local):
+    def user_update(self, state, users, streams, real=UcbVi.user_update):
         seen.append(float(users.rewards.mean()))
         return real(self, state, replace(users, rewards=users.rewards + sum(seen)), streams)
 
-    monkeypatch.setattr(UcbVi, "local", local)
+    monkeypatch.setattr(UcbVi, "user_update", user_update)
     with pytest.raises(ConfigError, match="two equal runs differ in rows"):
         find_leaks(swim("algo=ucbvi"), late=False)
 
@@ -190,29 +190,29 @@ def test_a_step_size_from_private_errors(monkeypatch):
 
 def test_a_replica_that_sees_the_others_users(monkeypatch):
     """Nothing of its own run shows it: the second seed learns from the first one's users."""
-    real = Gpope.local
+    real = Gpope.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         found = real(self, state, users, streams)
         rows, valid, bypass = found.take()
         first = rows["gradient"][:1].clone()
         rows["gradient"][1:] += 0.01 * first
         return Contribution(rows, valid, bypass)
 
-    monkeypatch.setattr(Gpope, "local", local)
+    monkeypatch.setattr(Gpope, "user_update", user_update)
     assert_caught(chained("algo=gpope"), f"{OTHER_REPLICA} rows gradient")
 
 
 def test_a_baseline_that_is_carried_between_rounds(monkeypatch):
-    real = Gpope.local
+    real = Gpope.user_update
 
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         last = getattr(self, "left", torch.zeros(len(users.rewards)))
         self.left = mean_reward(users)
         less = users.rewards - last[:, None, None]
         return real(self, state, replace(users, rewards=less), streams)
 
-    monkeypatch.setattr(Gpope, "local", local)
+    monkeypatch.setattr(Gpope, "user_update", user_update)
     assert_caught(chained("algo=gpope"), "rows gradient")
 
 

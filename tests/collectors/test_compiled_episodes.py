@@ -20,7 +20,7 @@ from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.models.trivial_policies import RandomPolicy
-from privrl_bench.privacy.devices import LocalNoise, ranges_of
+from privrl_bench.privacy.devices import DeviceNoise, ranges_of
 
 STEPS = 150
 ENV = changed(
@@ -112,7 +112,7 @@ def test_evaluation_equals_stepped_evaluation(name, greedy, monkeypatch) -> None
 
 def devices(z, users, seed=0, rewards=False, there=True):
     """Devices whose noise of this round is drawn; the last replica tells nothing unless `there`."""
-    made = LocalNoise(ranges_of(ENV, 4, rewards), z, users, STEPS, "episode", STEPS)
+    made = DeviceNoise(ranges_of(ENV, 4, rewards), z, users, STEPS, "episode", STEPS)
     g = torch.Generator().manual_seed(seed)
     drawn = [[torch.randn(n, generator=g) for n in made.sizes] for _ in z]
     made.begin([*drawn[:-1], drawn[-1] if there else None])
@@ -186,7 +186,7 @@ def test_a_round_is_the_same_after_others() -> None:
 
 
 def test_nothing_is_shown_before_noise_was_drawn() -> None:
-    made = LocalNoise(ranges_of(ENV, 4, rewards=False), (1.0,), 2, STEPS, "episode", STEPS)
+    made = DeviceNoise(ranges_of(ENV, 4, rewards=False), (1.0,), 2, STEPS, "episode", STEPS)
     with pytest.raises(PrivacyError, match="no noise was drawn"):
         made.arrays()
 
@@ -225,7 +225,7 @@ def test_fresh_users_of_devices_are_stepped(monkeypatch) -> None:
     """Their devices show the first observation of every episode."""
     monkeypatch.setattr(rollout, "player", lambda *a: pytest.fail("asked for"))
     fresh = changed(ENV, user="fresh")
-    made = LocalNoise(ranges_of(fresh, 4, rewards=False), (1.0,), 2, STEPS, "fresh", STEPS)
+    made = DeviceNoise(ranges_of(fresh, 4, rewards=False), (1.0,), 2, STEPS, "fresh", STEPS)
     made.begin([[torch.zeros(n) for n in made.sizes]])
     rollout_of(POLICIES["half"], [1], 2, made, fresh).collect(
         actors(POLICIES["half"], [1]), 0, sized(2)

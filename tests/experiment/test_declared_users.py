@@ -200,7 +200,7 @@ def test_a_users_row_does_not_depend_on_slot_or_company() -> None:
 
     def rows(members):
         users = session.collector.collect(algo.actor(state), 0, members_of(members))
-        return algo.local(state, users, streams).take()[0]
+        return algo.user_update(state, users, streams).take()[0]
 
     one, other = rows([3, 7, 1, 0]), rows([10, 4, 3, 7])
     for name, x in one.items():

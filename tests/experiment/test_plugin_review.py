@@ -129,9 +129,9 @@ def test_a_defect_leaves_no_record(outsider, monkeypatch):
 
 
 LEAK = """
-    def local(self, state, users, streams):
+    def user_update(self, state, users, streams):
         self.mean = float(users.rewards.nan_to_num().mean())
-        return super().local(state, users, streams)
+        return super().user_update(state, users, streams)
 
     def server(self, state, released):
         after = super().server(state, released)
@@ -160,7 +160,7 @@ def test_a_changed_method_of_our_own_class_is_outside(monkeypatch):
     from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 
     config = compose(["algo=dppg", *FEW])
-    monkeypatch.setattr(Dppg, "local", lambda self, state, users, streams: None)
+    monkeypatch.setattr(Dppg, "user_update", lambda self, state, users, streams: None)
     assert review.outside(config)
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from privrl_bench.algorithms.policy_gradient.local_training import (
-    LocalOptimizerConfig,
-    LocalTrainer,
+from privrl_bench.algorithms.policy_gradient.user_training import (
     PolicyObjective,
+    UserOptimizerConfig,
+    UserTrainer,
     compiled,
 )
 from privrl_bench.functional.optim import adam_start
@@ -92,8 +92,8 @@ def test_a_user_does_not_depend_on_the_others():
         "advantage": torch.randn(users, steps, generator=g),
     }
     order = torch.rand(2, users, steps, generator=g).argsort(-1).reshape(2, users, 2, 4)
-    optimizer = LocalOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
-    train = LocalTrainer(objective)
+    optimizer = UserOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
+    train = UserTrainer(objective)
     before = train(start, data, optimizer)
     assert float(before.norm(dim=-1).min()) > 0.1
     data["obs"][2] = 255.0 - data["obs"][2]

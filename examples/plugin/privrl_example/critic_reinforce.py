@@ -60,7 +60,7 @@ class CriticReinforce(Algorithm):
         actor = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
         return State(0, {"actor": actor, "critic": torch.zeros(len(actor), self.features)})
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row for each user, of their own steps and released values only."""
         _, count, steps = users.mask.shape
         norm = torch.linalg.vector_norm(users.obs, dim=-1, keepdim=True)

@@ -52,7 +52,7 @@ def test_a_row_is_the_gradient():
     )
     state = algo.init(streams)
     state.tensors["critic"] = torch.tensor([[0.3, -0.2, 0.5]])
-    rows, _, _ = algo.local(state, users, streams).take()
+    rows, _, _ = algo.user_update(state, users, streams).take()
 
     user, gamma = 1, config.algo.gamma
     rewards, to_go = users.rewards[0, user], torch.zeros(5)

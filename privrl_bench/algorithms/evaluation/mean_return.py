@@ -88,7 +88,7 @@ class MeanReturn(Algorithm):
         mean = torch.full((count, 1), self._center)
         return State(0, {"actor": self._params.expand(count, -1).clone(), "mean_return": mean})
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """[R, U, 1] returns minus `center`.
 
         Guarantee: row u is a function of user u's episode under the fixed policy.

@@ -27,7 +27,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext, annealed
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.language_settings import DppgTextConfig
-from privrl_bench.algorithms.language.local_fine_tuning import LocalOptimizerConfig
+from privrl_bench.algorithms.language.user_fine_tuning import UserOptimizerConfig
 from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -36,7 +36,7 @@ from privrl_bench.types import State, TextBatch
 
 
 class DppgText(TextAlgorithm):
-    """DPPG on texts. Rows of `local` do not mix users."""
+    """DPPG on texts. Rows of `user_update` do not mix users."""
 
     def __init__(self, config: DppgTextConfig, context: AlgorithmContext):
         super().__init__(config, context)
@@ -62,16 +62,16 @@ class DppgText(TextAlgorithm):
             state.tensors.update(m=zeros, v=zeros.clone())
         return self._with_baseline(state)
 
-    def local(  # type: ignore[override]  # its users have texts
+    def user_update(  # type: ignore[override]  # its users have texts
         self, state: State, users: TextBatch, streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.local`: algorithm 3 for every user.
+        """See `Algorithm.user_update`: algorithm 3 for every user.
 
         Guarantee:
             Row u depends on user u's data and on released parameters only.
         """
         config, rows, seen = self.config, [], []
-        descent = LocalOptimizerConfig(
+        descent = UserOptimizerConfig(
             config.epochs,
             self.learning_rate(state.round),
             self._context.privacy.clip,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
-from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch, AnswerTrainer
+from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, AnswerTrainer
 from privrl_bench.functional.answers import reward_to_go, token_rewards
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.language.adapters import Adapter, AllWeights, Lora

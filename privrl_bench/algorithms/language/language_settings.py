@@ -37,7 +37,7 @@ class DppgTextConfig(TextAlgoConfig):
     """Settings of DPPG on texts."""
 
     name: str = "dppg_text"
-    # of a user's local steps; adam: moments start anew for every user
+    # of a user's own steps; adam: moments start anew for every user
     optimizer: str = choice("sgd", ("sgd", "adam"))
     # PPO clipping of the probability ratio; null: none, as in the paper
     ratio_clip: float | None = positive(None)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
-from privrl_bench.algorithms.language.local_fine_tuning import AnswerBatch
+from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch
 from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
@@ -36,10 +36,10 @@ class PpoText(TextAlgorithm):
             state.tensors[name] = torch.zeros(len(streams), self.adapter.trained)
         return state
 
-    def local(  # type: ignore[override]  # its users have texts
+    def user_update(  # type: ignore[override]  # its users have texts
         self, state: State, users: TextBatch, streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.local`: one row per replica, the adapter's change on the answers of all users."""
+        """See `Algorithm.user_update`: one row per replica, the adapter's change on all users' answers."""
         found = [self._update(state, users, r, s) for r, s in enumerate(streams)]
         change, m, v = (torch.stack(x) for x in zip(*found, strict=True))
         absent = ~users.mask.any(-1)
@@ -67,7 +67,7 @@ class PpoText(TextAlgorithm):
         size = max(1, count // config.minibatches)
         m, v = (state.tensors[name][r].to(where) for name in ("m", "v"))
         adam = Adam(m, v, state.round * config.epochs * config.minibatches)
-        source = stream.torch("local", state.round)
+        source = stream.torch("user_update", state.round)
         now = start
 
         def loss(point: Tensor, minibatch: AnswerBatch) -> Tensor:

@@ -1,6 +1,6 @@
 """DPPG-KL: log-linear policy gradient clipped for a trust region in the Fisher metric.
 
-See `local_gradient` for the algorithm. As in the authors' code, the Fisher matrix is the second moment of the
+See `trajectory_gradient` for the algorithm. The Fisher matrix is the second moment of the
 features along the policy's steps, plus a ridge. `algo.fisher` selects its source:
 
 - `constant`: no data: |phi|^2 <= b bounds its largest eigenvalue and its trace (default).
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext
-from privrl_bench.algorithms.loglinear.local_gradient import LogLinear
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
+from privrl_bench.algorithms.loglinear.trajectory_gradient import LogLinear
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.trust_region import kl_clip
 from privrl_bench.privacy.contribution import Block, Released

@@ -1,4 +1,4 @@
-"""DPPG-L2: log-linear policy gradient clipped for an L2 trust region. See `local_gradient`.
+"""DPPG-L2: log-linear policy gradient clipped for an L2 trust region. See `trajectory_gradient`.
 
 Source:
     "Differentially Private Policy Gradient" (Rio, Barlier, Colin), proposition 4.4 (4.5 with `algo.markov`).
@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.loglinear.local_gradient import LogLinear
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
+from privrl_bench.algorithms.loglinear.trajectory_gradient import LogLinear
 from privrl_bench.functional.trust_region import l2_clip, l2_clip_markov
 from privrl_bench.types import State
 

@@ -26,7 +26,7 @@ class ModelBasedConfig(AlgoConfig):
     members: int = integer(3)  # M
     model_hidden: list[int] = widths([64, 64])  # swish layers
     model_lr: float = positive(1e-3)
-    model_batch: int = integer(16)  # steps in one local minibatch
+    model_batch: int = integer(16)  # steps in one minibatch of a user
     model_decay: float = nonnegative(2.5e-5)  # L2 penalty
     check_every: int = integer(50)  # rounds between evaluations of the public loss
     patience: int = integer(10, least=0)  # those without progress that end model training; 0: never

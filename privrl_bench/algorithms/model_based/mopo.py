@@ -62,7 +62,7 @@ class Mopo(ModelBased):
         more = {"m_model": zeros, "v_model": zeros.clone(), "model_steps": torch.zeros(count, 1)}
         return State(0, state.tensors | kept | more)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per replica: the change of its models on the steps of all users."""
         recorded = (users.mask & users.valid[..., None]).flatten(1)
         inputs, targets = (x.flatten(1, 2) for x in self.inputs_of(users))
@@ -71,7 +71,7 @@ class Mopo(ModelBased):
         place = torch.arange(min(pieces * size, recorded.shape[1]))
         tensors, old = state.tensors, state.tensors["model"]
         now, adam = old, Adam(tensors["m_model"], tensors["v_model"], tensors["model_steps"])
-        draws = [s.torch("local", state.round) for s in streams]
+        draws = [s.torch("user_update", state.round) for s in streams]
         real = [recorded[r].nonzero().squeeze(-1) for r in range(len(recorded))]
         # Steps repeat where trajectories are shorter than T, so that all replicas have as many minibatches.
         order = torch.stack(

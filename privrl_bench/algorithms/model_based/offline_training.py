@@ -1,7 +1,7 @@
 """Base class of PriMORL and MOPO: an ensemble trained on rounds of trajectories, and SAC inside it.
 
     repeat for every round:
-        model <- model + released change                                     (`local` of a subclass)
+        model <- model + released change                                     (`user_update` of a subclass)
         every `check_every` rounds: measure the loss on public data; keep the best model; stop after
             `patience` measurements without progress
         every `improve_every` rounds: `policy_steps` steps of SAC in the best model so far
@@ -38,7 +38,7 @@ _CHECKED = 20_000  # public steps that the loss is measured on
 
 
 class ModelBased(Algorithm):
-    """Base class of model-based offline algorithms; subclasses implement `local` and `blocks`.
+    """Base class of model-based offline algorithms; subclasses implement `user_update` and `blocks`.
 
     State tensors: those of SAC; `model` [R, M * P]; `best`, the model with the smallest public loss; [R, 1]
     `best_loss`, `loss`, `waited` (measurements without progress), `stopped` (0 or 1), `seen` (releases) and
@@ -110,8 +110,8 @@ class ModelBased(Algorithm):
         return self.config.model_lr
 
     @abstractmethod
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """Rows of model changes; see `Algorithm.local`."""
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """Rows of model changes; see `Algorithm.user_update`."""
 
     def inputs_of(self, users: UserBatch) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the models.

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
-from privrl_bench.algorithms.model_based.local_ensemble import LocalOptimizerConfig, clipping, train
 from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
+from privrl_bench.algorithms.model_based.user_ensemble import UserOptimizerConfig, clipping, train
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -76,7 +76,7 @@ class Primorl(ModelBased):
             state.tensors["starts"] = torch.zeros(shape)
         return state
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Displacements of all members, for every participant.
 
         Guarantee: row u is a function of user u's trajectory and of released models.
@@ -92,7 +92,7 @@ class Primorl(ModelBased):
             state.tensors["model"],
             joined // valid.shape[1],
             (per_user(inputs)[joined], per_user(targets)[joined]),
-            LocalOptimizerConfig(
+            UserOptimizerConfig(
                 order[:, joined],
                 config.model_lr,
                 config.model_decay,
@@ -117,7 +117,7 @@ class Primorl(ModelBased):
         for r, s in enumerate(streams):
             theirs = users.obs[r][users.mask[r] & users.valid[r, :, None]]
             if len(theirs):
-                g = s.torch("local", state.round, 1)
+                g = s.torch("user_update", state.round, 1)
                 found[r] = theirs[torch.randint(len(theirs), (len(found[r]),), generator=g)]
         return found
 

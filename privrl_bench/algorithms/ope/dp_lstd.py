@@ -62,8 +62,8 @@ class DpLstd(EvaluationAlgorithm):
         d = self.features.size
         return (Block("sums", d * d + d, self._context.privacy.clip),)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.local`: A and b of every user's trajectory.
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: A and b of every user's trajectory.
 
         Guarantee:
             Row u is a function of user u's trajectory and public policies.

@@ -52,8 +52,8 @@ class Gpope(EvaluationAlgorithm):
         gone = round_index / self.config.halving if self.config.step == "diminishing" else 0.0
         return self.config.lr / (1.0 + gone)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.local`: the gradient of every user's trajectory.
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: the gradient of every user's trajectory.
 
         Guarantee:
             Row u is a function of user u's trajectory, theta, w and public policies.

@@ -177,10 +177,10 @@ class PooledSums(EvaluationAlgorithm):
     def sums(self, users: UserBatch, whole: int) -> Tensor:
         """Return A and b [1, U, d d + d] of the users of one replica's shard; `whole` is T."""
 
-    def local_of_all(
+    def update_of_all(
         self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.local_of_all`: the sum over users with finite data, divided by n."""
+        """See `Algorithm.update_of_all`: the sum over users with finite data, divided by n."""
         (block,) = self.blocks()
         total = torch.zeros(len(streams), block.size, dtype=torch.float64)
         for users in pieces:
@@ -192,9 +192,9 @@ class PooledSums(EvaluationAlgorithm):
         rows = total[:, None] / self._context.privacy.population
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.local`: one shard with all users."""
-        return self.local_of_all(state, [users], streams)
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: one shard with all users."""
+        return self.update_of_all(state, [users], streams)
 
     @abstractmethod
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
@@ -256,17 +256,17 @@ class OutputPerturbation(EvaluationAlgorithm):
     def answer(self, seen: Visits) -> Smooth:
         """Return theta [..., d] without noise, and its smooth bound."""
 
-    def local_of_all(
+    def update_of_all(
         self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.local_of_all`: the exact solution over all users, and its smooth bound."""
+        """See `Algorithm.update_of_all`: the exact solution over all users, and its smooth bound."""
         found = self.answer(self.total_visits(pieces, len(streams)))
         valid = torch.ones(len(streams), 1, dtype=torch.bool)
         return Contribution({"theta": found.theta[:, None]}, valid, smooth=found.bound)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.local`: one shard with all users."""
-        return self.local_of_all(state, [users], streams)
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: one shard with all users."""
+        return self.update_of_all(state, [users], streams)
 
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: the released theta."""

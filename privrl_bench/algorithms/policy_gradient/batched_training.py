@@ -11,11 +11,11 @@ from privrl_bench.algorithms.base import take_steps
 from privrl_bench.functional.optim import Adam, adam_step, project
 
 if TYPE_CHECKING:
-    from privrl_bench.algorithms.policy_gradient.local_training import Objective
+    from privrl_bench.algorithms.policy_gradient.user_training import Objective
 
 
-class LocalOptimizerConfig(NamedTuple):
-    """Settings of every user's local training.
+class UserOptimizerConfig(NamedTuple):
+    """Settings of every user's training.
 
     Attributes:
         order: [E, N, M, B] indices of the users' steps, from `algorithms.base.step_order`: M minibatches
@@ -33,7 +33,7 @@ class LocalOptimizerConfig(NamedTuple):
     plain: bool = False
 
 
-class BatchedLocalTrainer:
+class BatchedUserTrainer:
     """Trains all users by the same tensor operations, in any precision and on any device.
 
     Args:
@@ -46,9 +46,9 @@ class BatchedLocalTrainer:
         self._device = torch.device(device)
 
     def __call__(
-        self, start: Tensor, data: dict[str, Tensor], optimizer: LocalOptimizerConfig
+        self, start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig
     ) -> Tensor:
-        """Train every user's copy of the parameters; see `LocalTrainer.__call__`."""
+        """Train every user's copy of the parameters; see `UserTrainer.__call__`."""
         device, adam = self._device, optimizer.adam
         with torch.inference_mode():
             begin = start.to(device)

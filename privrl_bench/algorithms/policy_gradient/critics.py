@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, per_user
-from privrl_bench.algorithms.policy_gradient.local_training import (
-    LocalOptimizerConfig,
-    LocalTrainer,
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.algorithms.policy_gradient.user_training import (
+    UserOptimizerConfig,
+    UserTrainer,
     ValueObjective,
 )
-from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.ridge import ridge_regressions
@@ -75,7 +75,7 @@ class Critic(Protocol):
         """
         ...
 
-    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+    def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Compute the critic's part of a contribution.
 
         Args:
@@ -94,7 +94,7 @@ class Critic(Protocol):
 
 
 class SharedCritic:
-    """The paper's critic: a network whose local changes are averaged without noise.
+    """The paper's critic: a network whose changes of users are averaged without noise.
 
     It is not private, which `caveats` declares.
 
@@ -114,7 +114,7 @@ class SharedCritic:
         self._config = config
         self._context = context
         self._net = make_network(context.spec, tuple(config.hidden), 1, config.network)
-        self._train = LocalTrainer(ValueObjective(self._net), context.device)
+        self._train = UserTrainer(ValueObjective(self._net), context.device)
 
     def blocks(self) -> tuple[Block, ...]:
         """No blocks: the critic bypasses the gate."""
@@ -132,7 +132,7 @@ class SharedCritic:
         """See `Critic.values`."""
         return self._net.values(state.tensors["critic"], obs)
 
-    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+    def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Train with Adam on a quarter of the squared error, in a ball of radius `critic_clip`."""
         replicas, count = users.valid.shape
         start = state.tensors["critic"].repeat_interleave(count, dim=0)
@@ -143,7 +143,7 @@ class SharedCritic:
             adam = adam._replace(m=last, v=last**2, step=steps)
 
         data = {"obs": per_user(users.obs), "target": per_user(batch.targets)}
-        optimizer = LocalOptimizerConfig(batch.order, batch.lr, self._config.critic_clip, adam)
+        optimizer = UserOptimizerConfig(batch.order, batch.lr, self._config.critic_clip, adam)
         change = self._train(start, data, optimizer)
         change = change.reshape(replicas, count, -1)
         usable = users.valid & torch.isfinite(change).all(-1)
@@ -200,7 +200,7 @@ class PrivateCritic:
         pairs = zip(self._features(obs), state.tensors["critic"], strict=True)
         return torch.stack([torch.einsum("utf,f->ut", phi, weights) for phi, weights in pairs])
 
-    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+    def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Ridge solution on the user's residuals: (Phi' Phi / n + ridge I)^-1 Phi' residual / n."""
         weight = users.mask.to(users.obs.dtype)
         phi = self._features(users.obs) * weight[..., None]
@@ -233,7 +233,7 @@ class NoCritic:
         """Zeros [R, U, T]."""
         return torch.zeros(obs.shape[:-1])
 
-    def local(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
+    def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """No rows, and nothing outside the gate."""
         return {}, {}
 

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed, per_user, step_order
 from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
-from privrl_bench.algorithms.policy_gradient.local_training import LocalTrainer, PolicyObjective
-from privrl_bench.algorithms.policy_gradient.local_updates import LAST, LOCAL_UPDATES
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.algorithms.policy_gradient.user_training import PolicyObjective, UserTrainer
+from privrl_bench.algorithms.policy_gradient.user_updates import LAST, LOCAL_UPDATES
 from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.discounted_returns import gae, normalize
 from privrl_bench.functional.rng import Streams
@@ -53,7 +53,7 @@ class Dppg(Algorithm):
             config.entropy_coef,
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
-        trainer = LocalTrainer(objective, context.device)
+        trainer = UserTrainer(objective, context.device)
         self._update = LOCAL_UPDATES[config.local_update](trainer, context.privacy.clip)
         self._context = context
 
@@ -84,7 +84,7 @@ class Dppg(Algorithm):
         """Local step size of a round."""
         return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Algorithm 3 for every user.
 
         Guarantee: row u depends on user u's data and on released parameters only (with a shared critic: also on
@@ -121,9 +121,9 @@ class Dppg(Algorithm):
         data["old"] = old
         change = self._update(state, start, data, order, lr)
         batch = TrainingBatch(values, targets, order, lr)
-        critic_rows, bypass = self.critic.local(state, users, batch)
+        critic_rows, bypass = self.critic.user_update(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
-        rows |= self.moments.local(users)
+        rows |= self.moments.user_update(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 

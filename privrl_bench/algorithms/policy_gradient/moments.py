@@ -69,7 +69,7 @@ class PrivateMoments:
             None if log_scale is None else log_scale.exp(),
         )
 
-    def local(self, users: UserBatch) -> dict[str, Tensor]:
+    def user_update(self, users: UserBatch) -> dict[str, Tensor]:
         """Compute every user's moment update from their own steps.
 
         Args:

@@ -42,8 +42,8 @@ class DppgConfig(NetConfig):
     only_with: ClassVar[Mapping[str, str]] = {"anneal_after": "anneal_server"}
 
     name: str = "dppg"
-    epochs: int = integer(8, most=10**6)  # E, local passes over one user's data
-    minibatches: int = integer(2)  # local steps in one pass
+    epochs: int = integer(8, most=10**6)  # E, passes over one user's data
+    minibatches: int = integer(2)  # steps of a user in one pass
     # advantages are normalised over one user's data | over each of their minibatches
     advantage_scope: str = choice("user", ("user", "minibatch"))
     # value after a time limit: the critic's | 0, as after a termination (the paper's code);
@@ -62,7 +62,7 @@ class DppgConfig(NetConfig):
     # private critic: number of random Fourier features
     critic_features: int = integer(64, most=10**6)
     critic_frequency: float = positive(1.0)  # private critic: std of the feature frequencies
-    critic_ridge: float = positive(0.01)  # private critic: ridge penalty of the local regression
+    critic_ridge: float = positive(0.01)  # private critic: ridge penalty of the user's regression
     critic_noise_ratio: float = positive(3.0)  # private critic: its noise multiplier / the actor's
     anneal_lr: bool = False
     anneal_server: bool = True  # step of the released change: linearly from 1 to 0 | constant 1

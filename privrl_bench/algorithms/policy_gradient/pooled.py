@@ -94,7 +94,7 @@ class PooledActorCritic(PooledAlgorithm):
         """
         raise TypeError("PooledActorCritic is abstract; use Ppo or A2c")
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per replica: the change of the policy on the data of all users."""
         tensors = self.update(state, self.pooled_data(state, users), streams)
         change = tensors.pop("actor") - state.tensors["actor"]

@@ -54,7 +54,7 @@ class Ppo(PooledActorCritic):
         }
         total = data["target"].shape[1]
         minibatches, size = min(config.minibatches, total), max(total // config.minibatches, 1)
-        draws = [s.torch("local", state.round) for s in streams]
+        draws = [s.torch("user_update", state.round) for s in streams]
         order = torch.stack(
             [
                 torch.stack([torch.randperm(total, generator=g) for _ in range(config.epochs)])

@@ -72,7 +72,7 @@ class Reinforce(Algorithm):
         """The constant step size."""
         return self.config.lr
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One gradient per user; with privacy=none one per replica, the sum over users / U.
 
         Guarantee: row u is a function of user u's episode and masks, and of the released policy.

@@ -108,7 +108,7 @@ class Dqn(Algorithm):
         """The constant step size."""
         return self.config.lr
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """The mean gradient over each participant's own steps.
 
         Guarantee: row u is a function of user u's steps, of a random choice among them, and of Q and target.
@@ -133,7 +133,7 @@ class Dqn(Algorithm):
             return recorded, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
         size = self.config.batch
         drawn = user_draws(
-            users, streams, "local", index, lambda g, n: torch.rand(1, n, size, generator=g)
+            users, streams, "user_update", index, lambda g, n: torch.rand(1, n, size, generator=g)
         )
         chance = torch.cat(drawn)
         # The user's steps come first; the product may round up to `own`, which is clamped.

@@ -113,7 +113,7 @@ class DqnReplay(Replay):
             _rows(s, index, int(count), int(there), config.batch)
             for s, count, there in zip(streams, counts, filled, strict=True)
         ]
-        draws = [s.torch("local", index) for s in streams]
+        draws = [s.torch("user_update", index) for s in streams]
         memory = [tensors[f"memory_{name}"] for name in Batch._fields]
         learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
         if uses_kernels(tensors["actor"]):
@@ -207,7 +207,7 @@ class DqnReplay(Replay):
 
 def _rows(streams: Streams, index: int, count: int, filled: int, batch: int) -> Tensor:
     """[count, batch] indices into the memory, without repetition in a row."""
-    g = np.random.default_rng(streams.episode_seed("local", index, 1))
+    g = np.random.default_rng(streams.episode_seed("user_update", index, 1))
     drawn = [g.choice(filled, batch, replace=False, shuffle=False) for _ in range(count)]
     return torch.from_numpy(np.array(drawn, np.int64).reshape(count, batch))
 

@@ -79,7 +79,7 @@ class Replay(PooledAlgorithm):
         """The constant step size."""
         return self.config.lr
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per replica: the change of the policy after training on the memory."""
         tensors = self._remember(state.tensors, users)
         tensors = self._learn(tensors, state.round, users.mask.sum((1, 2)), streams)
@@ -117,7 +117,7 @@ class Replay(PooledAlgorithm):
         self, tensors: dict[str, Tensor], index: int, steps: Tensor, streams: list[Streams]
     ) -> dict[str, Tensor]:
         """Gradient steps on random batches of the memory, as many as the longest replica took steps."""
-        draws = [s.torch("local", index) for s in streams]
+        draws = [s.torch("user_update", index) for s in streams]
         filled = tensors["seen"].clamp(max=self.config.memory)
         if not bool((filled >= 1).all()):
             return tensors

@@ -71,7 +71,7 @@ class UcbVi(Algorithm):
         counts = torch.zeros(len(streams), self._size)
         return State(0, {"counts": counts, "actor": self._plan(counts, 0)})
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Counts of one episode: visits [S, A], visits of next states [S, A, S], rewards [S, A].
 
         Guarantee: row u is a function of user u's episode, which depends on the released table and the user's

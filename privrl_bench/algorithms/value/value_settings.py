@@ -23,7 +23,7 @@ class DqnConfig(AlgoConfig):
 
     samplings: ClassVar[tuple[str, ...]] = ("poisson",)
     collectors: ClassVar[tuple[str, ...]] = ("returning_users",)
-    takes_noised_observations: ClassVar[bool] = False  # local noise is for users used once
+    takes_noised_observations: ClassVar[bool] = False  # noise on devices is for users used once
 
     name: str = "dqn"
     hidden: list[int] = widths([128, 128], empty=True)  # ReLU layers

@@ -16,7 +16,7 @@ from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema import EnvConfig, PrivacyConfig
-    from privrl_bench.privacy.devices import LocalNoise
+    from privrl_bench.privacy.devices import DeviceNoise
     from privrl_bench.privacy.ledger import Ledger
     from privrl_bench.types import EnvSpec
 
@@ -40,7 +40,7 @@ class Local(Mechanism):
         super().__init__(terms)
         if terms.devices is None:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
-        self._devices: LocalNoise = terms.devices
+        self._devices: DeviceNoise = terms.devices
 
     @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
@@ -79,11 +79,11 @@ class Local(Mechanism):
     @classmethod
     def devices(
         cls, env: EnvConfig, configs: Sequence[PrivacyConfig], spec: EnvSpec, steps: int
-    ) -> LocalNoise | None:
+    ) -> DeviceNoise | None:
         """See `Mechanism.devices`."""
-        from privrl_bench.privacy.devices import LocalNoise, ranges_of
+        from privrl_bench.privacy.devices import DeviceNoise, ranges_of
 
-        return LocalNoise(
+        return DeviceNoise(
             ranges_of(env, spec.obs_dim, configs[0].rewards == "noised"),
             [config.noise_multiplier for config in configs],
             configs[0].users_per_round,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privrl_bench.config.schema import EnvConfig, PrivacyConfig
     from privrl_bench.privacy.accounting.strategy import Strategy
     from privrl_bench.privacy.contribution import Block
-    from privrl_bench.privacy.devices import LocalNoise
+    from privrl_bench.privacy.devices import DeviceNoise
     from privrl_bench.privacy.guarantee import Unit
     from privrl_bench.privacy.ledger import Ledger
     from privrl_bench.privacy.noise import NoiseSource
@@ -54,7 +54,7 @@ class Terms:
     unit: Unit
     rounds: int
     sampler: Sampler
-    devices: LocalNoise | None = None
+    devices: DeviceNoise | None = None
     discrete: bool = False
 
 
@@ -161,7 +161,7 @@ class Mechanism:
     @classmethod
     def devices(
         cls, env: EnvConfig, configs: Sequence[PrivacyConfig], spec: EnvSpec, steps: int
-    ) -> LocalNoise | None:
+    ) -> DeviceNoise | None:
         """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
         return None
 

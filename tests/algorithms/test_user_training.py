@@ -6,11 +6,11 @@ from helpers import BOX, CHOICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.policy_gradient.batched_training import BatchedLocalTrainer
-from privrl_bench.algorithms.policy_gradient.local_training import (
-    LocalOptimizerConfig,
-    LocalTrainer,
+from privrl_bench.algorithms.policy_gradient.batched_training import BatchedUserTrainer
+from privrl_bench.algorithms.policy_gradient.user_training import (
     PolicyObjective,
+    UserOptimizerConfig,
+    UserTrainer,
     ValueObjective,
     sequential,
 )
@@ -29,7 +29,7 @@ OBJECTIVES = {
 
 
 def batched(start, data, optimizer, objective):
-    return BatchedLocalTrainer(objective, "cpu")(start, data, optimizer)
+    return BatchedUserTrainer(objective, "cpu")(start, data, optimizer)
 
 
 def problem(objective, users=5, steps=12, minibatches=3, epochs=2, seed=0):
@@ -61,7 +61,7 @@ def test_sequential_equals_batched(name, radius, seeded):
     if seeded:
         moment = 0.1 * torch.randn(start.shape, generator=torch.Generator().manual_seed(1))
         adam = Adam(moment, moment**2, 17)
-    optimizer = LocalOptimizerConfig(order, 1e-2, radius, adam)
+    optimizer = UserOptimizerConfig(order, 1e-2, radius, adam)
     got = sequential(start, data, optimizer, objective)
     expected = batched(start, data, optimizer, objective)
     assert float(expected.norm(dim=-1).min()) > 0.02
@@ -77,7 +77,7 @@ def test_sequential_equals_batched(name, radius, seeded):
 def test_compiled_gradient_descent_equals_batched(name, radius):
     objective = OBJECTIVES[name]
     start, data, order = problem(objective)
-    optimizer = LocalOptimizerConfig(order, 0.1, radius, adam_start(start), plain=True)
+    optimizer = UserOptimizerConfig(order, 0.1, radius, adam_start(start), plain=True)
     got = sequential(start, data, optimizer, objective)
     expected = batched(start, data, optimizer, objective)
     assert float(expected.norm(dim=-1).min()) > 0.02
@@ -87,9 +87,9 @@ def test_compiled_gradient_descent_equals_batched(name, radius):
 
 def test_training_is_compiled_in_single_precision_only():
     objective = OBJECTIVES["choice"]
-    train = LocalTrainer(objective)
+    train = UserTrainer(objective)
     start, data, order = problem(objective)
-    optimizer = LocalOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
+    optimizer = UserOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
     single = train(start, data, optimizer)
     assert torch.equal(single, sequential(start, data, optimizer, objective))
     data = {k: x.double() if x.is_floating_point() else x for k, x in data.items()}
@@ -110,7 +110,7 @@ def test_training_is_compiled_in_single_precision_only():
 def test_any_shape(users, steps, minibatches, hidden, seed):
     objective = PolicyObjective(make_policy(BOX, hidden), None, 0.1, False)
     start, data, order = problem(objective, users, steps * minibatches, minibatches, 1, seed)
-    optimizer = LocalOptimizerConfig(order, 1e-3, 1.0, adam_start(start))
+    optimizer = UserOptimizerConfig(order, 1e-3, 1.0, adam_start(start))
     got, expected = (f(start, data, optimizer, objective) for f in (sequential, batched))
     # Adam's first steps have the size of lr whatever the gradient, so a sign may flip near zero.
     assert (got - expected).abs().max() <= 2.1e-3 * order.shape[0] * order.shape[2]
@@ -120,11 +120,11 @@ def test_any_shape(users, steps, minibatches, hidden, seed):
 def test_a_user_does_not_depend_on_the_others_or_on_threads(monkeypatch):
     objective = OBJECTIVES["choice"]
     start, data, order = problem(objective)
-    optimizer = LocalOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
+    optimizer = UserOptimizerConfig(order, 1e-2, 0.5, adam_start(start))
     everyone = sequential(start, data, optimizer, objective)
     for chosen in ([3], [4, 1, 0]):
         some = {name: x[chosen] for name, x in data.items()}
-        own = LocalOptimizerConfig(order[:, chosen], 1e-2, 0.5, adam_start(start[chosen]))
+        own = UserOptimizerConfig(order[:, chosen], 1e-2, 0.5, adam_start(start[chosen]))
         alone = sequential(start[chosen], some, own, objective)
         assert torch.equal(alone, everyone[chosen])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -134,7 +134,7 @@ def test_a_user_does_not_depend_on_the_others_or_on_threads(monkeypatch):
 def test_an_infinite_advantage_affects_its_user_only():
     objective = OBJECTIVES["choice"]
     start, data, order = problem(objective)
-    rest = (LocalOptimizerConfig(order, 1e-2, 0.5, adam_start(start)), objective)
+    rest = (UserOptimizerConfig(order, 1e-2, 0.5, adam_start(start)), objective)
     clean = sequential(start, data, *rest)
     data["advantage"][2, 3] = float("inf")
     dirty = sequential(start, data, *rest)

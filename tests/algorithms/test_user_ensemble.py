@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.model_based.local_ensemble import (
-    LocalOptimizerConfig,
+from privrl_bench.algorithms.model_based.user_ensemble import (
+    UserOptimizerConfig,
     clipped,
     clipping,
     train,
@@ -89,7 +89,7 @@ def by_hand(ensemble, start, replica, data, config, kind, bound):
 def test_tensors_equal_the_loop(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble, dtype=torch.float64)
-    config = LocalOptimizerConfig(order, 3e-3, 1e-3, adam)
+    config = UserOptimizerConfig(order, 3e-3, 1e-3, adam)
     clip = clipping(ensemble, kind, bound)
     found = train_batched(ensemble, start, replica, data, config, clip)
     expected = by_hand(ensemble, start, replica, data, config, kind, bound)
@@ -102,7 +102,7 @@ def test_tensors_equal_the_loop(kind, adam, bound) -> None:
 def test_compiled_equals_tensors(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    config, clip = LocalOptimizerConfig(order, 3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
+    config, clip = UserOptimizerConfig(order, 3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
     found = train(ensemble, start, replica, data, config, clip)
     double = tuple(x.double() for x in data)
     expected = train_batched(ensemble, start.double(), replica, double, config, clip)
@@ -112,7 +112,7 @@ def test_compiled_equals_tensors(kind, adam, bound) -> None:
 def test_threads_and_neighbours_change_nothing() -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    config, clip = LocalOptimizerConfig(order, 3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
+    config, clip = UserOptimizerConfig(order, 3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
     together = train(ensemble, start, replica, data, config, clip)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

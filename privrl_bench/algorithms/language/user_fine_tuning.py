@@ -33,8 +33,8 @@ class AnswerBatch(NamedTuple):
     advantages: Tensor
 
 
-class LocalOptimizerConfig(NamedTuple):
-    """Settings of local training: E steps per user, each on the user's complete answer."""
+class UserOptimizerConfig(NamedTuple):
+    """Settings of a user's training: E steps per user, each on the user's complete answer."""
 
     epochs: int
     lr: float
@@ -90,7 +90,7 @@ class AnswerTrainer:
         own = dict(self.model.named_parameters())
         return max(1, sum(own[name].numel() for name in self.adapter.names))
 
-    def __call__(self, vector: Tensor, batch: AnswerBatch, descent: LocalOptimizerConfig) -> Tensor:
+    def __call__(self, vector: Tensor, batch: AnswerBatch, descent: UserOptimizerConfig) -> Tensor:
         """Return every user's displacement [N, P] after E steps from `vector` [size]."""
         count, trained = len(batch.tokens), self.adapter.trained
         fixed, start = vector.split([len(vector) - trained, trained])

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.policy_gradient.batched_training import (
-    BatchedLocalTrainer,
-    LocalOptimizerConfig,
+    BatchedUserTrainer,
+    UserOptimizerConfig,
 )
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.kernels.machine import uses_kernels
@@ -25,7 +25,7 @@ from privrl_bench.models.policy import NetPolicy, Surrogate
 class Objective(Protocol):
     """The loss of every user, on minibatches of tensors [N, B, ...] named as in `columns`.
 
-    It is defined twice, for the two implementations of local training: as a gradient of tensors, and as the
+    It is defined twice, for the two implementations of a user's training: as a gradient of tensors, and as the
     head of a network for compiled code. Tests compare the two.
     """
 
@@ -115,7 +115,7 @@ class ValueObjective:
         return Head(SQUARED)
 
 
-class LocalTrainer:
+class UserTrainer:
     """Trains every user on their own data, with Adam or by gradient descent, in an L2 ball around the start.
 
     Each user has their own parameters, minibatches, gradients and moments; nothing is shared between users.
@@ -133,10 +133,10 @@ class LocalTrainer:
     def __init__(self, objective: Objective, device: str = "cpu"):
         self.objective = objective
         self._device = device
-        self._batched = BatchedLocalTrainer(objective, device)
+        self._batched = BatchedUserTrainer(objective, device)
 
     def __call__(
-        self, start: Tensor, data: dict[str, Tensor], optimizer: LocalOptimizerConfig
+        self, start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig
     ) -> Tensor:
         """Train every user's copy of the parameters.
 
@@ -159,9 +159,9 @@ def compiled(objective: Objective) -> bool:
 
 
 def sequential(
-    start: Tensor, data: dict[str, Tensor], optimizer: LocalOptimizerConfig, objective: Objective
+    start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig, objective: Objective
 ) -> Tensor:
-    """Train every user in compiled code; arguments and result as in `LocalTrainer.__call__`."""
+    """Train every user in compiled code; arguments and result as in `UserTrainer.__call__`."""
     columns = [data[name].float() for name in objective.columns]
     table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1).numpy()
     net, kind = objective.net, objective.head()

@@ -82,8 +82,8 @@ class LogLinear(Algorithm):
             divisor = math.inf
         return max(config.lr / divisor, config.lr_floor)
 
-    def local(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.local`: one gradient per user.
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: one gradient per user.
 
         Guarantee:
             Row u depends on user u's data and on released parameters only (with a shared baseline: also on

@@ -48,8 +48,8 @@ def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
     return Clipping(tuple(ends), bound / (ensemble.members * len(ends)) ** 0.5)
 
 
-class LocalOptimizerConfig(NamedTuple):
-    """Settings of the local training of an ensemble.
+class UserOptimizerConfig(NamedTuple):
+    """Settings of a user's training of an ensemble.
 
     Attributes:
         order: [E, N, minibatches, B] indices into T, from `algorithms.base.step_order`.
@@ -69,7 +69,7 @@ def train(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: LocalOptimizerConfig,
+    optimizer: UserOptimizerConfig,
     clip: Clipping,
     device: str = "cpu",
 ) -> Tensor:
@@ -100,7 +100,7 @@ def _sequential(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: LocalOptimizerConfig,
+    optimizer: UserOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
     net, users = ensemble.net, len(replica)
@@ -132,7 +132,7 @@ def train_batched(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: LocalOptimizerConfig,
+    optimizer: UserOptimizerConfig,
     clip: Clipping,
 ) -> Tensor:
     """Train all users and members by the same tensor operations; arguments and result as in `train`."""
@@ -154,7 +154,7 @@ def train_batched(
 
 
 def _step(
-    params: Tensor, grad: Tensor, adam: Adam, optimizer: LocalOptimizerConfig
+    params: Tensor, grad: Tensor, adam: Adam, optimizer: UserOptimizerConfig
 ) -> tuple[Tensor, Adam]:
     if optimizer.adam:
         return adam_step(params, grad, adam, optimizer.lr)

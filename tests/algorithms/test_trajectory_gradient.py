@@ -6,10 +6,10 @@ import pytest
 import torch
 from helpers import BOX, CHOICE, context, random_users, shipped
 
-from privrl_bench.algorithms.loglinear import local_gradient as loglinear
+from privrl_bench.algorithms.loglinear import trajectory_gradient as loglinear
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
-from privrl_bench.algorithms.loglinear.local_gradient import SHARED_BASELINE
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
+from privrl_bench.algorithms.loglinear.trajectory_gradient import SHARED_BASELINE
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
@@ -65,7 +65,7 @@ def test_a_row_is_the_gradient_in_units_of_the_radius(score, features, baseline)
         7, {n: torch.randn(x.shape, dtype=torch.float64) for n, x in state.tensors.items()}
     )
     users = random_users(CHOICE, 2, 3, 9, seed=1, lengths=LENGTHS)
-    rows, _, bypass = algo.local(state, users, STREAMS).take()
+    rows, _, bypass = algo.user_update(state, users, STREAMS).take()
     radius = algo.radius(state)
     for r in range(2):
         learned = torch.zeros(algo.policy.size, dtype=torch.float64)

@@ -29,7 +29,7 @@ from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
-from privrl_bench.privacy.devices import LocalNoise, Ranges, most_shown, perturbed, ranges_of
+from privrl_bench.privacy.devices import DeviceNoise, Ranges, most_shown, perturbed, ranges_of
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
@@ -76,7 +76,7 @@ def test_numbers_are_clipped_and_then_noised():
 
 def devices(z=(1.0,), users=40, steps=50, unit="fresh", reward=None, scale=(0.5, 2.0)):
     ranges = Ranges(np.array([-1.0, 0.0]), np.array([1.0, 4.0]), np.array(scale), reward)
-    made = LocalNoise(ranges, z, users, steps, unit, max_episode_steps=500)
+    made = DeviceNoise(ranges, z, users, steps, unit, max_episode_steps=500)
     made.begin([SeededNoise(r, 7).normal(made.sizes, 0, 0) for r in range(len(z))])
     return made
 
@@ -132,7 +132,7 @@ def test_a_replica_without_a_ledger_line_shows_nothing():
 
 
 def test_nothing_is_shown_before_noise_was_drawn():
-    made = LocalNoise(CARTPOLE, (1.0,), 2, 3, "fresh", 500)
+    made = DeviceNoise(CARTPOLE, (1.0,), 2, 3, "fresh", 500)
     for show in (made.at_reset, made.after_step):
         with pytest.raises(PrivacyError, match="no noise was drawn"):
             show(np.zeros((1, 2, 4)), 0)
@@ -196,7 +196,7 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
     ranges = replace(CARTPOLE, reward=(0.0, 1.0))
 
     def of(z, steps, ranges=ranges):
-        made = LocalNoise(ranges, (z,), 1, steps, user, 10**6)
+        made = DeviceNoise(ranges, (z,), 1, steps, user, 10**6)
         return ledger_epsilon(
             [ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair")], DELTA
         )
@@ -222,7 +222,7 @@ def test_how_much_a_unit_tells():
 def test_no_unit_tells_more_than_is_counted(user, max_episode_steps):
     words = (f"env.user={user}", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
     parts = build([config("algo=dppg", *CLOCK, *words)], [None])
-    session, most = Trainer(parts), parts.gate.local.observations
+    session, most = Trainer(parts), parts.gate.devices.observations
     seen = []
     for index in range(3):
         users = collected(session, index)
@@ -243,7 +243,7 @@ def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
     session = Trainer(parts)
     collected(session)
     count = session.collector.scaler.get_state()["obs_count"]
-    assert 8 < round(float(count.max()), 2) <= parts.gate.local.observations  # it begins near 0
+    assert 8 < round(float(count.max()), 2) <= parts.gate.devices.observations  # it begins near 0
 
 
 def test_guarantees_in_words():
@@ -279,7 +279,7 @@ def test_shown_observations_are_clip_and_noise_by_hand():
     slots = make_slots(one.env, 3)
     seeds = [session.parts.streams[0].episode_seed("env", u, 0, 0) for u in range(3)]
     raw = slots.reset(np.arange(3), seeds)
-    sizes = session.parts.gate.local.sizes
+    sizes = session.parts.gate.devices.sizes
     drawn = SeededNoise(one.seed, noise_key(one)).normal(sizes, 0, 0)
     starts, steps = (x.numpy().reshape(-1, 3, 4) for x in drawn)
     std = 0.3 * CARTPOLE.scale
@@ -425,7 +425,7 @@ def plan_of(pooled, users=4, rounds=3, path=None, noise=None):
     privacy = PrivacyConfig(
         mechanism="local", adjacency="any_trajectory_pair", z=1.0, clip=0.1, users_per_round=users
     )
-    made = LocalNoise(CARTPOLE, (1.0,), users, 5, "fresh", 500)
+    made = DeviceNoise(CARTPOLE, (1.0,), users, 5, "fresh", 500)
     return Gate(
         *([privacy], (Block("actor", 6, 0.1),), Unit("one user", 1), rounds),
         *([noise or SeededNoise(0, 0)], [Ledger(path)], {}, {}, made, pooled),
@@ -438,12 +438,12 @@ def test_rows_pass_without_clip_and_noise(pooled):
     rows = torch.full((1, users, 6), 50.0)
     valid = torch.ones(1, users, dtype=torch.bool)
     beside = {"anything": {"x": torch.ones(1, 2)}}  # comes after the noise as well
-    plan.begin_local(0)
+    plan.begin_devices(0)
     released = release(plan, Contribution({"actor": rows}, valid, beside), 0)
     assert torch.equal(released.values["actor"], torch.full((1, 6), 50.0))
     assert released.bypass == beside
     valid[0, -1] = False
-    plan.begin_local(1)
+    plan.begin_devices(1)
     released = release(plan, Contribution({"actor": rows[:, :users]}, valid), 1)
     assert torch.equal(released.values["actor"], torch.full((1, 6), 0.0 if pooled else 37.5))
 
@@ -451,7 +451,7 @@ def test_rows_pass_without_clip_and_noise(pooled):
 @pytest.mark.parametrize("pooled", [False, True])
 def test_rows_of_another_number_of_users_are_refused(pooled):
     plan, users = plan_of(pooled), 4 if pooled else 1
-    plan.begin_local(0)
+    plan.begin_devices(0)
     rows, valid = {"actor": torch.zeros(1, users, 6)}, torch.ones(1, users, dtype=torch.bool)
     with pytest.raises(PrivacyError, match=r"a round has rows of \d users"):
         release(plan, Contribution(rows, valid), 0)
@@ -468,7 +468,7 @@ def test_the_line_is_on_the_disk_before_the_noise_is_drawn(tmp_path, monkeypatch
 
     monkeypatch.setattr(noise_module.SeededNoise, "normal", drawn)
     plan = plan_of(False, path=path)
-    plan.begin_local(0)
+    plan.begin_devices(0)
     (line,) = lines
     assert (line["round"], line["mechanism"], line["adjacency"]) == (
         0,
@@ -485,7 +485,7 @@ def test_the_gate_refuses_what_has_no_noise_or_no_analysis():
     with pytest.raises(PrivacyError, match="devices had no noise in round 0"):
         release(plan, Contribution(rows, valid), 0)
     with pytest.raises(PrivacyError, match="beyond the 3 planned"):
-        plan.begin_local(3)
+        plan.begin_devices(3)
     without = PrivacyConfig(mechanism="local", adjacency="any_trajectory_pair")
     with pytest.raises(PrivacyError, match="go together"):
         Gate(
@@ -507,10 +507,10 @@ def test_other_data_under_the_same_noise_are_not_released(tmp_path):
     valid = torch.ones(1, 4, dtype=torch.bool)
     for x in (1.0, 1.0):
         plan = plan_of(False, path=path)
-        plan.begin_local(0)
+        plan.begin_devices(0)
         release(plan, Contribution({"actor": torch.full((1, 4, 6), x)}, valid), 0)
     plan = plan_of(False, path=path)
-    plan.begin_local(0)
+    plan.begin_devices(0)
     with pytest.raises(PrivacyError, match="released before from other data"):
         release(plan, Contribution({"actor": torch.full((1, 4, 6), 2.0)}, valid), 0)
 
