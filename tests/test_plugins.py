@@ -65,7 +65,6 @@ from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 class TwoServers(Gaussian):
     name = "two_servers"
     records = ("two_servers",)
-    like = "gaussian"
     subsampled = False
 
     def release_event(self, r):

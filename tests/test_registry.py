@@ -5,9 +5,9 @@ from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
 from privrl_bench.config.algorithm_registry import OURS, TEXT_VERSIONS, algo_schema
-from privrl_bench.config.checks import SAMPLERS_OF
-from privrl_bench.config.schema.env import USERS
-from privrl_bench.privacy import mechanisms, rules, sampling
+from privrl_bench.config.checks import DRAWS_OF
+from privrl_bench.config.traits import USERS, Data, Product
+from privrl_bench.privacy import rules
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,18 +27,15 @@ def test_algorithms_have_a_module_settings_a_yaml_and_a_test():
 
 
 def test_every_algorithm_declares_what_it_is():
-    evaluators = {"simulated": "returns", "returning_users": "returns", "dataset": "returns"}
-    evaluators |= {"behavior": "mspbe", "prompts": "generations"}
+    products = dict.fromkeys((Data.LIVE, Data.KEPT, Data.RECORDED), Product.POLICY)
+    products |= {Data.ACTED: Product.VALUES, Data.TEXTS: Product.TEXT_POLICY}
     for name in OURS:
-        schema = algo_schema(name)
+        traits = algo_schema(name).traits
         assert isinstance(algorithm(name).replicas, bool), name
-        assert set(schema.mechanisms) <= {*mechanisms.names()}, name
-        assert schema.pools_users == (set(schema.mechanisms) <= {"none", "per_transition"}), name
-        assert set(schema.samplings) <= {*sampling.names()}, name
-        assert set(schema.samplings) & {*rules.samplings(SAMPLERS_OF[schema.collectors[0]])}, name
-        assert set(schema.units) <= {*USERS}, name
-        assert set(schema.collectors) <= {*SAMPLERS_OF}, name
-        assert schema.evaluator == evaluators[schema.collectors[0]], name
+        assert rules.taking(traits.sends), name
+        assert {*traits.draws} & {*DRAWS_OF[traits.data[0]]}, name
+        assert set(traits.units) <= {*USERS}, name
+        assert traits.releases is products[traits.data[0]], name
 
 
 def test_choices_that_models_implement():

@@ -10,6 +10,7 @@ import yaml
 
 from privrl_bench.cli import reproduce
 from privrl_bench.config import compose as config
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.reporting.paper_table import Cell, Table, judged, verdict
@@ -48,14 +49,14 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
                 seen |= dict.fromkeys(keys, config.compose(setting.overrides(0)))
     assert len(seen) > 4
     if scale == "smoke":
-        live = [run for run in seen.values() if run.collector != "dataset"]
+        live = [run for run in seen.values() if run.source is not Data.RECORDED]
         longest = [
             (run.rounds or 0) * 500 or run.total_steps for run in live
         ]  # episodes of CartPole
         assert max(longest, default=0) <= 35_000
         sizes = [run.privacy.users_per_round * (run.env.user_steps or 1) for run in live]
         assert all(run.rounds or run.total_steps >= n for run, n in zip(live, sizes, strict=True))
-        assert all((run.rounds or 99) <= 5 for run in seen.values() if run.collector == "dataset")
+        assert all((run.rounds or 99) <= 5 for run in seen.values() if run.source is Data.RECORDED)
 
 
 def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:

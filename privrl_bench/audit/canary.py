@@ -38,6 +38,7 @@ from privrl_bench.audit import bounds
 from privrl_bench.audit.canary_rows import LENGTH, Canaries
 from privrl_bench.audit.finding import Finding, Progress, Say
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.declared_users import in_order
@@ -136,13 +137,13 @@ def run_canaries(
         ConfigError: epsilon is infinite.
     """
     refuse_unauditable(config)
-    if config.algo.one_cohort:
+    if config.algo.traits.one_cohort:
         config, per_round = _one_cohort(config, scores), scores
     probe = long_run(config)
     repeat = rounds_of_one_unit(probe)
     room = min(probe.gate.slots, *(block.size for block in probe.gate.blocks))
     per_round = max(1, min(per_round, room))
-    groups = 1 if config.algo.one_cohort else max(1, math.ceil(scores / per_round))
+    groups = 1 if config.algo.traits.one_cohort else max(1, math.ceil(scores / per_round))
     rounds = groups * repeat
     parts = _run_of(config, rounds, probe.round_steps)
     further = min(parts.gate.mechanism.strategy.bands - 1, _MOST_FURTHER)
@@ -157,7 +158,7 @@ def run_canaries(
     try:
         for index in range(rounds):
             session.step()
-            if config.collector == "returning_users":  # the draw has users who arrive later, too
+            if config.source is Data.KEPT:  # the draw has users who arrive later, too
                 collector = session.collector
                 drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
@@ -188,7 +189,7 @@ def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
 
 def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
     """Components of a run of so many rounds."""
-    listed = in_order(config) and not config.algo.one_cohort
+    listed = in_order(config) and not config.algo.traits.one_cohort
     if listed and config.data.id is None:  # as many users as the attack needs
         users = rounds * config.privacy.users_per_round
         config = replace(config, privacy=replace(config.privacy, population=users))

@@ -55,7 +55,7 @@ def find_leaks(
         EnvironmentFailure: an environment raised.
         PrivacyError: the gate itself refused what the algorithm sent.
     """
-    if config.algo.one_round:  # one round, and what is evaluated after it
+    if config.algo.traits.one_round:  # one round, and what is evaluated after it
         round_index, later = 0, 0
     first = Visit(round_index, user, round_index, round_index + later + 1, evaluated=True)
     with ExitStack() as stack:

@@ -88,7 +88,7 @@ def attacked_runs(
     config = replace(config, privacy=unbounded)
     for attack in _attacks(options.attack, config):
         run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
-        if in_order(run) and not run.algo.one_cohort:
+        if in_order(run) and not run.algo.traits.one_cohort:
             users = None if run.data.id is not None else run.privacy.users_per_round
             run = replace(run, rounds=1, privacy=replace(run.privacy, population=users))
         found[attack] = run, changes
@@ -158,7 +158,7 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
 
     # Every prompt is used once: the canaries of a round are all its users.
     users = min(small.users, 4) if env.kind == "text" and attack == "canary" else small.users
-    if algo.one_cohort:
+    if algo.traits.one_cohort:
         privacy = change(replace(privacy, users_per_round=1), "population", users, "privacy")
     elif not privacy.rules.sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")

@@ -7,6 +7,7 @@ from typing import Any
 
 from privrl_bench.audit.visits import WINDOW
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.experiment.builder import env_spec, user_steps
 from privrl_bench.experiment.declared_users import in_order
 
@@ -73,23 +74,23 @@ def shrink(
     Returns:
         The configuration, and the changes: `env.user_steps 2048 -> 64`.
     """
-    if config.collector in ("returning_users", "prompts") or in_order(config):  # users are used up
+    if config.source in (Data.KEPT, Data.TEXTS) or in_order(config):  # users are used up
         rounds = max(rounds, WINDOW)
     cuts = _Cuts(config, given)
     cuts.cut("algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
     cuts.cut("privacy", users_per_round=users)
     cuts.cut("eval", episodes=_EPISODES)
     cuts.cut("hardware", workers=1)
-    if config.algo.evaluator == "mspbe":
+    if config.algo.traits.releases is Product.VALUES:
         many = config.rounds if "rounds" in given and config.rounds else rounds
         need = many * cuts.config.privacy.users_per_round if in_order(config) else 0
         cuts.cut("privacy", population=max(_TRAJECTORIES, need))
         cuts.cut("algo", reference=_TRAJECTORIES)
-    takes = config.collector in ("dataset", "returning_users", "behavior")
-    if takes and not config.algo.one_round and "rounds" not in given:
+    takes = config.source in (Data.RECORDED, Data.KEPT, Data.ACTED)
+    if takes and not config.algo.traits.one_round and "rounds" not in given:
         cuts.config = replace(cuts.config, rounds=rounds)
         cuts.lines.append(f"rounds -> {rounds}")
-    if config.collector != "dataset":
+    if config.source is not Data.RECORDED:
         (_cut_texts if config.env.kind == "text" else _cut_simulated)(cuts, rounds, users, user)
     return cuts.config, cuts.lines
 
@@ -105,7 +106,7 @@ def _cut_texts(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
 
 def _cut_simulated(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
     """Reduce the sizes of a run on simulators; arguments as `shrink`."""
-    if cuts.config.collector == "returning_users":  # few users, so that the user joins soon
+    if cuts.config.source is Data.KEPT:  # few users, so that the user joins soon
         cuts.cut("algo", act_every=1, new_users=user + 1)
         coming = cuts.config.algo.people(cuts.config.rounds or rounds)
         cuts.cut("privacy", users_per_round=coming - 1, population=coming)

@@ -23,6 +23,7 @@ from privrl_bench.audit.replacement_data import (
 )
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import WatchedCollector
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -181,14 +182,14 @@ class PromptSubstitution(Substitution):
         return [answer, prompt]
 
 
-SUBSTITUTIONS: dict[str, type[Substitution]] = {
-    "simulated": SimulatedSubstitution,
-    "returning_users": ReturningSubstitution,
-    "prompts": PromptSubstitution,
+SUBSTITUTIONS: dict[Data, type[Substitution]] = {
+    Data.LIVE: SimulatedSubstitution,
+    Data.KEPT: ReturningSubstitution,
+    Data.TEXTS: PromptSubstitution,
 }
 
 
 def substitution_for(trainer: Trainer, visit: Visit, kind: str) -> Substitution:
     """The substitution for the trainer's collector; arguments as `Substitution`."""
-    found = SUBSTITUTIONS.get(trainer.parts.config.collector, Substitution)
+    found = SUBSTITUTIONS.get(trainer.parts.config.source, Substitution)
     return found(trainer, visit, kind)

@@ -124,7 +124,7 @@ def visits_after(config: RunConfig, user: int, room: int) -> list[Visit]:
         user: slot of the replaced user.
         room: rounds that have users, where each user comes in one round.
     """
-    if config.algo.one_round:
+    if config.algo.traits.one_round:
         return []
     named, others = configured(config)
     usual = sorted((*range(2, UP_TO + 1), *FURTHER, *others), key=_roughness)

@@ -21,6 +21,7 @@ from privrl_bench.config.overrides import (
     plain_groups,
 )
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.policy_file import changed_env, env_words
@@ -89,7 +90,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     raw, given = config.compose_raw(words), explicit_keys(words)
     first = config.to_run_config(raw, given)
-    if first.privacy.rules.mechanism.private or first.collector == "dataset":
+    if first.privacy.rules.mechanism.private or first.source is Data.RECORDED:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [config.replace(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 

@@ -16,6 +16,7 @@ from privrl_bench.cli.collect import collect, parse
 from privrl_bench.cli.parsing import Parser, check_at_least, given
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
+from privrl_bench.config.traits import Product
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
@@ -198,7 +199,7 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
 def _size(job: jobs.Job) -> int:
     """Approximate number of environment steps; of policy evaluation, those of the users count as well."""
     run = job.config
-    if run.rounds and run.algo.evaluator == "mspbe":
+    if run.rounds and run.algo.traits.releases is Product.VALUES:
         return (run.rounds + (run.privacy.population or 0)) * _STEPS
     return run.total_steps
 

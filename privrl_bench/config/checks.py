@@ -5,27 +5,26 @@ These hold for every run; `given_checks.py` has the rules of what the command li
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.config.traits import Data, Draws, Product
 from privrl_bench.errors import ConfigError, require, require_among, require_choice
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema.run import RunConfig
-    from privrl_bench.privacy.sampling.sampler import Sampler
 
 AUTO = "auto"  # value of eval.every
 EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
 
-# AlgoConfig.collectors -> which samplers it can carry out
-SAMPLERS_OF: dict[str, Callable[[type[Sampler]], bool]] = {
-    "simulated": lambda sampler: not sampler.exact,
-    "returning_users": lambda sampler: sampler.independent,
-    "dataset": lambda sampler: True,
-    "behavior": lambda sampler: sampler.exact or not sampler.every_round,
-    "prompts": lambda sampler: not sampler.every_round,
+# Of users who give such data: how a sampler may draw them.
+DRAWS_OF: dict[Data, tuple[Draws, ...]] = {
+    Data.LIVE: (Draws.NEXT, Draws.EACH),
+    Data.KEPT: (Draws.EACH,),
+    Data.RECORDED: tuple(Draws),
+    Data.ACTED: (Draws.NEXT, Draws.ONE, Draws.ALL),
+    Data.TEXTS: (Draws.NEXT,),
 }
 
 
@@ -50,7 +49,7 @@ def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> No
 
 def _prompts(run: RunConfig) -> None:
     """Prompts and an algorithm that answers them go together."""
-    texts, answers = run.env.kind == "text", "prompts" in run.algo.collectors
+    texts, answers = run.env.kind == "text", Data.TEXTS in run.algo.traits.data
     refuse(
         texts and not answers,
         "env",
@@ -82,23 +81,22 @@ def _mechanism(run: RunConfig) -> None:
     """The algorithm can be used with the mechanism."""
     algo, mechanism = run.algo, run.privacy.rules.mechanism
     if mechanism.on_devices:
-        offline = run.collector == "dataset"
+        offline = run.source is Data.RECORDED
         why = "learns from a dataset" if offline else "needs the gate's clip and noise"
         refuse(
-            offline or not algo.takes_noised_observations,
+            offline or not algo.traits.noised_observations,
             "privacy",
             f"local is noise on live users' devices, but algo={algo.name} {why}",
         )
         return
-    taken = privacy_rules().kinds(algo.mechanisms)
+    taken = privacy_rules().taking(algo.traits.sends)
     refuse(
         all(kind.calibrated for kind in taken) and not mechanism.private,
         "privacy",
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
         "for a non-private baseline algo=ppo or algo=a2c",
     )
-    if mechanism.like not in algo.mechanisms:
-        _takes(run, "privacy.mechanism", mechanism.name, privacy_rules().fitting(algo.mechanisms))
+    _takes(run, "privacy.mechanism", mechanism.name, tuple(kind.name for kind in taken))
 
 
 def _noise(run: RunConfig) -> None:
@@ -111,19 +109,14 @@ def _noise(run: RunConfig) -> None:
 def _sampling(run: RunConfig) -> None:
     """The algorithm and its collector can be used with the sampling."""
     mechanism, sampler = run.privacy.rules
-    allowed = privacy_rules().samplings(SAMPLERS_OF[run.collector])
-    _takes(
-        run,
-        "privacy.sampling",
-        sampler.name,
-        tuple(name for name in run.algo.samplings if name in allowed),
-    )
-    learns = run.collector == "dataset" and run.algo.evaluator != "mspbe"
+    draws = [one for one in run.algo.traits.draws if one in DRAWS_OF[run.source]]
+    _takes(run, "privacy.sampling", sampler.name, privacy_rules().drawing(draws))
+    learns = run.source is Data.RECORDED and run.algo.traits.releases is not Product.VALUES
     if learns and mechanism.private and not sampler.independent:
         raise ConfigError(
             "privacy.sampling", f"algo={run.algo.name} draws its users: use privacy=poisson"
         )
-    starts = " or ".join(unit for unit in run.algo.units if unit != "segment")
+    starts = " or ".join(unit for unit in run.algo.traits.units if unit != "segment")
     refuse(
         sampler.independent and run.env.user == "segment",
         "env.user",
@@ -135,7 +128,7 @@ def _sampling(run: RunConfig) -> None:
 def _population(run: RunConfig) -> None:
     """A bound on the users of fixed cohorts bounds live users that are used once."""
     privacy = run.privacy
-    offline = run.collector == "dataset" and run.algo.evaluator != "mspbe"
+    offline = run.source is Data.RECORDED and run.algo.traits.releases is not Product.VALUES
     bounded = not privacy.rules.sampler.every_round and privacy.population is not None
     why = f"algo={run.algo.name} takes from a dataset" if offline else "env.user=segment has"
     refuse(
@@ -149,13 +142,13 @@ def _population(run: RunConfig) -> None:
 
 def _unit(run: RunConfig) -> None:
     """The algorithm can be used with the definition of a user."""
-    _takes(run, "env.user", run.env.user, run.algo.units)
+    _takes(run, "env.user", run.env.user, run.algo.traits.units)
 
 
 def _evaluated_policy(run: RunConfig) -> None:
     """A policy that acted, and its users, where an algorithm evaluates one, and nowhere else."""
     algo = run.algo
-    if "behavior" not in algo.collectors:
+    if Data.ACTED not in algo.traits.data:
         refuse(
             run.data.policy is not None, "data.policy", f"algo={algo.name} learns its own policy"
         )
@@ -167,7 +160,7 @@ def _evaluated_policy(run: RunConfig) -> None:
         "data.policy=uniform (with a dataset, too: errors are measured under it)",
     )
     refuse(
-        run.collector == "behavior" and run.privacy.population is None,
+        run.source is Data.ACTED and run.privacy.population is None,
         "privacy.population",
         "give the number of users that act with data.policy, e.g. privacy.population=1000",
     )
@@ -183,12 +176,12 @@ def _evaluated_policy(run: RunConfig) -> None:
         "to evaluate a policy use none or public",
     )
     refuse(
-        algo.one_round and run.rounds not in (None, 1),
+        algo.traits.one_round and run.rounds not in (None, 1),
         "rounds",
         f"algo={algo.name} has one release, got {run.rounds}",
     )
     refuse(
-        algo.one_cohort and run.privacy.users_per_round not in (1, run.privacy.population),
+        algo.traits.one_cohort and run.privacy.users_per_round not in (1, run.privacy.population),
         "privacy.users_per_round",
         f"algo={algo.name} takes all users in one round (privacy.population): leave it out, got "
         f"{run.privacy.users_per_round}",
@@ -199,13 +192,13 @@ def _dataset(run: RunConfig) -> None:
     """A dataset where one is needed, and nowhere else."""
     algo = run.algo
     refuse(
-        run.collector == "dataset" and run.data.id is None,
+        run.source is Data.RECORDED and run.data.id is None,
         "data.id",
         f"algo={algo.name} learns from a dataset: data.id=<a local Minari dataset>; "
         "privrl collect makes one",
     )
     refuse(
-        run.data.id is not None and "dataset" not in algo.collectors,
+        run.data.id is not None and Data.RECORDED not in algo.traits.data,
         "data.id",
         f"algo={algo.name} acts with its own policy while it learns, and takes no dataset",
     )
@@ -214,7 +207,7 @@ def _dataset(run: RunConfig) -> None:
 def _scaling(run: RunConfig) -> None:
     """Scaling by users' data is in the release, or in the public part of a dataset."""
     obs, reward = run.env.obs_scaling, run.env.reward_scaling
-    offline = run.collector == "dataset"
+    offline = run.source is Data.RECORDED
     refuse(
         obs == "split" and not offline,
         "env.obs_scaling",
@@ -227,7 +220,7 @@ def _scaling(run: RunConfig) -> None:
     )
     for key, value in (("obs_scaling", obs), ("reward_scaling", reward)):
         refuse(
-            value == "private" and not run.algo.learns_scaling,
+            value == "private" and not run.algo.traits.learns_scaling,
             f"env.{key}",
             f"private is a block of a private release, which algo={run.algo.name} does not make; "
             "use public, running or none",
@@ -237,7 +230,7 @@ def _scaling(run: RunConfig) -> None:
 def _device(run: RunConfig) -> None:
     """A GPU is requested only where it is used."""
     refuse(
-        run.hardware.device not in run.algo.torch_devices,
+        run.hardware.device not in run.algo.traits.devices,
         "hardware",
         f"algo={run.algo.name} computes on the CPU only; use hardware=cpu",
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.checks import AUTO, EVALUATIONS, refuse
 from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.config.traits import Data, Rows
 from privrl_bench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,17 +41,18 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
         ConfigError: names a key that asks for it, and a private algorithm.
     """
     rules = privacy_rules()
-    kinds = {kind.name: kind for kind in rules.kinds(rules.mechanisms.names())}
+    kinds = {kind.name: kind for kind in rules.taking(tuple(Rows)) + rules.taking((None,))}
     chosen = kinds.get(str(privacy["mechanism"]))
-    never = all(kinds[name].imitation or not kinds[name].private for name in algo.mechanisms)
+    taken = rules.taking(algo.traits.sends)
+    never = all(kind.imitation or not kind.private for kind in taken)
     if chosen is None or not never or chosen.on_devices or chosen.imitation:
         return
     asks = [name for name in _ASK if f"privacy.{name}" in keys]
     asks = [name for name in asks if privacy[name] != _NONE_ASKED.get(name, _ASK)]
     key = "privacy" if chosen.private else f"privacy.{asks[0]}" if asks else ""
-    noised = algo.takes_noised_observations and algo.collectors[0] == "simulated"
+    noised = algo.traits.noised_observations and algo.traits.data[0] is Data.LIVE
     more = ", or privacy=local (noise on users' observations)" if noised else ""
-    other = f"algo={algo.private_version}"
+    other = f"algo={algo.traits.private_version}"
     refuse(
         bool(key), key, f"algo={algo().name} is not private; for a private run use {other}{more}"
     )
@@ -162,7 +164,7 @@ def _given_data(run: RunConfig, keys: Collection[str]) -> None:
 def _given_algo(run: RunConfig, keys: Collection[str]) -> None:
     """A setting of the algorithm has an effect, or the value that the algorithm has by itself."""
     algo = run.algo
-    for name, switch in algo.only_with.items():
+    for name, switch in algo.traits.only_with.items():
         value, plain = getattr(algo, name), getattr(type(algo), name)
         refuse(
             f"algo.{name}" in keys and value != plain and not getattr(algo, switch),

@@ -18,6 +18,7 @@ from privrl_bench.collectors.dataset import Dataset, DatasetCollector
 from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.identity import group_key, noise_key
 from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.config.traits import Data
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError, require
@@ -163,7 +164,7 @@ def _assemble(
     rounds = _rounds_of(config, steps, round_steps)
     if config.fit_population:
         rounds = most_rounds(config, spec, rounds)
-    if config.collector == "returning_users":
+    if config.source is Data.KEPT:
         configs = with_coming(configs, config.algo.people(rounds), rounds, round_steps)
         config = configs[0]
     _check_minibatches(config, round_steps, steps)
@@ -235,7 +236,7 @@ def _check_minibatches(config: RunConfig, round_steps: int, steps: int) -> None:
     texts = config.env.kind == "text"
     minibatches = getattr(config.algo, "minibatches", 1)
     mechanism = config.privacy.rules.mechanism
-    pooled = mechanism.pooled or (mechanism.on_devices and config.algo.pools_users)
+    pooled = mechanism.pooled or (mechanism.on_devices and config.algo.traits.pools_users)
     pool = round_steps if pooled else steps
     pool = config.privacy.users_per_round if texts else pool
     if minibatches > pool:
@@ -302,7 +303,7 @@ def _build(
         notes={**notes_of(config, spec, data), **algo.notes()},
         devices=mechanism.devices(config.env, privacy, spec, steps),
         relations=None if data is None else RELATIONS_OF_DATASETS,
-        pooled=config.algo.pools_users,
+        pooled=config.algo.traits.pools_users,
     )
     return algo, gate
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from privrl_bench.collectors.dataset import Dataset, open_data, scaled_by
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Product
 from privrl_bench.datasets.user_keys import REAL, SIMULATED, collected_before, users_said
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
@@ -39,7 +40,7 @@ def with_data(configs: list[RunConfig]) -> tuple[EnvSpec, Dataset, list[RunConfi
             f"must be at most the {data.users} private users of {data.name}, got {cohort}",
         )
     found = []
-    evaluates = config.algo.evaluator == "mspbe"
+    evaluates = config.algo.traits.releases is Product.VALUES
     if evaluates and population not in (None, data.users):
         raise ConfigError(
             "privacy.population",

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
@@ -25,13 +26,13 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
     config, declared = configs[0], spec.users
     privacy, label = config.privacy, config.env.label
     if declared is not None and config.env.user == "segment":
-        once = " or ".join(unit for unit in config.algo.units if unit != "segment")
+        once = " or ".join(unit for unit in config.algo.traits.units if unit != "segment")
         raise ConfigError(
             "env.user",
             f"{label} declares {declared} users, and with segment a user would be in several rounds; "
             f"use {once}",
         )
-    if declared is not None and config.algo.evaluator == "mspbe":
+    if declared is not None and config.algo.traits.releases is Product.VALUES:
         raise ConfigError(
             "algo",
             f"{label} declares {declared} users, but algo={config.algo.name} simulates who plays data.policy; "
@@ -47,7 +48,7 @@ def with_population(configs: list[RunConfig], spec: EnvSpec) -> list[RunConfig]:
             )
         known = privacy.population or declared
         return [replace(c, privacy=replace(c.privacy, population=known)) for c in configs]
-    if not privacy.rules.sampler.independent or config.collector == "returning_users":
+    if not privacy.rules.sampler.independent or config.source is Data.KEPT:
         return configs
     population = privacy.population or declared
     if population is None:
@@ -90,12 +91,12 @@ def check_noise(config: RunConfig, who: str, otherwise: str = "") -> None:
 def with_one_round(configs: list[RunConfig]) -> list[RunConfig]:
     """The same runs, whose number of users is known; the algorithm may take all of them in one round."""
     algo, population = configs[0].algo, configs[0].privacy.population
-    if algo.one_cohort and population is not None:
+    if algo.traits.one_cohort and population is not None:
         return [
             replace(c, rounds=1, privacy=replace(c.privacy, users_per_round=population))
             for c in configs
         ]
-    return [replace(c, rounds=1) for c in configs] if algo.one_round else configs
+    return [replace(c, rounds=1) for c in configs] if algo.traits.one_round else configs
 
 
 def in_order(config: RunConfig) -> bool:
@@ -104,15 +105,15 @@ def in_order(config: RunConfig) -> bool:
     Without privacy, cohorts of fixed size are drawn from it.
     """
     mechanism, sampler = config.privacy.rules
-    listed = config.collector in ("dataset", "behavior")
+    listed = config.source in (Data.RECORDED, Data.ACTED)
     return listed and mechanism.private and not sampler.every_round
 
 
 def needed(config: RunConfig, rounds: int) -> int | None:
     """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
-    if config.collector == "returning_users":
+    if config.source is Data.KEPT:
         return config.algo.people(rounds)
-    live = config.collector != "dataset" and config.env.user != "segment"
+    live = config.source is not Data.RECORDED and config.env.user != "segment"
     if config.privacy.rules.sampler.every_round or not (live or in_order(config)):
         return None
     return rounds * config.privacy.users_per_round
@@ -142,7 +143,7 @@ def check_enough(config: RunConfig, spec: EnvSpec, rounds: int, round_steps: int
         return
     each = config.privacy.users_per_round
     problem = f"{rounds} rounds of {each} users need {need} users, each used once; {who} {there}"
-    if config.collector == "returning_users":
+    if config.source is Data.KEPT:
         fewer = max((r for r in range(rounds) if (needed(config, r) or 0) <= there), default=0)
         problem = f"{rounds} rounds have {need} users come, each once; {who} {there}"
     else:
@@ -180,7 +181,7 @@ def in_words(config: RunConfig, spec: EnvSpec, rounds: int) -> str:
     need = needed(config, rounds)
     of = "" if spec.users is None else f" of {spec.users}"
     if need is not None:
-        return f"{need}{of} users, each {'comes' if config.collector == 'returning_users' else 'used'} once"
+        return f"{need}{of} users, each {'comes' if config.source is Data.KEPT else 'used'} once"
     if config.privacy.rules.sampler.independent:
         return f"drawn from a population of {config.privacy.population}"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.collectors.dataset import Dataset
 from privrl_bench.config.schema import EnvConfig, PrivacyConfig, RunConfig
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.datasets.split import moments
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.experiment import declared_users
@@ -86,7 +87,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
     caveats |= algo.caveats()
     if not mechanism.private:
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
-    elif config.env.user == "segment" and config.collector != "dataset":
+    elif config.env.user == "segment" and config.source is not Data.RECORDED:
         caveats[CARRIED_OVER] = (
             "an episode shares its segments with others and shapes when and where later ones run; "
             "epsilon is for nulling every segment it touches, not for the episode alone"
@@ -132,7 +133,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
             f"{_taken_from(data, config)}; no user's data may depend on "
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
-    elif config.algo.evaluator == "mspbe":
+    elif config.algo.traits.releases is Product.VALUES:
         public.append(f"population={config.privacy.population}, exactly the users who played")
         notes["people"] = "a user's randomness is their own, whoever else played"
     elif sampler.independent:
@@ -143,9 +144,7 @@ def notes_of(config: RunConfig, spec: EnvSpec, data: Dataset | None = None) -> d
         )
     if data is None and spec.users is not None:
         public.append("the number of users that the environment declares")
-        notes |= declared_users.notes_of(
-            sampler.every_round and config.collector != "returning_users"
-        )
+        notes |= declared_users.notes_of(sampler.every_round and config.source is not Data.KEPT)
     notes["scope"] = _scope(config, live=data is None and config.env.kind != "text")
     notes["public information"] = ", ".join(public)
     return notes
@@ -157,14 +156,15 @@ def _taken_from(data: Dataset, config: RunConfig) -> str:
     mean, std, _, _ = moments(data.trajectories, data.split.public)
     scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
     taken = ["the scaling"] if scales else []
-    taken += [config.algo.public_data] if config.algo.public_data else []
+    taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []
     return f"their data give {', '.join(taken)}" if taken else "their data are not used"
 
 
 _EVALUATION = {
-    "returns": "evaluation episodes are simulated",
-    "mspbe": "errors are measured with the environment's tables, or with simulated trajectories of no user",
-    "generations": "evaluation prompts are public",
+    Product.POLICY: "evaluation episodes are simulated",
+    Product.VALUES: "errors are measured with the environment's tables, or with simulated trajectories of "
+    "no user",
+    Product.TEXT_POLICY: "evaluation prompts are public",
 }
 
 
@@ -172,7 +172,7 @@ def _scope(config: RunConfig, live: bool) -> str:
     """What is outside the guarantee of any run of this kind. `live`: users step environments."""
     outside = "not tuning on the same users, not timing"
     parts = [outside + (", not a stop caused by a user's failing environment" if live else "")]
-    parts.append(_EVALUATION[config.algo.evaluator])
+    parts.append(_EVALUATION[config.algo.traits.releases])
     if live:
         parts.append(
             "an environment's reset must forget the user before, and environments must share nothing"

@@ -68,6 +68,6 @@ def for_comparison(parts: RunComponents, r: int, epsilon: float) -> str:
     if parts.gate.participation is None:
         bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
         return f" (for comparison, {bound})" if paper > epsilon else ""
-    if parts.config.algo.dppg_formula:
+    if parts.config.algo.traits.dppg_formula:
         return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
     return ""

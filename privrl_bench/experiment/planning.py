@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.identity import identity
+from privrl_bench.config.traits import Data
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
 from privrl_bench.experiment.plan_lines import lines_of
@@ -187,7 +188,7 @@ def _asked(parts: RunComponents, r: int) -> int:
     """Rounds that the configuration asks for, before a budget or a population limits them."""
     config = parts.configs[r]
     by_steps = config.total_steps // parts.round_steps
-    if config.algo.one_round:
+    if config.algo.traits.one_round:
         return parts.rounds
     if limited_by_population(config, parts.rounds) and parts.rounds < by_steps:
         return by_steps
@@ -200,7 +201,7 @@ def _who(parts: RunComponents, r: int) -> str:
     words = in_words(config, parts.spec, parts.rounds)
     if not words and config.privacy.rules.sampler.exact:
         return f"exactly {config.privacy.population:,}, a public number"
-    if not words and config.collector != "dataset" and config.env.user == "segment":
+    if not words and config.source is not Data.RECORDED and config.env.user == "segment":
         return "segments of running episodes"
     bound = config.privacy.population if needed(config, parts.rounds) is not None else None
     return f"{words}, of a population of {bound:,}" if bound and parts.spec.users is None else words

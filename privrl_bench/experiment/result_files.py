@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from privrl_bench.config.traits import Product
 from privrl_bench.evaluation.baselines import references
 from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.experiment import policy_file
@@ -23,11 +24,11 @@ def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, f
     Of a run that is judged by returns: policies without learning, for at most a fiftieth of its steps each.
     Of one that is judged by the error of its values: those before any data, where they were evaluated.
     """
-    if parts.config.algo.evaluator == "mspbe":
+    if parts.config.algo.traits.releases is Product.VALUES:
         rows = read_lines(rundir / "metrics.jsonl")
         start = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
         return {"start (theta = 0)": {"mean": start[0]}} if start else {}
-    if parts.config.algo.evaluator != "returns":
+    if parts.config.algo.traits.releases is not Product.POLICY:
         return {}
     steps = parts.iterations * parts.round_steps // 50
     return references(parts.config.env, parts.spec, steps)

@@ -14,6 +14,7 @@ from typing import Any
 
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import resume_words, unknown_env
@@ -298,7 +299,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     total = parts.rounds * parts.round_steps
     size = f" x {_count(parts.steps, 'step')} = {total} steps"
-    if config.collector == "returning_users":
+    if config.source is Data.KEPT:
         size, users = "", f"{users}, for {_count(parts.steps, 'step')}: {total} steps"
     if config.from_data:
         size = f", trajectories of at most {_count(parts.steps, 'step')}"

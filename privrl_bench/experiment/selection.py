@@ -14,6 +14,7 @@ from typing import Any, cast
 from privrl_bench.collectors.batches import shard_size
 from privrl_bench.collectors.collector import BatchShape, Collector
 from privrl_bench.collectors.shards import microbatch
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.declared_users import in_order
@@ -32,15 +33,15 @@ def make_collector(components: RunComponents, users: int | None = None) -> Colle
         ConfigError, EnvironmentFailure: it cannot be made.
     """
     config, steps = components.config, components.steps
-    if config.algo.full_batch:
+    if config.algo.traits.full_batch:
         users = shard_size(components.spec, steps)
     shape = BatchShape(len(components.configs), users or shard_users(components), steps)
-    return COLLECTORS[config.collector](components, shape)
+    return COLLECTORS[config.source](components, shape)
 
 
 def make_evaluator(components: RunComponents) -> BackgroundEvaluator:
     """The evaluator of a run; it makes its environments when it is first used."""
-    return EVALUATORS[components.config.algo.evaluator](components)
+    return EVALUATORS[components.config.algo.traits.releases](components)
 
 
 def _live(components: RunComponents, users: int) -> Any:
@@ -138,16 +139,16 @@ def _generations(components: RunComponents) -> BackgroundEvaluator:
     return BackgroundEvaluator(GenerationEvaluator, *arguments, aside=False)
 
 
-COLLECTORS: dict[str, Callable[[RunComponents, BatchShape], Collector]] = {
-    "simulated": _simulated,
-    "returning_users": _returning_users,
-    "dataset": _dataset,
-    "behavior": _behavior,
-    "prompts": _prompts,
+COLLECTORS: dict[Data, Callable[[RunComponents, BatchShape], Collector]] = {
+    Data.LIVE: _simulated,
+    Data.KEPT: _returning_users,
+    Data.RECORDED: _dataset,
+    Data.ACTED: _behavior,
+    Data.TEXTS: _prompts,
 }
 
-EVALUATORS: dict[str, Callable[[RunComponents], BackgroundEvaluator]] = {
-    "returns": _returns,
-    "mspbe": _mspbe,
-    "generations": _generations,
+EVALUATORS: dict[Product, Callable[[RunComponents], BackgroundEvaluator]] = {
+    Product.POLICY: _returns,
+    Product.VALUES: _mspbe,
+    Product.TEXT_POLICY: _generations,
 }

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from privrl_bench.collectors.collector import Collector
 from privrl_bench.collectors.shards import microbatch, microbatches
+from privrl_bench.config.traits import Data
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.privacy.contribution import Contribution
@@ -17,15 +18,15 @@ from privrl_bench.types import State
 _MEMORY = 2**27  # bytes of a shard's batch
 _MOST = 4096
 _KEPT = {  # collectors with users who are kept in memory
-    "returning_users": "the trajectories of returning users are kept in one process",
-    "behavior": "the simulated dataset is kept in one process",
+    Data.KEPT: "the trajectories of returning users are kept in one process",
+    Data.ACTED: "the simulated dataset is kept in one process",
 }
 
 
 def whole_round(components: RunComponents) -> str:
     """Why the rows of a round are computed in one piece; empty: they are not."""
     mechanism = components.gate.mechanism
-    if components.config.algo.full_batch:
+    if components.config.algo.traits.full_batch:
         return ""
     if mechanism.pooled:
         return "all users' data are pooled"
@@ -39,7 +40,7 @@ def whole_round(components: RunComponents) -> str:
 def one_shard(components: RunComponents) -> str:
     """Why a round has one shard, in one process; empty: it may have many."""
     env = components.config.env
-    if env.user == "segment" and components.config.collector == "simulated":
+    if env.user == "segment" and components.config.source is Data.LIVE:
         return "env.user=segment carries simulators from round to round"
     if "running" in (env.obs_scaling, env.reward_scaling):
         return "running statistics are shared"
@@ -50,12 +51,12 @@ def one_process(components: RunComponents) -> str:
     """Why one process has all shards of a round; empty: others may have some."""
     if not components.algo.portable:
         return "the algorithm is not made from the configuration alone"
-    return one_shard(components) or _KEPT.get(components.config.collector, "")
+    return one_shard(components) or _KEPT.get(components.config.source, "")
 
 
 def slots_of(components: RunComponents, cohort: Cohort) -> int:
     """Slots of a round."""
-    full = components.config.algo.full_batch
+    full = components.config.algo.traits.full_batch
     return max(cohort.sizes) if full else components.gate.slots
 
 
@@ -108,7 +109,7 @@ class ShardWork:
         algo, streams = self.components.algo, self.components.streams
         stats = RoundStats(len(streams))
         shards = self.collector.shards(policy_params, state.round, cohort)
-        if self.components.config.algo.full_batch:
+        if self.components.config.algo.traits.full_batch:
             add(algo.update_of_all(state, shards, streams))
             return stats
         for shard in shards:

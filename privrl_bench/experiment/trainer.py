@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.collectors.collector import Collector
+from privrl_bench.config.traits import Product
 from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
 from privrl_bench.experiment.builder import RunComponents
@@ -42,7 +43,7 @@ class Trainer:
         self.pool = WorkerPool(parts, self.work)
         self.evaluator = make_evaluator(parts)
         # With noised observations users act with another policy than the one with known values.
-        hidden = parts.gate.devices is not None or config.algo.evaluator != "returns"
+        hidden = parts.gate.devices is not None or config.algo.traits.releases is not Product.POLICY
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
 

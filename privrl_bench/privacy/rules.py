@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from privrl_bench.config.traits import Draws, Rows
 from privrl_bench.privacy import mechanisms, sampling
 
 if TYPE_CHECKING:
@@ -33,22 +34,20 @@ def rules(privacy: PrivacyConfig) -> Rules:
 def unused(privacy: PrivacyConfig) -> tuple[str, ...]:
     """Keys `privacy.<name>` that only other mechanisms than the chosen one read."""
     own = rules(privacy).mechanism.own
-    others = {name for kind in kinds(mechanisms.names()) for name in kind.own} - set(own)
+    known = map(mechanisms.mechanism_class, mechanisms.names())
+    others = {name for kind in known for name in kind.own} - set(own)
     return tuple(f"privacy.{name}" for name in sorted(others))
 
 
-def kinds(names: Iterable[str]) -> list[type[Mechanism]]:
-    """The classes of these mechanisms."""
-    return [mechanisms.mechanism_class(name) for name in names]
+def taking(sends: Iterable[Rows | None]) -> list[type[Mechanism]]:
+    """The mechanisms that take one of these, in their order, imitations last.
+
+    None among `sends`: those that take nothing at the gate.
+    """
+    known = sorted(map(mechanisms.mechanism_class, mechanisms.names()), key=lambda k: k.imitation)
+    return [kind for rows in sends for kind in known if kind.takes is rows]
 
 
-def fitting(names: Iterable[str]) -> tuple[str, ...]:
-    """These mechanisms, then the others that can be used in place of one of them (`like`)."""
-    taken = tuple(names)
-    others = [kind for kind in kinds(mechanisms.names()) if kind.name not in taken]
-    return (*taken, *(kind.name for kind in others if kind.like in taken))
-
-
-def samplings(fits: Callable[[type[Sampler]], bool]) -> list[str]:
-    """The names of the samplings that fit."""
-    return [kind.name for kind in sampling.samplers() if fits(kind)]
+def drawing(draws: Iterable[Draws]) -> tuple[str, ...]:
+    """The names of the samplers that draw in one of these ways, in their order."""
+    return tuple(kind.name for how in draws for kind in sampling.samplers() if kind.draws is how)

@@ -184,7 +184,7 @@ class _Searches:
 
     def _visit(self, config: RunConfig) -> Visit:
         """A user is replaced in every round from the second on; of a score in its only round."""
-        first, end = 0 if config.algo.one_round or config.rounds == 1 else 1, 10**9
+        first, end = 0 if config.algo.traits.one_round or config.rounds == 1 else 1, 10**9
         return Visit(first, self._user, end, end, evaluated=True)
 
     def _moved(self, config: RunConfig, kind: str) -> RunConfig:

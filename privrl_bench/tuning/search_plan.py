@@ -10,6 +10,7 @@ from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnCon
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.metrics import shown_epsilon
@@ -159,7 +160,7 @@ def _on_users(search: Search) -> SearchPlan:
 
 def _check_apart(search: Search, parts: RunComponents) -> None:
     """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
-    listed = parts.spec.users is not None or parts.config.collector in ("dataset", "behavior")
+    listed = parts.spec.users is not None or parts.config.source in (Data.RECORDED, Data.ACTED)
     for key, apart in (
         ("tune.users", search.tune.users is not None),
         ("tune.score", search.tune.score == "private"),
@@ -248,7 +249,7 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
     tune = search.tune
     if tune.score == "public":
         return 0
-    if config.collector != "simulated" or config.algo.evaluator != "returns":
+    if config.source is not Data.LIVE or config.algo.traits.releases is not Product.POLICY:
         raise ConfigError(
             "tune.score", "private needs users who play with a policy; use tune.score=public"
         )

@@ -53,5 +53,5 @@ def test_a_replica_is_the_same_alone_and_in_company(kind, config) -> None:
 @KINDS
 def test_what_it_declares(kind, config) -> None:
     algo, _ = made(kind, config(), CHOICE)
-    assert algo.config.pools_users
+    assert algo.config.traits.pools_users
     assert list(algo.caveats()) == [POOLED]

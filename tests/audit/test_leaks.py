@@ -22,6 +22,7 @@ from privrl_bench.cli import audit as cli
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.config.compose import algo_schema, choices, compose, has_texts
 from privrl_bench.config.overrides import later_wins
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
@@ -242,22 +243,22 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
         config = compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
     elif algo in TABULAR:
         config = swim(f"algo={algo}")
-    elif algo_schema(algo).evaluator == "mspbe":
+    elif algo_schema(algo).traits.releases is Product.VALUES:
         config = chained(f"algo={algo}")
-    elif "prompts" in algo_schema(algo).collectors:
+    elif Data.TEXTS in algo_schema(algo).traits.data:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
         config = shrink(
             compose(later_wins([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))
         )[0]
-    elif "dataset" in algo_schema(algo).collectors:
+    elif Data.RECORDED in algo_schema(algo).traits.data:
         config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
     else:
         boxes = issubclass(algo_schema(algo), ReplayConfig) and algo != DqnReplayConfig.name
         env = "pendulum" if boxes else "cartpole"
         config = base(f"algo={algo}", f"env={env}")
-    report = find_leaks(config, late="prompts" not in algo_schema(algo).collectors)
+    report = find_leaks(config, late=Data.TEXTS not in algo_schema(algo).traits.data)
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)
     assert report.open == (report.status == "none")

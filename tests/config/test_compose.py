@@ -22,6 +22,7 @@ from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LENGTH
 from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.config.traits import Data, Product
 from privrl_bench.errors import ConfigError
 
 NEEDED = {  # what a user has to say besides the choice itself
@@ -34,10 +35,14 @@ NEEDED = {  # what a user has to say besides the choice itself
 def pairs(every: bool) -> list[tuple[str, str]]:
     """(algorithm, environment): all that fit, or a few for each algorithm, with every environment once."""
     found = []
-    algos = [a for a in config.choices("algo") if config.algo_schema(a).evaluator != "mspbe"]
+    algos = [
+        a
+        for a in config.choices("algo")
+        if config.algo_schema(a).traits.releases is not Product.VALUES
+    ]
     for at, algo in enumerate(algos):
         schema = config.algo_schema(algo)
-        texts, offline = ("prompts" in schema.collectors), ("dataset" in schema.collectors)
+        texts, offline = (Data.TEXTS in schema.traits.data), (Data.RECORDED in schema.traits.data)
         envs = sorted(e for e in config.choices("env") if config.has_texts(e) == texts)
         if offline or algo in ("sac", "ddpg"):  # values for any
             envs = ["gym", "hopper", "pendulum"]
@@ -64,15 +69,14 @@ def test_every_algorithm_composes_with_every_environment() -> None:
 
 def check_pair(algo: str, env: str) -> None:
     """What is composed of the two, and that a run is of a sensible size."""
-    offline = "dataset" in config.algo_schema(algo).collectors
+    offline = Data.RECORDED in config.algo_schema(algo).traits.data
     data = ["data.id=own/some-v0"] if offline else []
     words = [f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])]
     run = config.compose(words)
     assert (run.algo.name, run.env.name) == (algo, env)
     assert type(run.algo) is config.algo_schema(algo)
-    takes, mechanism = run.algo.mechanisms[0], run.privacy.rules.mechanism
-    assert takes in (mechanism.name, mechanism.like)
-    if run.algo.units == ("episode",):
+    assert run.privacy.rules.mechanism.takes is run.algo.traits.sends[0]
+    if run.algo.traits.units == ("episode",):
         assert run.env.user == "episode"
         return
     if offline or algo in ("dqn", "dqn_replay"):
@@ -91,12 +95,11 @@ def check_pair(algo: str, env: str) -> None:
 def test_every_evaluation_composes(algo: str, env: str) -> None:
     words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
     run = config.compose([*words, "env.obs_scaling=none"])
-    assert run.algo.evaluator == "mspbe"
+    assert run.algo.traits.releases is Product.VALUES
     assert run.env.user == "episode"
     samplings = {"gpope": "uniform_single_user", "dp_lstd": "fixed"}
     assert run.privacy.sampling == samplings.get(algo, "full_batch")
-    takes, mechanism = run.algo.mechanisms[0], run.privacy.rules.mechanism
-    assert takes in (mechanism.name, mechanism.like)
+    assert run.privacy.rules.mechanism.takes is run.algo.traits.sends[0]
     assert run.rounds == (3000 if algo == "gpope" else 1)
 
 
@@ -160,7 +163,7 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
 @pytest.mark.parametrize("choice", config.choices("privacy"))
 def test_every_privacy_file_composes_with_some_algorithm(choice: str) -> None:
     for algo in ("dppg", "ppo", "ucbvi", "dqn_replay", "gpope", "dp_lsw"):
-        more = EVALUATION[1:] if config.algo_schema(algo).evaluator == "mspbe" else ()
+        more = EVALUATION[1:] if config.algo_schema(algo).traits.releases is Product.VALUES else ()
         with contextlib.suppress(ConfigError):
             config.compose([f"algo={algo}", f"privacy={choice}", *more, *NEEDED.get(choice, [])])
             return
@@ -499,10 +502,10 @@ def test_how_a_guarantee_is_stated_may_be_given_for_baselines() -> None:
 def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:
     never = set()
     for name in config.choices("algo"):
-        taken = privacy_rules().kinds(config.algo_schema(name).mechanisms)
+        taken = privacy_rules().taking(config.algo_schema(name).traits.sends)
         if all(kind.imitation or not kind.private for kind in taken):
             never.add(name)
-        assert config.algo_schema(name).private_version in config.choices("algo")
+        assert config.algo_schema(name).traits.private_version in config.choices("algo")
     assert never == {algo.partition(" ")[0] for algo in NOT_PRIVATE} | {"ppo_text"}
 
 

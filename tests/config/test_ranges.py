@@ -31,6 +31,7 @@ from privrl_bench.config.schema import (
     RunConfig,
     TextConfig,
 )
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 
 
@@ -150,10 +151,10 @@ def test_rules_between_sections(words: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_the_collector_of_a_run() -> None:
+def test_what_the_users_of_a_run_give() -> None:
     evaluation = "algo=gpope env=chain data.policy=uniform"
     found = {
-        words: compose(words.split()).collector
+        words: compose(words.split()).source
         for words in (
             "algo=dppg",
             "algo=dqn",
@@ -163,5 +164,5 @@ def test_the_collector_of_a_run() -> None:
             "env=sentiment_small",
         )
     }
-    collectors = ["simulated", "returning_users", "dataset", "behavior", "dataset", "prompts"]
-    assert list(found.values()) == collectors
+    kept = [Data.LIVE, Data.KEPT, Data.RECORDED, Data.ACTED, Data.RECORDED, Data.TEXTS]
+    assert list(found.values()) == kept

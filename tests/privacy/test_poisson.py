@@ -17,12 +17,13 @@ from privrl_bench.config.algorithm_registry import OURS, algo_schema
 from privrl_bench.config.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
+from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
-from privrl_bench.privacy.mechanisms import mechanism_class
+from privrl_bench.privacy.rules import taking
 from privrl_bench.privacy.sampling.poisson import Poisson
 
 KNOWN_EPSILON = "privacy/test_accountant.py::test_poisson_sampling_matches_the_regression_grid"
@@ -127,15 +128,14 @@ def test_epsilon_grows_to_that_of_everybody(adjacency, z, rounds, users, share):
 
 
 def test_the_words_below_are_those_of_every_algorithm():
-    kinds = {name: algo_schema(name) for name in OURS}
+    kinds = {name: algo_schema(name).traits for name in OURS}
     found = {
         name
-        for name, kind in kinds.items()
-        if "poisson" in kind.samplings
-        and any(mechanism_class(m).subsampled for m in kind.mechanisms)
+        for name, traits in kinds.items()
+        if Draws.EACH in traits.draws and any(m.subsampled for m in taking(traits.sends))
     }
     assert found - set(WORDS) == {"dqn"}
-    assert "returning_users" in kinds["dqn"].collectors
+    assert Data.KEPT in kinds["dqn"].data
 
 
 def everybodys(name: str, adjacency: str, sets: str, trained) -> RunConfig:

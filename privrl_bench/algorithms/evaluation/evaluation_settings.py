@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from privrl_bench.config.ranges import text
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Traits
 
 
 @dataclass
 class MeanReturnConfig(AlgoConfig):
     """Settings of `mean_return.py`."""
 
-    units: ClassVar[tuple[str, ...]] = ("episode",)
-    takes_noised_observations: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(units=("episode",), noised_observations=False)
 
     name: str = "mean_return"
     policy: str | None = text(None, 4096)  # folder of a finished run, or its policy.pt

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privrl_bench.config.ranges import choice, integer, nonnegative, positive, ranged
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Data, Draws, Product, Rows, Traits
 
 
 @dataclass
 class TextAlgoConfig(AlgoConfig):
     """Settings that both algorithms share."""
 
-    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
-    samplings: ClassVar[tuple[str, ...]] = ("fixed",)
-    collectors: ClassVar[tuple[str, ...]] = ("prompts",)
-    evaluator: ClassVar[str] = "generations"
-    takes_noised_observations: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(
+        devices=("cpu", "cuda"),
+        draws=(Draws.NEXT,),
+        data=(Data.TEXTS,),
+        releases=Product.TEXT_POLICY,
+        noised_observations=False,
+    )
 
     gamma: float = ranged(1.0, "1: an answer has one score, at its end", lambda x: x == 1)
     adapter: str = choice("lora", ("lora", "all"))  # all: every weight
@@ -55,8 +58,7 @@ class DppgTextConfig(TextAlgoConfig):
 class PpoTextConfig(TextAlgoConfig):
     """Settings of PPO on texts."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(TextAlgoConfig.traits, sends=(Rows.POOLED,))
 
     name: str = "ppo_text"
     minibatches: int = integer(1)  # of users, in one pass

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from privrl_bench.config.ranges import choice, integer, positive, ranged
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Traits
 
 
 @dataclass
 class LogLinearConfig(AlgoConfig):
     """Settings of both algorithms."""
 
-    units: ClassVar[tuple[str, ...]] = ("episode",)
-    takes_noised_observations: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(units=("episode",), noised_observations=False)
 
     lr: float = positive(2.4)  # eta of the first rounds
     lr_division: float = ranged(5.0, ">= 1", lambda x: x >= 1)  # eta is divided by this

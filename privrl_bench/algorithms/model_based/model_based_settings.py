@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privrl_bench.config.ranges import (
@@ -14,14 +14,17 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Data, Draws, Rows, Traits
 
 
 @dataclass
 class ModelBasedConfig(AlgoConfig):
     """Settings of the ensemble, of its pessimism and of SAC in it."""
 
-    collectors: ClassVar[tuple[str, ...]] = ("dataset",)
-    public_data: ClassVar[str] = "the units of the model, early stopping and policy training"
+    traits: ClassVar[Traits] = Traits(
+        data=(Data.RECORDED,),
+        public_data="the units of the model, early stopping and policy training",
+    )
 
     members: int = integer(3)  # M
     model_hidden: list[int] = widths([64, 64])  # swish layers
@@ -55,8 +58,9 @@ class ModelBasedConfig(AlgoConfig):
 class PrimorlConfig(ModelBasedConfig):
     """Settings of PriMORL."""
 
-    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
-    samplings: ClassVar[tuple[str, ...]] = ("poisson",)
+    traits: ClassVar[Traits] = replace(
+        ModelBasedConfig.traits, devices=("cpu", "cuda"), draws=(Draws.EACH,)
+    )
 
     name: str = "primorl"
     model_epochs: int = integer(1)  # E, passes over a trajectory
@@ -71,10 +75,12 @@ class PrimorlConfig(ModelBasedConfig):
 class MopoConfig(ModelBasedConfig):
     """Settings of MOPO."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    private_version: ClassVar[str] = "primorl"
-    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(
+        ModelBasedConfig.traits,
+        sends=(Rows.POOLED,),
+        private_version="primorl",
+        units=("fresh", "segment"),
+    )
 
     name: str = "mopo"
     model_batch: int = integer(256)

@@ -55,7 +55,7 @@ class EvaluationAlgorithm(Algorithm):
     def unit(self) -> Unit:
         """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
         once = self._context.privacy.used_once
-        often = "used once" if self.settings.full_batch or once else "in any of the rounds"
+        often = "used once" if self.settings.traits.full_batch or once else "in any of the rounds"
         max_episode_steps = self._context.spec.max_episode_steps
         who = (
             "one user"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privrl_bench.config.ranges import (
@@ -14,6 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Data, Draws, Product, Rows, Traits
 from privrl_bench.errors import ConfigError, require
 
 WEIGHTINGS = ("trajectory", "step")
@@ -23,10 +24,12 @@ WEIGHTINGS = ("trajectory", "step")
 class EvaluationConfig(AlgoConfig):
     """Settings of every algorithm that evaluates a policy."""
 
-    units: ClassVar[tuple[str, ...]] = ("episode",)
-    collectors: ClassVar[tuple[str, ...]] = ("behavior", "dataset")
-    evaluator: ClassVar[str] = "mspbe"
-    takes_noised_observations: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(
+        units=("episode",),
+        data=(Data.ACTED, Data.RECORDED),
+        releases=Product.VALUES,
+        noised_observations=False,
+    )
 
     # the policy that is evaluated (models/fixed_policies.py); null: data.policy
     target: str | None = None
@@ -41,7 +44,7 @@ class EvaluationConfig(AlgoConfig):
 class GpopeConfig(EvaluationConfig):
     """Settings of GPOPE."""
 
-    samplings: ClassVar[tuple[str, ...]] = ("uniform_single_user", "fixed")
+    traits: ClassVar[Traits] = replace(EvaluationConfig.traits, draws=(Draws.ONE, Draws.NEXT))
 
     name: str = "gpope"
     # weight of a step: trajectory: 1 / the length of the user's trajectory | step: 1 / T
@@ -57,8 +60,9 @@ class GpopeConfig(EvaluationConfig):
 class OutputConfig(EvaluationConfig):
     """Settings of DP-LSW and DP-LSL."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("smooth",)
-    samplings: ClassVar[tuple[str, ...]] = ("full_batch",)
+    traits: ClassVar[Traits] = replace(
+        EvaluationConfig.traits, sends=(Rows.OUTPUT,), draws=(Draws.ALL,)
+    )
 
     return_low: float = 0.0  # public bounds of a discounted return, which is clipped to them
     return_high: float = 100.0
@@ -101,8 +105,9 @@ class DpLslConfig(OutputConfig):
 class DpLstdConfig(EvaluationConfig):
     """Settings of DP-LSTD."""
 
-    samplings: ClassVar[tuple[str, ...]] = ("fixed",)
-    one_cohort: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(
+        EvaluationConfig.traits, draws=(Draws.NEXT,), one_cohort=True
+    )
 
     name: str = "dp_lstd"
     # weight of a step: trajectory: 1 / the length of the user's trajectory | step: 1 / T
@@ -114,10 +119,9 @@ class DpLstdConfig(EvaluationConfig):
 class LstdConfig(EvaluationConfig):
     """Settings of LSTD."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    private_version: ClassVar[str] = "dp_lstd"
-    samplings: ClassVar[tuple[str, ...]] = ("full_batch",)
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(
+        EvaluationConfig.traits, sends=(Rows.POOLED,), private_version="dp_lstd", draws=(Draws.ALL,)
+    )
 
     name: str = "lstd"
     # step: every step counts equally | trajectory: 1 / the length of the user's trajectory
@@ -128,10 +132,9 @@ class LstdConfig(EvaluationConfig):
 class WisLstdConfig(EvaluationConfig):
     """Settings of WIS-LSTD."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    private_version: ClassVar[str] = "gpope"
-    samplings: ClassVar[tuple[str, ...]] = ("full_batch",)
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(
+        EvaluationConfig.traits, sends=(Rows.POOLED,), private_version="gpope", draws=(Draws.ALL,)
+    )
 
     name: str = "wis_lstd"
     trace: float = within(0.0, "[0, 1]")  # lambda

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Rows, Traits
 
 
 @dataclass
@@ -36,10 +36,12 @@ class NetConfig(AlgoConfig):
 class DppgConfig(NetConfig):
     """DPPG, algorithms 2 and 3 of "Differentially Private Policy Gradient"."""
 
-    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
-    learns_scaling: ClassVar[bool] = True
-    dppg_formula: ClassVar[bool] = True
-    only_with: ClassVar[Mapping[str, str]] = {"anneal_after": "anneal_server"}
+    traits: ClassVar[Traits] = Traits(
+        devices=("cpu", "cuda"),
+        learns_scaling=True,
+        dppg_formula=True,
+        only_with={"anneal_after": "anneal_server"},
+    )
 
     name: str = "dppg"
     epochs: int = integer(8, most=10**6)  # E, passes over one user's data
@@ -81,10 +83,9 @@ class DppgConfig(NetConfig):
 class PpoConfig(NetConfig):
     """Pooled PPO (Schulman et al. 2017) with the settings of CleanRL; not private."""
 
-    torch_devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        devices=("cpu", "cuda"), sends=(Rows.POOLED,), units=("fresh", "segment")
+    )
 
     name: str = "ppo"
     epochs: int = integer(10, most=10**6)
@@ -99,9 +100,7 @@ class PpoConfig(NetConfig):
 class A2cConfig(NetConfig):
     """Pooled synchronous advantage actor-critic (Mnih et al. 2016); not private."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(sends=(Rows.POOLED,), units=("fresh", "segment"))
 
     name: str = "a2c"
     value_coef: float = positive(0.5)
@@ -112,8 +111,7 @@ class A2cConfig(NetConfig):
 class ReinforceConfig(AlgoConfig):
     """Settings of REINFORCE."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian", "none")
-    units: ClassVar[tuple[str, ...]] = ("episode",)
+    traits: ClassVar[Traits] = Traits(sends=(Rows.CLIPPED, Rows.POOLED), units=("episode",))
 
     name: str = "reinforce"
     hidden: list[int] = widths([128], empty=True)  # ReLU layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privrl_bench.config.ranges import (
@@ -14,6 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import USERS, Data, Draws, Rows, Traits
 from privrl_bench.errors import require
 
 
@@ -21,9 +22,9 @@ from privrl_bench.errors import require
 class DqnConfig(AlgoConfig):
     """Settings of DQN with returning users."""
 
-    samplings: ClassVar[tuple[str, ...]] = ("poisson",)
-    collectors: ClassVar[tuple[str, ...]] = ("returning_users",)
-    takes_noised_observations: ClassVar[bool] = False  # noise on devices is for users used once
+    traits: ClassVar[Traits] = Traits(
+        draws=(Draws.EACH,), data=(Data.KEPT,), noised_observations=False
+    )
 
     name: str = "dqn"
     hidden: list[int] = widths([128, 128], empty=True)  # ReLU layers
@@ -58,9 +59,7 @@ class DqnConfig(AlgoConfig):
 class ReplayConfig(AlgoConfig):
     """Settings of an off-policy learner with a replay memory."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none",)
-    units: ClassVar[tuple[str, ...]] = ("fresh", "segment")
-    pools_users: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(sends=(Rows.POOLED,), units=("fresh", "segment"))
 
     hidden: list[int] = widths([256, 256])  # ReLU layers of actor and critic
     lr: float = positive(3e-4)
@@ -79,9 +78,12 @@ class ReplayConfig(AlgoConfig):
 class DqnReplayConfig(ReplayConfig):
     """Settings of DQN with a replay memory."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("none", "per_transition")
-    private_version: ClassVar[str] = "dqn"
-    units: ClassVar[tuple[str, ...]] = AlgoConfig.units
+    traits: ClassVar[Traits] = replace(
+        ReplayConfig.traits,
+        sends=(Rows.POOLED, Rows.TRANSITIONS),
+        private_version="dqn",
+        units=USERS,
+    )
 
     name: str = "dqn_replay"
     hidden: list[int] = widths([128, 128])  # ReLU layers
@@ -116,9 +118,9 @@ class SacConfig(ReplayConfig):
 class UcbViConfig(AlgoConfig):
     """Settings of UCB-VI."""
 
-    mechanisms: ClassVar[tuple[str, ...]] = ("tree", "fresh_noise_per_round", "none")
-    units: ClassVar[tuple[str, ...]] = ("episode",)
-    takes_noised_observations: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(
+        sends=(Rows.INCREMENTS, Rows.POOLED), units=("episode",), noised_observations=False
+    )
 
     name: str = "ucbvi"
     log_term: float = positive(2.0 * math.log(3.0))  # of the bonuses

@@ -15,9 +15,9 @@ from privrl_bench.config.ranges import (
     random_seed,
     ranged,
 )
+from privrl_bench.config.traits import USERS
 from privrl_bench.errors import ConfigError, require
 
-USERS = ("fresh", "episode", "segment")
 MADE = "made"  # of a text environment: by the package itself
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # module:Class
 SCALINGS = ("public", "private", "running", "split", "none")

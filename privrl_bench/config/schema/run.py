@@ -17,6 +17,7 @@ from privrl_bench.config.ranges import (
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import PrivacyConfig
+from privrl_bench.config.traits import Data
 
 
 @dataclass
@@ -132,11 +133,11 @@ class RunConfig(Section):
         check_run(self)
 
     @property
-    def collector(self) -> str:
-        """How the users of a round are obtained: one of `AlgoConfig.collectors`."""
-        return "dataset" if self.data.id is not None else self.algo.collectors[0]
+    def source(self) -> Data:
+        """What the users of this run give."""
+        return self.algo.traits.data[0] if self.data.id is None else Data.RECORDED
 
     @property
     def from_data(self) -> bool:
         """Whether rounds use trajectories that are there before the run, and step no environment."""
-        return self.collector in ("dataset", "behavior")
+        return self.source in (Data.RECORDED, Data.ACTED)

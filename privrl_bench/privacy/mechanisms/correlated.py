@@ -126,7 +126,6 @@ class Correlated(Gaussian):
     name = "correlated"
     records: ClassVar[tuple[str, ...]] = ("correlated",)
     subsampled = False
-    like = "gaussian"
     own = ("correlation", "bands", *Gaussian.own)
 
     @classmethod

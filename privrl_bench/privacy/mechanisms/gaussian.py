@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
 from privrl_bench.privacy.grid import (
@@ -33,6 +34,7 @@ class Gaussian(Mechanism):
     """Noise N(0, (z clip)^2) on every clipped sum; z is split over the blocks."""
 
     name = "gaussian"
+    takes: ClassVar[Rows | None] = Rows.CLIPPED
     records: ClassVar[tuple[str, ...]] = ("gaussian",)
     own: ClassVar[tuple[str, ...]] = ("noise_cohort",)
     clipped = True

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.grid import MOST_EPSILON, REPEATS
@@ -96,8 +97,7 @@ class Mechanism:
         running_sums: releases are increments of sums over all rounds.
         transition_noise: the algorithm adds noise to the gradients of single transitions.
         imitation: it repeats published code that has no guarantee; a caveat says why.
-        like: algorithms that take the mechanism of this name take this one, too; empty: none. For
-            mechanisms that are added in one file.
+        takes: what it takes of an algorithm; None: nothing at the gate (`on_devices`).
         calibrated: z can be chosen for a target epsilon.
         not_auditable: why canaries do not apply to it; empty: they do.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
@@ -120,7 +120,7 @@ class Mechanism:
     running_sums: ClassVar[bool] = False
     transition_noise: ClassVar[bool] = False
     imitation: ClassVar[bool] = False
-    like: ClassVar[str] = ""
+    takes: ClassVar[Rows | None] = None
     calibrated: ClassVar[bool] = False
     not_auditable: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
@@ -9,6 +10,7 @@ class NoMechanism(Mechanism):
     """Nothing is clipped, noised or bounded."""
 
     name = "none"
+    takes = Rows.POOLED
     records = ("none",)
     private = False
     pooled = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.errors import PrivacyError, require
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
@@ -38,6 +39,7 @@ class PerTransition(Mechanism):
     """The algorithm noises gradients; the gate passes everything on."""
 
     name = "per_transition"
+    takes = Rows.TRANSITIONS
     records = ("per_transition",)
     adjacencies = ("replace_one",)
     pooled = True

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -80,6 +81,7 @@ class Smooth(Mechanism):
     """One output about all users, with the noise of its smooth sensitivity."""
 
     name = "smooth"
+    takes = Rows.OUTPUT
     records = ("smooth",)
     adjacencies = ("replace_one",)
     pooled = True

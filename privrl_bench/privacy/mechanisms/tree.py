@@ -15,6 +15,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from privrl_bench.config.traits import Rows
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
@@ -70,6 +71,7 @@ class Tree(Gaussian):
     """Sums over all rounds under the noise of a binary tree."""
 
     name = "tree"
+    takes = Rows.INCREMENTS
     records: ClassVar[tuple[str, ...]] = ()  # its lines are those of the Gaussian mechanism
     notion = "joint"
     subsampled = False

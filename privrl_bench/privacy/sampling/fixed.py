@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms import mechanism_class
@@ -21,6 +22,7 @@ class Fixed(Sampler):
     """No draw, and no amplification."""
 
     name = "fixed"
+    draws = Draws.NEXT
     adjacencies = ("zero_out", "replace_one", "any_trajectory_pair")
     adjacency_reason = " (removing one user moves the others; use privacy.sampling=poisson)"
     every_round = False

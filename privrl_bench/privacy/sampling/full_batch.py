@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ class FullBatch(Sampler):
     """No draw."""
 
     name = "full_batch"
+    draws = Draws.ALL
     adjacencies = ("replace_one",)
     adjacency_reason = ", as the number of users is public"
     exact = True

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.sampling.sampler import Sampler
@@ -29,6 +30,7 @@ class Poisson(Sampler):
     """Cohorts of a binomial size, cut at a public cap of six standard deviations above U."""
 
     name = "poisson"
+    draws = Draws.EACH
     adjacencies = ("add_or_remove", "zero_out")
     accountants = ("pld",)
     random = True

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
 from privrl_bench.privacy.mechanisms import mechanism_class, names
@@ -61,6 +62,7 @@ class Sampler:
 
     Class attributes:
         name: value of `privacy.sampling`.
+        draws: how it finds the users of a round.
         adjacencies: relations under which it is analysed.
         adjacency_reason: why under no other, for the message.
         accountants: values of `privacy.accountant` that have an analysis.
@@ -75,6 +77,7 @@ class Sampler:
     """
 
     name: ClassVar[str]
+    draws: ClassVar[Draws]
     adjacencies: ClassVar[tuple[str, ...]]
     adjacency_reason: ClassVar[str] = ""
     accountants: ClassVar[tuple[str, ...]] = ("pld", "rdp", "gaussian")

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -20,6 +21,7 @@ class UniformSingleUser(Sampler):
     """A user is in a round with probability 1 / n; the analysis is `accounting/single_user.py`."""
 
     name = "uniform_single_user"
+    draws = Draws.ONE
     adjacencies = ("replace_one",)
     adjacency_reason = ", as the number of users is public"
     accountants = ("pld", "rdp")
