@@ -18,7 +18,7 @@ import torch
 
 from privrl_bench.collectors import simulated as rollout
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation import returns as evaluate

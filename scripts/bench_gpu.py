@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.noise import NoiseSource, noise_source

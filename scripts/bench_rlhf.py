@@ -23,7 +23,7 @@ from privrl_bench.algorithms.language.user_fine_tuning import (
     AnswerTrainer,
     UserOptimizerConfig,
 )
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.models.language.extra import need
 
 SHAPES = {

@@ -39,7 +39,7 @@ import torch
 from privrl_bench.algorithms.policy_gradient.critics import PrivateCritic, SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.experiment.builder import RunComponents, build

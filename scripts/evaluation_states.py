@@ -15,7 +15,7 @@ import argparse
 import numpy as np
 import torch
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.experiment.builder import build

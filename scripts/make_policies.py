@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.functional.rng import Streams

@@ -37,7 +37,7 @@ def operations() -> dict[str, Callable[[], Any]]:
     """Operations of runs, as the package computes them; inputs are exact on every processor."""
     import torch
 
-    from privrl_bench.config.compose import compose
+    from privrl_bench.composition.compose import compose
     from privrl_bench.envs.registry import make_slots
     from privrl_bench.kernels import mlp_training, q_training
     from privrl_bench.kernels.machine import one_thread

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.model_based.model_rollouts import UNCERTAINTY
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.selection import make_collector

@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import cores, one_thread

@@ -11,7 +11,7 @@ import torch
 
 from privrl_bench.algorithms.base import AlgorithmContext, PrivacyFacts
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams

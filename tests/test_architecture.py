@@ -6,7 +6,6 @@ The contracts themselves (layers, Hydra, torch, optional parts) are checked by `
 import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,11 +109,9 @@ def test_functions_are_short(path):
         assert length <= FUNCTION_LINES, f"{node.name}: {length} lines"
 
 
-def test_the_top_level_is_small_and_names_are_unique():
+def test_the_top_level_is_small():
     top = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
     assert len(top) <= 3, top
-    twice = Counter(path.name for path in FILES if path.name != "__init__.py")
-    assert not [name for name, count in twice.items() if count > 1]
 
 
 def test_no_dispatch_on_the_class_of_a_collector_or_an_evaluator():

@@ -13,8 +13,9 @@ from privrl_bench.audit import lower_bound
 from privrl_bench.cli.audit import epsilon, leaks
 from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import algorithm_registry, overrides, plugins
-from privrl_bench.config.compose import compose, help_text
+from privrl_bench.config.compose import help_text
 from privrl_bench.config.identity import digest
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
@@ -290,7 +291,7 @@ BAD = {
         "`records` has 'gaussian', the ledger lines of gaussian",
     ),
     "own": (
-        {"two_servers.py": MECHANISM.replace("    like", '    own = ("clip",)\n    like')},
+        {"two_servers.py": MECHANISM.replace("    name", '    own = ("clip",)\n    name')},
         WORDS,
         "`own` has 'clip', which is not a key of a single mechanism",
     ),
@@ -400,7 +401,7 @@ def test_a_mechanism_with_too_little_noise_stays_unreviewed(package, monkeypatch
 
 
 def test_a_mechanism_that_cannot_be_attacked_stays_unreviewed(package):
-    text = MECHANISM.replace("    like", '    not_auditable = "its noise is a secret"\n    like')
+    text = MECHANISM.replace("    name", '    not_auditable = "its noise is a secret"\n    like')
     (package / "two_servers.py").write_text(text)
     found, why = status(SERVERS)
     assert found == "unreviewed"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from privrl_bench.cli import reproduce
-from privrl_bench.config import compose as config
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
@@ -46,7 +46,7 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
             if scale == "smoke":
                 keys.add(words)
             if not keys <= set(seen):
-                seen |= dict.fromkeys(keys, config.compose(setting.overrides(0)))
+                seen |= dict.fromkeys(keys, compose(setting.overrides(0)))
     assert len(seen) > 4
     if scale == "smoke":
         live = [run for run in seen.values() if run.source is not Data.RECORDED]
@@ -63,7 +63,7 @@ def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:
     """An epsilon without a z is a target, as on the command line, not a budget for the z of a file."""
     words = ("algo=dp_lstd", "data.policy=uniform", "privacy.population=100", "privacy.epsilon=0.1")
     ((job, other),) = reproduce._parts([Setting("chain", words, 2)], tmp_path)
-    run = config.compose(Setting("chain", words, 2).overrides(1))
+    run = compose(Setting("chain", words, 2).overrides(1))
     assert job.config.privacy == other.config.privacy == run.privacy
     assert run.privacy.z is None
     assert (job.config.rounds, job.config.fit_population) == (run.rounds, run.fit_population)
@@ -217,9 +217,7 @@ def test_users_count_in_the_size_of_an_evaluation() -> None:
     (setting,) = next(line.settings for line in lines if line.label.startswith("LSTD"))
     words = [w for w in setting.overrides(0) if not w.startswith("privacy.population=")]
     one, many = (
-        reproduce._size(
-            jobs.Job(0, config.compose([*words, f"privacy.population={n}"]), Path(), [])
-        )
+        reproduce._size(jobs.Job(0, compose([*words, f"privacy.population={n}"]), Path(), []))
         for n in (1_000, 10_000)
     )
     assert 9 < many / one < 10

@@ -14,7 +14,7 @@ from privrl_bench.audit.leak_report import LeakReport, SearchLeaks
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
 from privrl_bench.audit.options import Options as AuditOptions
 from privrl_bench.audit.options import check_options
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure

@@ -14,6 +14,7 @@ from hydra.core.override_parser.types import Override, ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
+from privrl_bench.composition.compose import checked, compose, replaced
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import drawn, first_line
 from privrl_bench.config.hydra_files import composing, name_own_files
@@ -52,7 +53,7 @@ def launch(
         if sweep:
             check_sweep(overrides)
         else:
-            check_hardware(config.compose(overrides))
+            check_hardware(compose(overrides))
         outcomes = _run(overrides, sweep)
     refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
     if outcomes and len(refused) == len(outcomes):
@@ -72,11 +73,11 @@ def check_sweep(overrides: Sequence[str]) -> None:
     base = config.compose_raw([column[0] for column in values.values()])
     explicit = explicit_keys(column[0] for column in values.values())
     if not values:
-        check_hardware(config.to_run_config(base))
+        check_hardware(checked(base))
     for column in values.values():
         for word in column:
             try:
-                check_hardware(config.replace(base, [word], explicit))
+                check_hardware(replaced(base, [word], explicit))
             except ConfigError:
                 others = [[word] if other is column else other for other in values.values()]
                 _check_some_job(others)
@@ -140,7 +141,7 @@ def _check_some_job(columns: list[list[str]]) -> None:
     for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
         cfg = config.compose_raw(words)  # Hydra refuses all jobs for one typo: no retry
         try:
-            return check_hardware(config.to_run_config(cfg, explicit_keys(words)))
+            return check_hardware(checked(cfg, explicit_keys(words)))
         except ConfigError as error:
             first_error = first_error or error
     assert first_error is not None
@@ -202,13 +203,13 @@ def prepare(cfg: DictConfig) -> Job | Outcome:
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
     sources = {one.provider: one.path for one in info.runtime.config_sources}
 
-    def checked() -> RunConfig:
+    def labelled() -> RunConfig:
         # The process may be another launcher's, which has the search path only.
         with own_folder(own() or sources.get(OWN_FOLDER)):
             name_own_files(cfg, [*info.overrides.hydra, *words])
-            return _labelled(config.to_run_config(cfg, explicit_keys(words)), info)
+            return _labelled(checked(cfg, explicit_keys(words)), info)
 
-    return jobs.prepare(checked, number, folder, words)
+    return jobs.prepare(labelled, number, folder, words)
 
 
 def _labelled(run: RunConfig, info: Any) -> RunConfig:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError

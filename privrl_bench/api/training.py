@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.api.launch import launch
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
@@ -111,7 +112,7 @@ def plan(
     from privrl_bench.experiment.planning import plan_of
 
     with own_folder(config_dir):
-        run = config.compose(words_of(words, groups))
+        run = compose(words_of(words, groups))
         check_hardware(run)
         return plan_of(build([run], [None]), 0, results)
 

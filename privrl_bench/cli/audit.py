@@ -20,7 +20,7 @@ from privrl_bench.cli.parsing import (
     dispatch,
     given,
 )
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.crash import guarded

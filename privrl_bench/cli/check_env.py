@@ -15,7 +15,8 @@ from privrl_bench.cli.parsing import (
     check_at_least,
     given,
 )
-from privrl_bench.config.compose import choices, compose
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env

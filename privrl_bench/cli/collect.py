@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.composition.compose import checked, compose, replaced
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_repeated
 from privrl_bench.config.overrides import (
@@ -89,18 +90,18 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     """Return the configuration of each run; they differ in the seed. Raises `ConfigError`."""
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     raw, given = config.compose_raw(words), explicit_keys(words)
-    first = config.to_run_config(raw, given)
+    first = checked(raw, given)
     if first.privacy.rules.mechanism.private or first.source is Data.RECORDED:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
-    return [config.replace(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
+    return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 
 
 def _config_of(order: PolicyOrder) -> RunConfig:
     """Return the configuration; a trained policy brings its environment. Raises `ConfigError`."""
     file, words = trained(order.policy), order.words
     if file is None or _value("env", words):
-        return config.compose(later_wins(words, _QUIET))
-    found = config.compose(later_wins(env_words(file), words, _QUIET))
+        return compose(later_wins(words, _QUIET))
+    found = compose(later_wins(env_words(file), words, _QUIET))
     return replace(found, env=changed_env(file, found.env, words))
 
 

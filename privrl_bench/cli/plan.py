@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded

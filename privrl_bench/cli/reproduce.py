@@ -14,6 +14,7 @@ from pathlib import Path
 
 from privrl_bench.cli.collect import collect, parse
 from privrl_bench.cli.parsing import Parser, check_at_least, given
+from privrl_bench.composition.compose import replaced
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
 from privrl_bench.config.traits import Product
@@ -182,7 +183,7 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
                 continue
             taken.add(folder)  # settings of several lines may differ in the order of words only
             # As `compose` of the words, which takes a tenth of a second.
-            run = config.replace(raw, [f"seed={seed}"], explicit_keys(words))
+            run = replaced(raw, [f"seed={seed}"], explicit_keys(words))
             by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
     room = 0
     for group in by_setting.values():

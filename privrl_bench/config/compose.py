@@ -1,4 +1,4 @@
-"""From words on the command line to a checked `RunConfig`, by Hydra; `hydra_files` keeps what it has loaded.
+"""From overrides to a configuration, by Hydra; `composition/` checks it, `hydra_files` keeps what is loaded.
 
 Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only. When
 composing fails, `explain` tries the overrides one at a time, which does not depend on Hydra's messages.
@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -41,8 +41,6 @@ from privrl_bench.config.diagnostics import (
 )
 from privrl_bench.config.file_errors import check_names, circle, found_in_file, unreadable
 from privrl_bench.config.folder_names import leaf_name
-from privrl_bench.config.generic_values import with_generic_values
-from privrl_bench.config.given_checks import as_asked, check_private
 from privrl_bench.config.hydra_files import (
     VERSION_BASE,
     composing,
@@ -165,23 +163,13 @@ register()
 # --- composing
 
 
-def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> RunConfig:
-    """Compose one run as the command line would. Raises `ConfigError`, one line.
+def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
+    """What Hydra composes, before any check of values. Raises `ConfigError`, one line.
 
     Args:
         overrides: words like `env=hopper` or `privacy.z=0.1`, without sweeps.
         config_dir: a folder with YAML files in the same groups; they win over the package's of their names.
-
-    >>> compose(["env=hopper"]).privacy.clip
-    0.75
     """
-    words = list(overrides)
-    with own_folder(config_dir):
-        return to_run_config(compose_raw(words), explicit_keys(words))
-
-
-def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
-    """`compose` without the range checks. Raises `ConfigError`."""
     with own_folder(config_dir):
         words = settle(overrides)  # loads plugins, whose folders Hydra must know from the start
         register_algo(words)
@@ -209,13 +197,8 @@ def _composed(words: list[str]) -> DictConfig:
     return cfg
 
 
-def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
-    """Turn a composed config into checked dataclasses. Raises `ConfigError`.
-
-    Args:
-        cfg: the composed config.
-        explicit: keys that the command line gives (`overrides.explicit_keys`), which must not be ignored.
-    """
+def check_keys(cfg: DictConfig) -> None:
+    """Refuse a composed configuration with keys that are unknown or removed. Raises `ConfigError`."""
     for prefix, section in sections(cfg):
         fields = field_types(section)
         for name in map(str, section):
@@ -224,32 +207,35 @@ def to_run_config(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
         for name in fields:
             if name not in section:
                 raise ConfigError(f"{prefix}{name}", "a key cannot be removed")
-    check_private(OmegaConf.get_type(cfg.algo), cfg.privacy, explicit)
+
+
+def to_run_config(cfg: DictConfig) -> RunConfig:
+    """A composed configuration as dataclasses, whose ranges are checked. Raises `ConfigError`."""
     try:
-        run = OmegaConf.to_object(with_generic_values(cfg, explicit))
+        run = OmegaConf.to_object(cfg)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(key, first_line(error)) from error
     assert isinstance(run, RunConfig)
     check_sizes(run)
     plugins.check_loaded(run.plugins)
-    return as_asked(run, set(explicit))
+    return run
 
 
-def replace(cfg: DictConfig, words: Iterable[str], explicit: Collection[str] = ()) -> RunConfig:
-    """`cfg` with some keys changed, composed without Hydra, hence fast. Raises `ConfigError`.
+def changed(cfg: DictConfig, words: Iterable[str]) -> DictConfig:
+    """`cfg` with some keys changed, without Hydra, hence fast. Raises `ConfigError`.
 
     Only plain keys can be changed so; a group's choice is refused.
     """
-    changed = copy.deepcopy(cfg)
+    found = copy.deepcopy(cfg)
     for override in parse(words):
         try:
             if override.is_add() or override.is_force_add() or override.is_delete():
                 raise ConfigError(override.key_or_group, "cannot be replaced")
-            OmegaConf.update(changed, override.key_or_group, override.value(), merge=True)
+            OmegaConf.update(found, override.key_or_group, override.value(), merge=True)
         except OmegaConfBaseException as error:
             raise ConfigError(override.key_or_group, first_line(error)) from error
-    return to_run_config(changed, explicit)
+    return found
 
 
 def help_text() -> str:

@@ -17,6 +17,7 @@ import yaml
 from privrl_bench.config.algorithm_registry import TEXT_VERSIONS
 from privrl_bench.errors import ConfigError
 
+GENERIC = ("gym", "dmc")  # environments that stand for any of their kind
 CONFIG_NAME = "config"
 OWN_FOLDER = "--config-dir"
 WITH = ", with "  # in `hyperparameter_source`, before further files of `own_folder`

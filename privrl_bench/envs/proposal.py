@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.config.generic_values import GENERIC
-from privrl_bench.config.overrides import choice_with_id, choices
+from privrl_bench.config.overrides import GENERIC, choice_with_id, choices
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.measure import Play
 

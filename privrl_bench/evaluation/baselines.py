@@ -35,7 +35,7 @@ class Episodes(NamedTuple):
 
 def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, float]]]:
     """(name, (mean return, half width of its 95 % interval)) of each trivial policy."""
-    from privrl_bench.config.compose import compose  # not at the top: it imports Hydra
+    from privrl_bench.composition.compose import compose  # not at the top: it imports Hydra
 
     config = replace(compose([f"env={env}"]).env, obs_scaling="none")
     spec = env_spec(config)

@@ -16,6 +16,7 @@ from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PrivacyFac
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.dataset import Dataset, DatasetCollector
 from privrl_bench.collectors.simulated import SimulatedCollector
+from privrl_bench.composition.rules import check_run
 from privrl_bench.config.identity import group_key, noise_key
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data
@@ -147,6 +148,8 @@ def _assemble(
     if len({group_key(config) for config in configs}) > 1:
         raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
     noises = [noise_source(c.privacy.noise, c.seed, noise_key(c)) for c in configs]
+    for config in configs:
+        check_run(config)
     composed = configs
     unreviewed = note(composed[0])
     task = _task_of(configs[0]) if configs[0].env.kind == "text" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privrl_bench.config.checks import AUTO, EVALUATIONS
+from privrl_bench.config.schema.run import AUTO, EVALUATIONS
 
 
 def due(every: int | str, rounds: int, planned: int, round_steps: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, suggest
@@ -58,7 +59,7 @@ class Setting:
         """
         if self.target is None:
             return self
-        run = config.compose(self.overrides(0))
+        run = compose(self.overrides(0))
         privacy = run.privacy
         sampler = privacy.rules.sampler
         uniform = sampler.exact and sampler.random

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from privrl_bench.composition.compose import replaced
 from privrl_bench.config import compose
 from privrl_bench.config.identity import CONSTANT, VERSION, identity
 from privrl_bench.config.overrides import explicit_keys
@@ -63,7 +64,7 @@ def _composed(overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
     settled = compose.settle(words)
     chosen = tuple(word for word in settled if word.partition("=")[0].lstrip("+") in known)
     others = [word for word in settled if word not in chosen]
-    run: RunConfig = compose.replace(_chosen(chosen), others, explicit_keys(words))
+    run: RunConfig = replaced(_chosen(chosen), others, explicit_keys(words))
     return dict(flatten(asdict(run))), identity(run, CONSTANT)
 
 

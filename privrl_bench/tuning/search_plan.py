@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Product

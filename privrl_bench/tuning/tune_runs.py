@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import RunConfig

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.frontier_figure import EPSILONS, USERS, z_of_release

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from helpers import members_of
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -8,7 +8,7 @@ from helpers import BOX, context, module_of, random_users, vector_of
 
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -2,7 +2,7 @@
 
 import torch
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

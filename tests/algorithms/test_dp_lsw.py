@@ -4,7 +4,7 @@ import pytest
 import torch
 from evaluation_runs import CHAIN, check_neighbours, check_pieces, full_batch, parts_of
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -27,7 +27,7 @@ from privrl_bench.algorithms.base import annealed, step_order
 from privrl_bench.algorithms.policy_gradient.critics import SHARED_CRITIC
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -8,7 +8,7 @@ from test_trajectory_gradient import LENGTHS, SETUP, STREAMS
 
 from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -15,7 +15,8 @@ from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, UserO
 from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
-from privrl_bench.config.compose import compose, text_versions
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.compose import text_versions
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.run_dir import read_lines

@@ -8,7 +8,7 @@ from helpers import BOX, CHOICE, context, in_double, module_of, random_users, te
 
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

@@ -12,7 +12,7 @@ from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.algorithms.value.dqn_replay import DqnReplay, _rows, _spans
 from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

@@ -9,7 +9,7 @@ import torch
 
 import privrl_bench as pb
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

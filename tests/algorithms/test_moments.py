@@ -11,7 +11,7 @@ from test_runner import train
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams

@@ -21,7 +21,7 @@ from helpers import (
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.collectors.simulated import SimulatedCollector
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError

@@ -10,7 +10,7 @@ from privrl_bench.algorithms.loglinear import trajectory_gradient as loglinear
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
 from privrl_bench.algorithms.loglinear.trajectory_gradient import SHARED_BASELINE
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

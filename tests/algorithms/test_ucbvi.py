@@ -9,7 +9,7 @@ from helpers import context, shipped, sized
 
 from privrl_bench.algorithms.value.ucbvi import UcbVi
 from privrl_bench.algorithms.value.value_settings import UcbViConfig
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError

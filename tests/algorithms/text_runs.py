@@ -6,7 +6,7 @@ from functools import cache
 import torch
 
 from privrl_bench.collectors.prompts import public_answers
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer

@@ -11,7 +11,7 @@ from helpers import LEARNERS
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.policy_file import policy_content, read_policy
 from privrl_bench.experiment.trainer import Trainer

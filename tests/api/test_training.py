@@ -10,7 +10,7 @@ import pytest
 import privrl_bench as pb
 from privrl_bench.api.training import words_of
 from privrl_bench.cli.train import main
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 
 TINY = (
     "algo=dppg env=cartpole rounds=2 privacy.users_per_round=4 env.user_steps=16 algo.hidden=[8] "

@@ -14,7 +14,7 @@ from privrl_bench.algorithms.policy_gradient.critics import PrivateCritic
 from privrl_bench.audit import bounds, canary, crafted, end_to_end, one_run
 from privrl_bench.audit import lower_bound as epsilon
 from privrl_bench.cli import audit as cli
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 

@@ -10,7 +10,7 @@ from helpers import release
 from scipy import stats
 
 from privrl_bench.audit import bounds, canary, crafted, end_to_end
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.experiment import builder as assembling

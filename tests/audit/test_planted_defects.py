@@ -9,7 +9,7 @@ import torch
 from helpers import release
 
 from privrl_bench.audit import bounds, canary
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.experiment import builder as assembling

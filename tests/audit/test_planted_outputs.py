@@ -20,7 +20,7 @@ from privrl_bench.api.auditing import audit_leaks
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.replacement_data import ABSENT
 from privrl_bench.audit.shrink import shrink
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment import experiment, result_files, summary
 from privrl_bench.experiment.shard_work import ShardWork

@@ -17,7 +17,7 @@ import pytest
 from privrl_bench.cli import audit, collect, report, reproduce, text
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs import construction as making
 
 COMMANDS: dict[str, Callable[[list[str]], object]] = {

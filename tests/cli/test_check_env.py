@@ -10,7 +10,7 @@ import torch
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment import unknown_env
 
 SMALL = [

@@ -11,7 +11,7 @@ from helpers import members_of
 
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.dataset import DatasetCollector, open_data, scaled_by
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
 from privrl_bench.datasets.minari_read import open_dataset

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import algorithm_registry
 from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_choice
@@ -72,7 +73,7 @@ def check_pair(algo: str, env: str) -> None:
     offline = Data.RECORDED in config.algo_schema(algo).traits.data
     data = ["data.id=own/some-v0"] if offline else []
     words = [f"algo={algo}", f"env={env}", *data, *NEEDED.get(env, [])]
-    run = config.compose(words)
+    run = compose(words)
     assert (run.algo.name, run.env.name) == (algo, env)
     assert type(run.algo) is config.algo_schema(algo)
     assert run.privacy.rules.mechanism.takes is run.algo.traits.sends[0]
@@ -94,7 +95,7 @@ def check_pair(algo: str, env: str) -> None:
 @pytest.mark.parametrize("env", ["chain", "riverswim", "mountain_car"])
 def test_every_evaluation_composes(algo: str, env: str) -> None:
     words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
-    run = config.compose([*words, "env.obs_scaling=none"])
+    run = compose([*words, "env.obs_scaling=none"])
     assert run.algo.traits.releases is Product.VALUES
     assert run.env.user == "episode"
     samplings = {"gpope": "uniform_single_user", "dp_lstd": "fixed"}
@@ -151,13 +152,13 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
 def test_what_evaluation_refuses(words: tuple[str, ...], message: str) -> None:
     given = [w for w in EVALUATION if w.split("=")[0] not in {x.split("=")[0] for x in words}]
     with pytest.raises(ConfigError, match=message):
-        config.compose([*given, *words])
+        compose([*given, *words])
 
 
 @pytest.mark.parametrize("group", ["hardware", "log"])
 def test_every_file_of_the_other_groups_composes(group: str) -> None:
     for choice in config.choices(group):
-        config.compose([f"{group}={choice}"])
+        compose([f"{group}={choice}"])
 
 
 @pytest.mark.parametrize("choice", config.choices("privacy"))
@@ -165,7 +166,7 @@ def test_every_privacy_file_composes_with_some_algorithm(choice: str) -> None:
     for algo in ("dppg", "ppo", "ucbvi", "dqn_replay", "gpope", "dp_lsw"):
         more = EVALUATION[1:] if config.algo_schema(algo).traits.releases is Product.VALUES else ()
         with contextlib.suppress(ConfigError):
-            config.compose([f"algo={algo}", f"privacy={choice}", *more, *NEEDED.get(choice, [])])
+            compose([f"algo={algo}", f"privacy={choice}", *more, *NEEDED.get(choice, [])])
             return
     pytest.fail(f"no algorithm takes privacy={choice}")
 
@@ -225,7 +226,7 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
     ],
 )
 def test_tuned_values(algo: str, env: str, expected: tuple[float | str | None, ...]) -> None:
-    run = config.compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
+    run = compose([f"algo={algo}", f"env={env}", *NEEDED.get(env, [])])
     found = (
         run.algo.lr,
         getattr(run.algo, "epochs", None),
@@ -255,7 +256,7 @@ def test_tuned_values(algo: str, env: str, expected: tuple[float | str | None, .
     ],
 )
 def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
-    run = config.compose(["algo=dppg", f"env={env}", "+paper=dppg", *NEEDED.get(env, [])])
+    run = compose(["algo=dppg", f"env={env}", "+paper=dppg", *NEEDED.get(env, [])])
     assert isinstance(run.algo, DppgConfig)
     assert expected == (
         run.algo.lr,
@@ -272,7 +273,7 @@ def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
     assert run.algo.anneal_lr
     assert not run.algo.anneal_server
     assert run.env.obs_clip == 10.0
-    leaner = config.compose(["+paper=dppg", "algo.critic=none"])
+    leaner = compose(["+paper=dppg", "algo.critic=none"])
     assert isinstance(leaner.algo, DppgConfig)
     assert leaner.algo.critic == "none"
 
@@ -282,7 +283,7 @@ def test_no_tuned_value_remains_in_the_papers_setting(env: str) -> None:
     """Found by runs: HalfCheetah's tuned `algo.log_std_init` was in its runs of the paper's setting."""
 
     def given(*words: str) -> dict[str, dict[str, object]]:
-        run = config.compose(["algo=dppg", f"env={env}", "+paper=dppg", *words])
+        run = compose(["algo=dppg", f"env={env}", "+paper=dppg", *words])
         algo = dataclasses.asdict(run.algo)
         for name in ("features", "frequency", "noise_ratio"):  # `critic: shared` does not read them
             del algo[f"critic_{name}"]
@@ -299,7 +300,7 @@ def test_no_tuned_value_remains_in_the_papers_setting(env: str) -> None:
 
 def test_a_papers_setting_with_another_algorithm_is_one_line() -> None:
     with pytest.raises(ConfigError, match="paper: its values do not fit this algorithm"):
-        config.compose(["algo=ppo", "+paper=dppg"])
+        compose(["algo=ppo", "+paper=dppg"])
 
 
 def test_the_command_line_beats_tuned_values() -> None:
@@ -310,7 +311,7 @@ def test_the_command_line_beats_tuned_values() -> None:
         "total_steps=7",
         "env.user_steps=9",
     ]
-    run = config.compose(words)
+    run = compose(words)
     assert (run.privacy.z, run.algo.lr, run.total_steps, run.env.user_steps) == (
         3.0,
         0.5,
@@ -323,10 +324,10 @@ def test_the_command_line_beats_tuned_values() -> None:
 def test_a_folder_of_ones_own_adds_choices(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "mine.yaml").write_text("name: mine\nid: Mine-v0\nuser_steps: 10\n")
-    run = config.compose(["env=mine"], config_dir=str(tmp_path))
+    run = compose(["env=mine"], config_dir=str(tmp_path))
     assert (run.env.id, run.env.user_steps) == ("Mine-v0", 10)
     with pytest.raises(ConfigError, match="did you mean mine"):
-        config.compose(["env=mien"], config_dir=str(tmp_path))
+        compose(["env=mien"], config_dir=str(tmp_path))
 
 
 OWN_FILES = [
@@ -381,7 +382,7 @@ def test_a_wrong_file_of_ones_own(file: str, text: str, expected: str, tmp_path:
     (tmp_path / group).mkdir()
     (tmp_path / f"{file}.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        config.compose([f"{group}={name}"], config_dir=str(tmp_path))
+        compose([f"{group}={name}"], config_dir=str(tmp_path))
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
 
@@ -396,7 +397,7 @@ def test_the_packages_files_are_named_as_they_are() -> None:
 @pytest.mark.parametrize("word", ["tuned=null", "~tuned"])
 def test_a_typo_beside_a_removed_group(word: str) -> None:
     with pytest.raises(ConfigError, match=r"^algo.lrr: no such key \(did you mean algo.lr\?\)"):
-        config.compose([word, "algo.lrr=3"])
+        compose([word, "algo.lrr=3"])
 
 
 ERRORS = [
@@ -457,7 +458,7 @@ ERRORS = [
 @pytest.mark.parametrize(("word", "expected"), ERRORS)
 def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.compose(word.split())
+        compose(word.split())
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
 
@@ -486,16 +487,16 @@ def test_a_baseline_that_is_asked_for_privacy_names_a_private_algorithm(algo: st
     name = "ppo_text" if "sentiment" in algo else algo.partition(" ")[0]
     for key, word in (asked | {"privacy": "privacy=fixed", "privacy.z": "privacy.z=auto"}).items():
         with pytest.raises(ConfigError) as caught:
-            config.compose([*words, word])
+            compose([*words, word])
         rule = f"algo={name} is not private; for a private run use algo={NOT_PRIVATE[algo]}"
         assert str(caught.value).startswith(f"{key}: {rule}")
     with pytest.raises(ConfigError, match="privacy: algo="):
-        config.compose([*words, "privacy.mechanism=gaussian"])
+        compose([*words, "privacy.mechanism=gaussian"])
 
 
 def test_how_a_guarantee_is_stated_may_be_given_for_baselines() -> None:
     """As in `-m algo=dppg,ppo privacy.delta=1e-6 privacy.noise=secure`."""
-    run = config.compose(["algo=ppo", "privacy.delta=1e-6", "privacy.noise=secure"])
+    run = compose(["algo=ppo", "privacy.delta=1e-6", "privacy.noise=secure"])
     assert (run.privacy.delta, run.privacy.noise) == (1e-6, "secure")
 
 
@@ -511,8 +512,8 @@ def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:
 
 def test_a_baseline_takes_what_asks_for_no_privacy() -> None:
     words = ["privacy.z=0", "privacy.epsilon=null"]
-    assert config.compose(["algo=ppo", *words]).privacy.mechanism == "none"
-    assert config.compose(["algo=ppo", "privacy=local", "privacy.epsilon=1"])
+    assert compose(["algo=ppo", *words]).privacy.mechanism == "none"
+    assert compose(["algo=ppo", "privacy=local", "privacy.epsilon=1"])
 
 
 EXTRAS = {
@@ -607,7 +608,7 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
 
 def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:
     with pytest.raises(ConfigError, match=r"privacy\.z: algo=ppo is not private"):
-        config.compose(["algo=ppo", "privacy.z=1"])
+        compose(["algo=ppo", "privacy.z=1"])
 
 
 def test_an_algorithm_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -650,5 +651,5 @@ def test_composing_any_algorithm_imports_no_torch() -> None:
 
 @pytest.mark.parametrize("plus", ["", "+", "++"])
 def test_a_mapping_of_kwargs_is_taken_as_one_word(plus):
-    run = config.compose(["env=gym", "env.id=FrozenLake-v1", f"{plus}env.kwargs={{map_name: 8x8}}"])
+    run = compose(["env=gym", "env.id=FrozenLake-v1", f"{plus}env.kwargs={{map_name: 8x8}}"])
     assert run.env.kwargs == {"map_name": "8x8"}

@@ -8,6 +8,7 @@ import pytest
 
 from privrl_bench.api import launch
 from privrl_bench.cli import collect
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
 
@@ -28,14 +29,14 @@ from privrl_bench.errors import ConfigError
     ],
 )
 def test_the_length_that_is_given_wins(line: str, rounds: int | None, total_steps: int) -> None:
-    run = config.compose(line.split())
+    run = compose(line.split())
     assert (run.rounds, run.total_steps) == (rounds, total_steps)
 
 
 def test_tuned_values_are_less_explicit_than_the_command_line() -> None:
     offline = ["algo=mopo", "env=cartpole_balance", "data.id=own/x-v0"]
-    assert config.compose(offline).rounds == 150
-    assert config.compose([*offline, "total_steps=4000"]).rounds is None
+    assert compose(offline).rounds == 150
+    assert compose([*offline, "total_steps=4000"]).rounds is None
 
 
 def test_a_column_with_steps_belongs_to_an_algorithm_without_rounds() -> None:
@@ -54,22 +55,20 @@ def test_a_column_with_steps_belongs_to_an_algorithm_without_rounds() -> None:
 
 def test_a_pair_without_a_tuned_file_has_none() -> None:
     assert "ppo_riverswim" not in config.choices("tuned")
-    assert config.compose(["algo=ppo", "env=riverswim"]).hyperparameter_source.startswith(
-        "algo/ppo,"
-    )
-    assert "dppg_hopper" in config.compose(["env=hopper"]).hyperparameter_source
+    assert compose(["algo=ppo", "env=riverswim"]).hyperparameter_source.startswith("algo/ppo,")
+    assert "dppg_hopper" in compose(["env=hopper"]).hyperparameter_source
     for off in ("~tuned", "tuned=null"):
-        assert "dppg_hopper" not in config.compose(["env=hopper", off]).hyperparameter_source
-    other = config.compose(["env=gym", "env.id=Humanoid-v5", "tuned=dppg_mujoco"])
+        assert "dppg_hopper" not in compose(["env=hopper", off]).hyperparameter_source
+    other = compose(["env=gym", "env.id=Humanoid-v5", "tuned=dppg_mujoco"])
     assert other.hyperparameter_source == "tuned/dppg_mujoco"
 
 
 def test_a_switch_may_be_off_where_only_a_file_has_the_setting_that_needs_it() -> None:
     off = ["algo=dppg", "env=halfcheetah", "algo.anneal_server=false"]
-    assert config.compose(off).algo.anneal_after == 0.6  # of the tuned file: without effect  # type: ignore[attr-defined]
-    config.compose([*off, "algo.anneal_after=0"])
+    assert compose(off).algo.anneal_after == 0.6  # of the tuned file: without effect  # type: ignore[attr-defined]
+    compose([*off, "algo.anneal_after=0"])
     with pytest.raises(ConfigError, match=r"algo\.anneal_after: has no effect"):
-        config.compose([*off, "algo.anneal_after=0.6"])
+        compose([*off, "algo.anneal_after=0.6"])
 
 
 def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from privrl_bench.config import compose as config
+from privrl_bench.composition.compose import compose
 
 GYM = ["env=gym"]
 
@@ -22,7 +22,7 @@ GYM = ["env=gym"]
     ],
 )
 def test_values_by_kind_name_themselves(words, steps, name) -> None:
-    run = config.compose([*GYM, *words])
+    run = compose([*GYM, *words])
     assert run.env.user_steps == steps
     assert run.hyperparameter_source.startswith("generic values for ")
     assert f"tuned/{name}" in run.hyperparameter_source
@@ -30,15 +30,15 @@ def test_values_by_kind_name_themselves(words, steps, name) -> None:
 
 def test_what_is_given_wins() -> None:
     words = [*GYM, "env.id=Pendulum-v1", "env.max_episode_steps=300"]
-    run = config.compose([*words, "algo.lr=0.5", "total_steps=700_000"])
+    run = compose([*words, "algo.lr=0.5", "total_steps=700_000"])
     assert (run.algo.lr, run.total_steps, run.algo.minibatches) == (0.5, 700_000, 1)
-    assert config.compose([*words, "rounds=5"]).rounds == 5
+    assert compose([*words, "rounds=5"]).rounds == 5
     for chosen, source in (
         ("tuned=dppg_mujoco", "tuned/dppg_mujoco"),
         ("~tuned", "algo/dppg, which is for CartPole"),
         ("+paper=dppg", "paper"),
     ):
-        assert config.compose([*words, chosen]).hyperparameter_source.startswith(source)
+        assert compose([*words, chosen]).hyperparameter_source.startswith(source)
 
 
 def test_none_for_other_algorithms_and_environments_that_cannot_be_made() -> None:
@@ -47,9 +47,9 @@ def test_none_for_other_algorithms_and_environments_that_cannot_be_made() -> Non
         ["env.id=my_pkg:NoLimit-v0"],
         ["env.id=no_such_pkg:X-v0"],
     ):
-        run = config.compose([*GYM, *words])
+        run = compose([*GYM, *words])
         assert run.hyperparameter_source.startswith("algo/")
-    assert config.compose(["env=riverswim"]).hyperparameter_source.startswith("algo/")
+    assert compose(["env=riverswim"]).hyperparameter_source.startswith("algo/")
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def folder(tmp_path):
 @pytest.mark.parametrize("algo", ["dppg", "ppo", "reinforce"])
 def test_a_file_of_ones_own_has_the_values_of_env_gym(folder, algo) -> None:
     words = [f"algo={algo}", "privacy.users_per_round=5"]
-    own = config.compose([*words, "env=kettle"], str(folder))
-    gym = config.compose([*words, *GYM, "env.id=my_pkg:MyEnv-v0"])
+    own = compose([*words, "env=kettle"], str(folder))
+    gym = compose([*words, *GYM, "env.id=my_pkg:MyEnv-v0"])
     source = f"{gym.hyperparameter_source}, with {folder}/env/kettle.yaml"
     assert own.hyperparameter_source == source
     assert replace(own, env=replace(own.env, name="gym"), hyperparameter_source="") == replace(
@@ -78,7 +78,7 @@ def test_a_file_of_ones_own_has_the_values_of_env_gym(folder, algo) -> None:
 def test_what_a_file_of_ones_own_changes_wins(folder) -> None:
     path = folder / "env" / "kettle.yaml"
     path.write_text(f"{path.read_text()}user_steps: 12\n")
-    run = config.compose(["env=kettle"], str(folder))
+    run = compose(["env=kettle"], str(folder))
     assert run.env.user_steps == 12
     assert "tuned/dppg_discrete_short" in run.hyperparameter_source
 
@@ -87,6 +87,6 @@ def test_what_a_file_of_ones_own_changes_wins(folder) -> None:
 def test_none_beside_a_tuned_file_of_ones_own(folder, source) -> None:
     text = f"# @package _global_\nalgo:\n  lr: 1e-3\n{source}"
     (folder / "tuned" / "dppg_kettle.yaml").write_text(text)
-    run = config.compose(["env=kettle"], str(folder))
+    run = compose(["env=kettle"], str(folder))
     assert (run.algo.lr, run.env.user_steps) == (1e-3, 64)
     assert "tuned/dppg_discrete" not in run.hyperparameter_source

@@ -5,6 +5,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.config import hydra_files
 from privrl_bench.config.hydra_files import sections
@@ -88,7 +89,7 @@ def test_files_of_users_are_read_each_time(tmp_path):
     file = tmp_path / "privacy" / "mine.yaml"
     for delta in (1e-6, 1e-7):
         file.write_text(f"defaults: [fixed]\ndelta: {delta:.7f}\n")
-        assert config.compose(["privacy=mine"], str(tmp_path)).privacy.delta == delta
+        assert compose(["privacy=mine"], str(tmp_path)).privacy.delta == delta
 
 
 def test_files_are_merged_once(monkeypatch):

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from privrl_bench.api.training import plan
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
+from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.config import overrides, plugins
 from privrl_bench.config.hydra_files import composing
@@ -79,7 +80,7 @@ def test_an_own_file_wins_over_the_packages(group: str, tmp_path: Path, capsys) 
     assert value in found if group == "hydra/help" else found == value
     assert found != usual
     if not group.startswith("hydra/"):
-        assert str(path) in config.compose(words, str(tmp_path)).hyperparameter_source
+        assert str(path) in compose(words, str(tmp_path)).hyperparameter_source
     assert composed(words, key) == usual  # without the folder, nothing has changed
 
 
@@ -95,12 +96,12 @@ def test_own_schemas_and_an_own_main_file_are_refused(tmp_path: Path) -> None:
     for name in ("config.yaml", "schema"):
         (tmp_path / name).touch()
         with pytest.raises(ConfigError, match=f"takes files of groups.*{name} belongs to no group"):
-            config.compose([], str(tmp_path))
+            compose([], str(tmp_path))
         (tmp_path / name).unlink()
     (tmp_path / "algo").mkdir()
     (tmp_path / "algo" / "dppg.yml").touch()
     with pytest.raises(ConfigError, match=r"dppg.yml must end with .yaml"):
-        config.compose([], str(tmp_path))
+        compose([], str(tmp_path))
 
 
 PACKAGED = {
@@ -153,9 +154,9 @@ def test_a_wrong_file_with_a_packaged_name_is_one_line(file, text, expected, tmp
     path.parent.mkdir()
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
-        config.compose([], str(tmp_path))
+        compose([], str(tmp_path))
     assert str(caught.value).startswith(expected.format(tmp_path))
-    assert config.compose([]).algo.lr == 6e-3  # Hydra is as before
+    assert compose([]).algo.lr == 6e-3  # Hydra is as before
 
 
 @pytest.fixture
@@ -206,18 +207,18 @@ def test_every_command_uses_it(folder: str, capsys) -> None:
 
 def test_an_own_environment_of_a_packaged_name_is_checked_as_unknown(tmp_path: Path) -> None:
     copy(tmp_path, "env", "cartpole", "id: CartPole-v1", "id: Acrobot-v1")
-    assert not unknown_env.unknown(config.compose([]).env)
+    assert not unknown_env.unknown(compose([]).env)
     with overrides.own_folder(tmp_path):
-        run = config.compose(["env.obs_scaling=none"])
+        run = compose(["env.obs_scaling=none"])
         assert run.env.id == "Acrobot-v1"
         assert unknown_env.unknown(run.env)
 
 
 def test_an_own_algorithm_file_wins_over_generic_values(tmp_path: Path) -> None:
     words = ["env=gym", "env.id=Acrobot-v1"]
-    assert "generic values" in config.compose(words).hyperparameter_source
+    assert "generic values" in compose(words).hyperparameter_source
     path = copy(tmp_path, "algo", "dppg", "lr: 6e-3", "lr: 0.5")
-    run = config.compose(words, str(tmp_path))
+    run = compose(words, str(tmp_path))
     assert run.algo.lr == 0.5
     assert run.hyperparameter_source.endswith(f"({path})")
 
@@ -226,7 +227,7 @@ def test_an_own_file_of_generic_values_wins(tmp_path: Path) -> None:
     name = "dppg_discrete_long"
     path = copy(tmp_path, "tuned", name, "algo:\n", "algo:\n  epochs: 77\n")
     path.write_text(re.sub(r"\n  epochs: \d\b.*", "", path.read_text()))
-    run = config.compose(["env=gym", "env.id=Acrobot-v1"], str(tmp_path))
+    run = compose(["env=gym", "env.id=Acrobot-v1"], str(tmp_path))
     assert run.algo.epochs == 77
     assert run.hyperparameter_source.endswith(f"({path})")
 
@@ -236,25 +237,23 @@ def test_the_plan_names_an_own_tuned_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "tuned").mkdir()
     path = tmp_path / "tuned" / "dppg_cartpole.yaml"
     path.write_text(f"# @package _global_\nalgo:\n  lr: 1e-3\n{text}")
-    source = config.compose([], str(tmp_path)).hyperparameter_source
+    source = compose([], str(tmp_path)).hyperparameter_source
     assert source == (f"found by hand ({path})" if text else str(path))
-    assert config.compose(["tuned=null"], str(tmp_path)).hyperparameter_source.startswith(
-        "algo/dppg"
-    )
+    assert compose(["tuned=null"], str(tmp_path)).hyperparameter_source.startswith("algo/dppg")
 
 
 def test_a_folder_of_hydras_search_path_must_not_have_packaged_names(tmp_path: Path) -> None:
     path = copy(tmp_path, "privacy", "correlated", "delta: 1e-5", "delta: 1e-7")
     for value in (f"['file://{tmp_path}']", f"['{tmp_path}']"):
         with pytest.raises(ConfigError) as caught:
-            config.compose([f"hydra.searchpath={value}"])
+            compose([f"hydra.searchpath={value}"])
         assert str(caught.value) == (
             f"hydra.searchpath: {path} has the name of a packaged file, which Hydra takes instead of it; "
             "give the folder with --config-dir"
         )
     path.rename(path.with_name("mine.yaml"))
     words = [f"hydra.searchpath=['file://{tmp_path}']", "privacy=mine"]
-    assert config.compose(words).privacy.delta == 1e-7
+    assert compose(words).privacy.delta == 1e-7
 
 
 def test_new_processes_know_the_folder(tmp_path: Path) -> None:
@@ -275,8 +274,8 @@ def test_a_value_that_another_file_overrules_is_refused(tmp_path: Path) -> None:
     text = "mechanism: gaussian\ndelta: 1e-6\nz: 2.0\nclip: 0.123\n"
     (tmp_path / "privacy" / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"^privacy\.z: 2\.0 of .*mine\.yaml has no effect"):
-        config.compose(["privacy=mine"], str(tmp_path))
-    run = config.compose(["privacy=mine", "privacy.z=2", "privacy.clip=0.123"], str(tmp_path))
+        compose(["privacy=mine"], str(tmp_path))
+    run = compose(["privacy=mine", "privacy.z=2", "privacy.clip=0.123"], str(tmp_path))
     assert (run.privacy.z, run.privacy.clip, run.privacy.delta) == (2.0, 0.123, 1e-6)
 
 
@@ -286,4 +285,4 @@ def test_a_copy_of_a_packaged_file_may_be_overruled_where_it_was_not_changed(
     (tmp_path / "algo").mkdir()
     text = (config.conf_dir() / "algo" / "dppg.yaml").read_text()
     (tmp_path / "algo" / "dppg.yaml").write_text(text)
-    assert config.compose(["env=hopper"], str(tmp_path)).algo == config.compose(["env=hopper"]).algo
+    assert compose(["env=hopper"], str(tmp_path)).algo == compose(["env=hopper"]).algo

@@ -3,7 +3,8 @@
 import pytest
 
 from privrl_bench.api.launch import columns
-from privrl_bench.config.compose import compose, leaf, settle
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.compose import leaf, settle
 from privrl_bench.config.identity import group_key, identity
 from privrl_bench.errors import ConfigError
 

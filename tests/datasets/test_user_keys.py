@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.datasets.minari_write import datasets_root, write_minari

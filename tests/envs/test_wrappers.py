@@ -12,7 +12,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import train
 from privrl_bench.cli.main import main
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import digest, identity
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.check import ERROR, brief, check_env

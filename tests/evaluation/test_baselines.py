@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.evaluation import baselines
 from privrl_bench.evaluation.baselines import references

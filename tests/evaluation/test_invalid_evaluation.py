@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import own, shipped
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.classic import CartPoleSlots, PendulumSlots
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling

@@ -8,7 +8,7 @@ import torch
 from helpers import members_of, own, rollout_of, tensors
 from my_pkg import clinic_log
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import build

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment import trainer as training
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import gate as gates

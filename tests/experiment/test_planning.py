@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from privrl_bench.cli.main import main
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import planning
 from privrl_bench.experiment.builder import build

@@ -19,7 +19,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import (
     PpoConfig,
 )
 from privrl_bench.api.explaining import explain
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import (
     EnvConfig,

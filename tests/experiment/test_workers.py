@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import engines, worker_pool
 from privrl_bench.experiment.builder import build

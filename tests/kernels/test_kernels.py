@@ -17,7 +17,7 @@ from privrl_bench.kernels import ensemble_training, jit, mlp_training, q_trainin
 PROGRAM = """
 import sys
 from pathlib import Path
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.runner import run
 words = ["env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false", *sys.argv[2:]]
 run([compose(words)], [Path(sys.argv[1])], [words])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.kernels import machine
 from privrl_bench.kernels.jit import jit
 from privrl_bench.kernels.machine import one_thread

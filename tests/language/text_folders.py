@@ -18,7 +18,7 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.models.language.corpus import Corpus
 from privrl_bench.models.language.recipe import END, FIRST, UNKNOWN, Recipe

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import identity, noise_key
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.builder import build, resolved

@@ -30,7 +30,7 @@ def test_the_label_is_one_over_z_and_does_not_add_up():
 def test_it_opens_no_path_but_its_own():
     from privrl_bench.audit.leaks import find_leaks
     from privrl_bench.audit.shrink import shrink
-    from privrl_bench.config.compose import compose
+    from privrl_bench.composition.compose import compose
 
     words = ("algo=ucbvi", "env=riverswim", "privacy=fresh_noise_per_round", "privacy.z=0.5")
     few = ("privacy.users_per_round=3", "eval.episodes=1", "total_steps=600")

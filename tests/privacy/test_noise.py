@@ -14,7 +14,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.experiment.runner import run

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_gate import make_plan
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import identity
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build

@@ -2,7 +2,7 @@
 
 import pytest
 
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.contribution import Block

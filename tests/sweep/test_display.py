@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.config import compose as config
+from privrl_bench.composition.compose import compose
 from privrl_bench.loggers.progress import Progress, ProgressState, sent_to
 from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.jobs import Job, Outcome
@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 
 def groups() -> list[list[Job]]:
     """Two groups of two seeds, with 1000 steps a job."""
-    run = config.compose(["total_steps=10_000"])
+    run = compose(["total_steps=10_000"])
     words = [[f"privacy.z={z}", f"seed={seed}"] for z in (1, 2) for seed in (0, 1)]
     jobs = [Job(n, run, Path(str(n)), one) for n, one in enumerate(words)]
     return [jobs[:2], jobs[2:]]

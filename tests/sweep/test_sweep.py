@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_train import code_of
 
 from privrl_bench.cli import train as cli
-from privrl_bench.config import compose as config
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import HardwareConfig, RunConfig
 from privrl_bench.errors import EnvironmentFailure
@@ -36,7 +36,7 @@ TINY = (
     *("algo.hidden=[8]", "eval.episodes=2", "eval.every=256"),
     *("log=none", "log.plot=false", "log.progress=false"),
 )
-BASE = config.compose(later_wins([*TINY, "algo.epochs=1"]))
+BASE = compose(later_wins([*TINY, "algo.epochs=1"]))
 SEGMENTS = replace(BASE, env=replace(BASE.env, user="segment"))
 
 
@@ -211,7 +211,7 @@ def test_algorithms_of_a_sweep_train_in_groups_of_their_own(
 
 
 def pooled(algo: str) -> RunConfig:
-    run = config.compose(later_wins([f"algo={algo}", "env.user=segment", *TINY]))
+    run = compose(later_wins([f"algo={algo}", "env.user=segment", *TINY]))
     return replace(run, algo=replace(run.algo, minibatches=2)) if algo == "ppo" else run
 
 

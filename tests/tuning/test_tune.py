@@ -525,7 +525,7 @@ def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
     from omegaconf import OmegaConf
 
     from privrl_bench.api.launch import _labelled
-    from privrl_bench.config.compose import compose
+    from privrl_bench.composition.compose import compose
     from privrl_bench.experiment.builder import build
 
     run = compose(SMALL)

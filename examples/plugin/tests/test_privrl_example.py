@@ -6,7 +6,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from privrl_bench.algorithms.base import AlgorithmContext, PrivacyFacts
-from privrl_bench.config.compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import UserBatch

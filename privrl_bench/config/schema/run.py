@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from privrl_bench.config.checks import AUTO, check_run
 from privrl_bench.config.ranges import (
     Section,
     choice,
@@ -18,6 +17,9 @@ from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import PrivacyConfig
 from privrl_bench.config.traits import Data
+
+AUTO = "auto"  # value of eval.every
+EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
 
 
 @dataclass
@@ -127,10 +129,6 @@ class RunConfig(Section):
 
     # set for a run that a search or a sweeper made: what covers the search; the run's status is heuristic
     search: str | None = text(None, 4096)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_run(self)
 
     @property
     def source(self) -> Data:

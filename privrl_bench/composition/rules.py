@@ -1,22 +1,14 @@
 """Rules between the sections of a run. Ranges of single settings are declared beside them: `ranges.py`.
 
-These hold for every run; `given_checks.py` has the rules of what the command line gives.
+These hold for every run; `given_rules.py` has the rules of what the command line gives.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from privrl_bench.config.schema.env import EnvConfig
-from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws, Product
 from privrl_bench.errors import ConfigError, require, require_among, require_choice
-
-if TYPE_CHECKING:
-    from privrl_bench.config.schema.run import RunConfig
-
-AUTO = "auto"  # value of eval.every
-EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
+from privrl_bench.privacy.rules import drawing, taking
 
 # Of users who give such data: how a sampler may draw them.
 DRAWS_OF: dict[Data, tuple[Draws, ...]] = {
@@ -89,7 +81,7 @@ def _mechanism(run: RunConfig) -> None:
             f"local is noise on live users' devices, but algo={algo.name} {why}",
         )
         return
-    taken = privacy_rules().taking(algo.traits.sends)
+    taken = taking(algo.traits.sends)
     refuse(
         all(kind.calibrated for kind in taken) and not mechanism.private,
         "privacy",
@@ -110,7 +102,7 @@ def _sampling(run: RunConfig) -> None:
     """The algorithm and its collector can be used with the sampling."""
     mechanism, sampler = run.privacy.rules
     draws = [one for one in run.algo.traits.draws if one in DRAWS_OF[run.source]]
-    _takes(run, "privacy.sampling", sampler.name, privacy_rules().drawing(draws))
+    _takes(run, "privacy.sampling", sampler.name, drawing(draws))
     learns = run.source is Data.RECORDED and run.algo.traits.releases is not Product.VALUES
     if learns and mechanism.private and not sampler.independent:
         raise ConfigError(

@@ -9,13 +9,13 @@ the command line gives and below what the environment's file changes, and name t
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from privrl_bench.config.overrides import (
+    GENERIC,
     WITH,
     conf_dir,
     file_of,
@@ -23,9 +23,6 @@ from privrl_bench.config.overrides import (
     own_file,
     source_of,
 )
-
-GENERIC = ("gym", "dmc")  # environments that stand for any of their kind
-_KINDS = "privrl_bench.envs.kinds"  # a higher layer, which makes the environment
 
 
 def with_generic_values(cfg: Any, explicit: Collection[str]) -> Any:
@@ -47,7 +44,9 @@ def with_generic_values(cfg: Any, explicit: Collection[str]) -> Any:
     names = (f"{cfg.algo.name}_{actions}_short" for actions in ("discrete", "continuous"))
     if not any(file_of("tuned", name) for name in names):
         return cfg  # the environment need not be made
-    kind = importlib.import_module(_KINDS).kind_of(_plain(cfg.env))
+    from privrl_bench.envs.kinds import kind_of  # not at the top: it imports simulators
+
+    kind = kind_of(_plain(cfg.env))
     path = None if kind is None else file_of("tuned", f"{cfg.algo.name}_{kind}")
     if path is None:
         return cfg

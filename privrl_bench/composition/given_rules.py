@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from privrl_bench.config.checks import AUTO, EVALUATIONS, refuse
-from privrl_bench.config.schema.privacy import privacy_rules
+from privrl_bench.composition.rules import refuse
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.schema.run import AUTO, EVALUATIONS
 from privrl_bench.config.traits import Data, Rows
 from privrl_bench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from privrl_bench.config.schema.run import RunConfig
+from privrl_bench.privacy.rules import taking, unused
 
 
 def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
@@ -40,10 +39,9 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
     Raises:
         ConfigError: names a key that asks for it, and a private algorithm.
     """
-    rules = privacy_rules()
-    kinds = {kind.name: kind for kind in rules.taking(tuple(Rows)) + rules.taking((None,))}
+    kinds = {kind.name: kind for kind in taking(tuple(Rows)) + taking((None,))}
     chosen = kinds.get(str(privacy["mechanism"]))
-    taken = rules.taking(algo.traits.sends)
+    taken = taking(algo.traits.sends)
     never = all(kind.imitation or not kind.private for kind in taken)
     if chosen is None or not never or chosen.on_devices or chosen.imitation:
         return
@@ -64,7 +62,7 @@ _ASK = ("epsilon", "z", "noise_cohort", "clip", "correlation", "bands")
 _NONE_ASKED = {"epsilon": None, "z": 0.0}
 
 
-def as_asked(run: RunConfig, keys: Collection[str]) -> RunConfig:
+def as_given(run: RunConfig, keys: Collection[str]) -> RunConfig:
     """`run` without values of YAML files that contradict what the command line asks for; checked.
 
     An epsilon without a z is a target: z is calibrated for it (`privacy.z=auto`). A population without a length
@@ -176,7 +174,7 @@ def _given_algo(run: RunConfig, keys: Collection[str]) -> None:
 
 def _given_noise(run: RunConfig, keys: Collection[str]) -> None:
     """Settings of another mechanism have no effect."""
-    for key in privacy_rules().unused(run.privacy):
+    for key in unused(run.privacy):
         why = f"privacy.mechanism={run.privacy.mechanism} does not read it"
         refuse(key in keys, key, why)
 

@@ -1,0 +1,1 @@
+"""From overrides to a checked `RunConfig`: the rules that need mechanisms, samplers, users and environments."""
