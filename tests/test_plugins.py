@@ -401,7 +401,7 @@ def test_a_mechanism_with_too_little_noise_stays_unreviewed(package, monkeypatch
 
 
 def test_a_mechanism_that_cannot_be_attacked_stays_unreviewed(package):
-    text = MECHANISM.replace("    name", '    not_auditable = "its noise is a secret"\n    like')
+    text = MECHANISM.replace("    name", '    not_auditable = "its noise is a secret"\n    name')
     (package / "two_servers.py").write_text(text)
     found, why = status(SERVERS)
     assert found == "unreviewed"
