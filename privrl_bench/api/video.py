@@ -15,10 +15,12 @@ import numpy as np
 from privrl_bench.api.policies import env_of
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.construction import NO_PICTURES, make_env, render_modes
-from privrl_bench.envs.user_declaration import declared_users, reset_options
+from privrl_bench.envs.slots import LoopSlots
+from privrl_bench.envs.user_declaration import declared_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
 from privrl_bench.experiment.writable import check_file
+from privrl_bench.rollout import begin, rollout
 
 SUFFIXES = (".gif", ".mp4")
 _RATES = {".gif": 25, ".mp4": 60}  # most pictures a second; browsers show faster GIFs slowly
@@ -79,7 +81,8 @@ def play(
         rate = float(made.metadata.get("render_fps") or 30)
         every = 1 if target is None else max(1, round(rate / _RATES[target.suffix]))
         limit = steps or policy.file.spec.max_episode_steps
-        pictures = _episodes(made, policy, config, episodes, limit, greedy, seed, every, returns)
+        seeds = range(seed, seed + episodes)
+        pictures = _episodes(made, policy, config, seeds, limit, greedy, every, returns)
         if target is None:
             count = frames = sum(1 for _ in pictures)
         else:
@@ -132,30 +135,32 @@ def _episodes(
     env: Any,
     policy: TrainedPolicy,
     config: EnvConfig,
-    episodes: int,
+    seeds: range,
     steps: int,
     greedy: bool,
-    seed: int,
     every: int,
     returns: list[float],
 ) -> Iterator[np.ndarray | None]:
     """Play, and yield a picture after `every` steps (None in a window); fills `returns`."""
-    users = declared_users(env, config.label)
-    more = {} if users is None else {"options": reset_options(None)}
-    for episode in range(episodes):
-        obs, _ = env.reset(seed=seed + episode, **more)
+    slots = LoopSlots(lambda: env, 1, policy.file.spec.obs_dim)
+    declared = declared_users(env, config.label) is not None
+    for seed in seeds:
+        obs = begin(slots, [seed], declared)
         policy.reset()
         returns.append(0.0)
         yield _picture(env, config)
-        for step in range(1, steps + 1):
-            action = policy.act(np.asarray(obs).reshape(-1), greedy=greedy)
-            obs, reward, terminated, truncated, _ = env.step(action)
-            returns[-1] += float(reward)
-            over = terminated or truncated
-            if over or step % every == 0:
+
+        def act(*_: Any, obs: np.ndarray = obs) -> np.ndarray:
+            return policy.choose(obs, greedy=greedy)
+
+        for step in rollout(slots, obs, np.ones(1, bool), act, steps):
+            if step.broken.any():
+                raise ConfigError(
+                    "env", f"{config.label}: an action, observation or reward is not finite"
+                )
+            returns[-1] += float(step.rewards[0])
+            if step.done[0] or (step.t + 1) % every == 0:
                 yield _picture(env, config)
-            if over:
-                break
 
 
 def _picture(env: Any, config: EnvConfig) -> np.ndarray | None:

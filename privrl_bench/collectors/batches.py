@@ -16,7 +16,6 @@ from privrl_bench.collectors.shards import some_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 
-_LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 
 
@@ -71,29 +70,6 @@ def train_stats(
         "train/episodes": float(len(returns)),
         "train/invalid_users": float(invalid),
     }
-
-
-def finite(x: np.ndarray) -> np.ndarray:
-    """Which values are finite in single precision, the precision of learning."""
-    return np.abs(x) <= _LARGEST
-
-
-def able(going: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Which of the users `going` [R, U] have finite actions [R, U, ...]; the others get zeros, in place.
-
-    Returns:
-        [R, U] bool; `going` itself if all have.
-    """
-    if actions.dtype.kind != "f" or np.isfinite(actions.sum(dtype=np.float64)):
-        return going
-    ok = np.asarray(finite(actions).reshape(*going.shape, -1).all(axis=-1))
-    actions[~ok] = 0
-    return going if ok[going].all() else going & ok
-
-
-def all_finite(obs: np.ndarray, rewards: np.ndarray) -> bool:
-    """Whether everything is finite, by two sums; False also for absurdly large values."""
-    return bool(np.abs(obs).sum() + np.abs(rewards).sum() <= _LARGEST)
 
 
 class PaddedUsers:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from privrl_bench.collectors.batches import blank, finite
+from privrl_bench.collectors.batches import blank
 from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.kernels.episodes import (
@@ -25,6 +25,7 @@ from privrl_bench.kernels.episodes import (
 from privrl_bench.models.choices import ArrayPolicy
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.devices import DeviceArrays, DeviceNoise
+from privrl_bench.rollout import finite
 
 
 class Player:

@@ -21,7 +21,9 @@ from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.envs.spaces import as_recorded
+from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.functional.rng import Streams
+from privrl_bench.rollout import begin, rollout
 from privrl_bench.types import EnvSpec
 
 
@@ -46,6 +48,9 @@ def play(
 
     The policy acts on observations in single precision, as they are stored. Probabilities, if known, are
     rounded to single precision. Users whom the environment declares are replaced by simulated ones.
+
+    Raises:
+        EnvironmentFailure: an environment raised, or returned what is not finite.
     """
     n, max_episode_steps = len(numbers), spec.max_episode_steps
     obs = np.zeros((n, max_episode_steps + 1, spec.obs_dim), np.float32)
@@ -58,25 +63,30 @@ def play(
     draws = torch.stack(
         [policy.draws(streams.torch("play_policy", k), max_episode_steps) for k in numbers]
     )
-    act, known = policy.begin(), False
-    going = np.arange(n)
+    choose, known = policy.begin(), False
     seeds = [streams.episode_seed("play_env", k) for k in numbers]
-    obs[:, 0] = slots.reset(going, seeds, None if spec.users is None else [None] * n)
-    for t in range(max_episode_steps):
-        chosen, chances = act(obs[going, t], draws[going, t])
+    raw = begin(slots, seeds, spec.users is not None)
+    obs[:, 0] = raw
+
+    def act(going: np.ndarray, t: int) -> np.ndarray:
+        nonlocal known
+        rows = np.flatnonzero(going)
+        chosen, chances = choose(obs[rows, t], draws[rows, t])
         chosen = sent(chosen)
-        found = slots.step(going, chosen)
-        actions[going, t] = chosen
+        actions[rows, t] = chosen
         known = chances is not None
         if chances is not None:
-            behavior_probs[going, t] = chances
-        rewards[going, t] = found.rewards
-        obs[going, t + 1] = found.obs
-        lengths[going] += 1
-        terminated[going] = found.terminated
-        going = going[~(found.terminated | found.truncated)]
-        if not len(going):
-            break
+            behavior_probs[rows, t] = chances
+        everyone = np.zeros((n, *chosen.shape[1:]), chosen.dtype)
+        everyone[rows] = chosen
+        return everyone
+
+    for step in rollout(slots, raw, np.ones(n, bool), act, max_episode_steps):
+        if step.broken.any():
+            raise EnvironmentFailure("an observation or a reward is not finite")
+        rewards[:, step.t], obs[:, step.t + 1] = step.rewards, raw
+        lengths += step.acted
+        terminated |= step.terminated
     return [
         episode_of(
             obs[i, : size + 1],

@@ -36,6 +36,7 @@ from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.rollout import advance, finite, lost, rollout
 from privrl_bench.types import EnvSpec, UserBatch
 
 
@@ -149,8 +150,7 @@ class SimulatedCollector(batches.BaseCollector):
             self._reset(active, round_index, 0)
         self._started = True
         noise = self._draw(round_index)
-        bad_users = active & ~batches.finite(self._shown).all(axis=-1)
-        self._shown[bad_users] = 0.0
+        bad_users = lost(self._shown, active)
         compiled = self.compiled()
         if compiled is not None:
             return self._at_once(compiled, policy_params, round_index, noise, active, bad_users)
@@ -177,57 +177,59 @@ class SimulatedCollector(batches.BaseCollector):
 
         `scaled` [R, U, D] are the first observations; `bad_users` [R, U] is updated in place.
         """
-        replicas, users, steps = self.shape.replicas, self.shape.users, self.shape.steps
+        shape, spec, now = self.shape, self._spec, scaled
         # Time comes first: every step writes one contiguous piece.
-        batch = batches.blank_of(self._spec, (steps, replicas, users))
+        batch = batches.blank_of(spec, (shape.steps, shape.replicas, shape.users))
         arrays = {name: x.numpy() for name, x in batch.items()}  # faster for few numbers
-        finished: list[list[float]] = [[] for _ in range(replicas)]
-        going = active.copy()
+        finished: list[list[float]] = [[] for _ in range(shape.replicas)]
+
+        def act(going: np.ndarray, t: int) -> np.ndarray:
+            arrays["obs"][t], arrays["mask"][t] = now, going
+            arrays["actions"][t] = sample(batch["obs"][t], t).numpy()
+            return arrays["actions"][t]
+
+        def restart(stop: np.ndarray, t: int) -> None:
+            nonlocal now
+            now = self._restart(stop, round_index, t, bad_users, now)
+
         with torch.inference_mode():
-            places, dim = self._places.slots, self._spec.obs_dim
+            dim, places = spec.obs_dim, self._places.slots
             sample = GroupedSampler(self._policy, policy_params, noise, dim, places)
-            for t in range(steps):
-                if not going.any():
-                    break
-                arrays["obs"][t] = scaled
-                arrays["actions"][t] = action = sample(batch["obs"][t], t).numpy()
-                arrays["mask"][t] = going
-                acting = batches.able(going, arrays["actions"][t])
-                reward, over, cut = self._step(acting, action)
-                reward, fine = self._show(acting, reward, t)
-                stop = over | cut
-                if fine is not going:  # the user's row will be zero; the slot starts a new episode
-                    stop |= going & ~fine
-                    bad_users |= going & ~fine
-                self._return += reward
-                arrays["terminated"][t] = over
-                arrays["done"][t] = stop
-                arrays["rewards"][t] = self.scaler.reward(reward, fine)
-                scaled = self.scaler.obs(self._shown, update=fine)
-                arrays["next_obs"][t] = scaled
-                if stop.any():
-                    for r, u in zip(*np.nonzero(stop & fine), strict=True):
+            for step in rollout(
+                *(self.slots, self._raw, active, act, shape.steps),
+                to_env=self._policy.to_env,
+                show=None if self.device is None else self._show,
+                restart=None if self._config.user == "episode" else restart,
+            ):
+                t = step.t
+                self._remember(step.acted, arrays["actions"][t])
+                bad_users |= step.broken
+                self._return += step.rewards
+                arrays["terminated"][t] = step.terminated
+                arrays["done"][t] = step.done
+                arrays["rewards"][t] = self.scaler.reward(step.rewards, step.fine)
+                now = self.scaler.obs(self._shown, update=step.fine)
+                arrays["next_obs"][t] = now
+                if step.done.any():
+                    for r, u in zip(*np.nonzero(step.done & step.fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
-                    if self._config.user == "episode":
-                        going = going & ~stop
-                    else:
-                        scaled = self._restart(stop, round_index, t, bad_users, scaled)
         batches.clear_idle(batch)
         return batch, finished
 
-    def _show(self, going: np.ndarray, reward: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
-        """What devices of the users `going` show after step t: rewards, and whose data are finite.
+    def _show(
+        self, acted: np.ndarray, rewards: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What devices of the users `acted` show after step t: observations and rewards."""
+        assert self.device is not None
+        self._shown[acted] = self.device.after_step(self._raw, t)[acted]
+        return self._shown, np.where(acted, self.device.reward(rewards, t), 0.0)
 
-        The latter is `going` itself if all are. Data that are not finite become zeros.
-        """
-        if self.device is not None:
-            self._shown[going] = self.device.after_step(self._raw, t)[going]
-            reward = np.where(going, self.device.reward(reward, t), 0.0)
-        if batches.all_finite(self._shown, reward):
-            return reward, going
-        broken = going & ~(batches.finite(self._shown).all(axis=-1) & batches.finite(reward))
-        self._shown[broken] = 0.0
-        return np.where(broken, 0.0, reward), going & ~broken
+    def _remember(self, acted: np.ndarray, actions: np.ndarray) -> None:
+        """Keep the actions [R, U, ...] of the slots that were stepped, for `set_state`."""
+        if self._history.shape[2]:
+            r, u = np.nonzero(acted)
+            self._history[r, u, self._elapsed[r, u]] = actions[r, u].reshape(len(r), -1)
+        self._elapsed += acted
 
     def _restart(
         self,
@@ -242,11 +244,11 @@ class SimulatedCollector(batches.BaseCollector):
         if last and self._config.user != "segment":
             return scaled  # no reset: the device would show one more observation
         self._reset(stop, round_index, t + 1)
-        lost = stop & ~batches.finite(self._shown).all(axis=-1)
-        if lost.any() and not last:  # after the last step it is the next user's
-            bad_users |= lost
-            self._shown[lost] = 0.0
-        begun = self.scaler.obs(self._shown, update=stop & ~lost)
+        broken = stop & ~finite(self._shown).all(axis=-1)
+        if broken.any() and not last:  # after the last step it is the next user's
+            bad_users |= broken
+            self._shown[broken] = 0.0
+        begun = self.scaler.obs(self._shown, update=stop & ~broken)
         return np.where(stop[..., None], begun, scaled)
 
     def _at_once(
@@ -269,30 +271,6 @@ class SimulatedCollector(batches.BaseCollector):
         bad_users |= users.broken
         valid = torch.from_numpy(active & ~bad_users)
         return UserBatch(**cast(Any, kept), valid=valid, stats=_stats(finished, bad_users))
-
-    def _step(
-        self, going: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Advance the slots `going`; returns rewards, terminated, truncated, each [R, U]."""
-        indices = np.flatnonzero(going)
-        flat = actions.reshape(going.size, *actions.shape[2:])[indices]
-        result = self.slots.step(indices, self._policy.to_env(flat))
-        if self._history.shape[2]:
-            slots = self._history.reshape(going.size, *self._history.shape[2:])
-            slots[indices, self._elapsed.ravel()[indices]] = flat.reshape(len(indices), -1)
-        self._elapsed += going
-        if len(indices) == going.size:
-            self._raw[:] = result.obs.reshape(self._raw.shape)
-            parts = (result.rewards, result.terminated, result.truncated)
-            return tuple(x.reshape(going.shape) for x in parts)  # type: ignore[return-value]
-        rewards = np.zeros(going.shape)
-        terminated = np.zeros(going.shape, dtype=bool)
-        truncated = np.zeros(going.shape, dtype=bool)
-        self._raw[going] = result.obs
-        rewards[going] = result.rewards
-        terminated[going] = result.terminated
-        truncated[going] = result.truncated
-        return rewards, terminated, truncated
 
     def get_state(self) -> dict[str, Tensor]:
         """Seeds, actions and statistics, from which `set_state` restores the slots."""
@@ -325,20 +303,20 @@ class SimulatedCollector(batches.BaseCollector):
         if self._config.user != "segment" or not bool(state["started"].all()):
             return True
         arrays = {k: v.numpy() for k, v in state.items() if not k.startswith("scaler.")}
-        elapsed = arrays["elapsed"].copy()
+        elapsed = arrays["elapsed"]
         self._started = True
         everyone = np.ones(elapsed.shape, dtype=bool)
         seeds = [int(s) for s in arrays["seeds"].reshape(-1)]
         self._raw[everyone] = self.slots.reset(
             np.flatnonzero(everyone), seeds, self._places.batch(everyone)
         )
-        self._elapsed[:] = 0
+        self._elapsed[:] = elapsed
         self._seeds[:] = arrays["seeds"]
-        replay = arrays["history"]
+        self._history[:, :, : elapsed.max(initial=0)] = replay = arrays["history"]
         if self._spec.discrete:
             replay = replay[..., 0].astype(np.int64)
         for t in range(int(elapsed.max(initial=0))):
-            self._step(elapsed > t, replay[:, :, t])
+            advance(self.slots, self._raw, elapsed > t, replay[:, :, t], self._policy.to_env)
         self._episode[:] = arrays["episode"]
         self._return[:] = arrays["return"]
         if self.device is not None:

@@ -15,12 +15,12 @@ from privrl_bench.collectors.compiled_episodes import player
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.envs.slots import Users
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci, mean_ci
 from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
+from privrl_bench.rollout import begin, lost, rollout
 from privrl_bench.types import EnvSpec
 
 _BLOCK = 64  # steps whose noise is drawn at once
@@ -121,9 +121,8 @@ class ReturnEvaluator:
             for s in self._streams
             for e in range(episodes)
         ]
-        everyone = np.arange(replicas * episodes)
-        simulated: Users = None if self._spec.users is None else [None] * len(everyone)
-        raw = self._slots.reset(everyone, seeds, simulated).reshape(replicas, episodes, -1)
+        declared = self._spec.users is not None
+        raw = begin(self._slots, seeds, declared).reshape(replicas, episodes, -1)
         going = np.ones((replicas, episodes), dtype=bool)
         going[list(ended)] = False
         draws = [s.torch("eval_policy", round_index) for s in self._streams]
@@ -156,47 +155,33 @@ class ReturnEvaluator:
         replicas, episodes = going.shape
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
-        broken = going & ~_finite(raw)
-        going &= ~broken
-        raw = np.where(broken[..., None], 0.0, raw)
+        broken = lost(raw, going)
         now = torch.zeros(replicas, episodes, self._spec.obs_dim)
+        noise: Tensor | None = None
+
+        def act(_: np.ndarray, t: int) -> np.ndarray:
+            nonlocal noise
+            if t % _BLOCK == 0:
+                noise = drawn()
+            now.copy_(torch.from_numpy(scaling.obs(raw)))
+            if noise is None:
+                return self._policy.greedy(policy_params, now).numpy()
+            return sample(now, noise[t % _BLOCK]).numpy()
+
         with torch.inference_mode():
             sample = self._policy.sampler(policy_params)
-            for t in range(self._spec.max_episode_steps):
-                if not going.any():
-                    break
-                if t % _BLOCK == 0:
-                    noise = drawn()
-                now.copy_(torch.from_numpy(scaling.obs(raw)))
-                if noise is None:
-                    action = self._policy.greedy(policy_params, now)
-                else:
-                    action = sample(now, noise[t % _BLOCK])
-                acts = _finite(action.numpy().reshape(replicas, episodes, -1))
-                broken |= going & ~acts
-                going &= acts
-                flat = action.numpy().reshape(going.size, *action.shape[2:])
-                indices = np.flatnonzero(going)
-                if not len(indices):
-                    break
-                result = self._slots.step(indices, self._policy.to_env(flat[indices]))
-                finite = _finite(result.obs) & np.isfinite(result.rewards)
-                broken[going] |= ~finite
-                returns[going] += np.where(finite, result.rewards, 0.0)
-                lengths[going] += 1
-                raw[going] = np.where(finite[:, None], result.obs, 0.0)
-                going[going] = ~(result.terminated | result.truncated | ~finite)
+            for step in rollout(
+                *(self._slots, raw, going & ~broken, act, self._spec.max_episode_steps),
+                to_env=self._policy.to_env,
+            ):
+                broken |= step.broken
+                returns += step.rewards
+                lengths += step.acted
         return _evaluations(returns, lengths, broken)
 
     def close(self) -> None:
         """Free the environments."""
         self._slots.close()
-
-
-def _finite(x: np.ndarray) -> np.ndarray:
-    """[...] whether all entries of x [..., D] are finite in single precision, which policies compute in."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.isfinite(x.astype(np.float32, copy=False)).all(axis=-1))
 
 
 def _evaluations(

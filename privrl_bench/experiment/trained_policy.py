@@ -71,21 +71,36 @@ class TrainedPolicy:
                 actions are not finite.
         """
         flat, batched = self._flat(observation)
-        if not np.isfinite(flat).all():
+        actions = self._to_space(self.choose(flat, greedy=greedy))
+        if batched:
+            return actions
+        return actions[0] if self.file.spec.discrete else actions[0, ...]
+
+    def choose(self, observations: np.ndarray, *, greedy: bool = False) -> np.ndarray:
+        """What the policy chooses, before it is made an action of the environment's space.
+
+        Args:
+            observations: [B, D], flat.
+            greedy: as in `act`.
+
+        Returns:
+            Numbers [B, A], or choices [B] or [B, A].
+
+        Raises:
+            ValueError: an observation is not finite.
+        """
+        if not np.isfinite(observations).all():
             raise ValueError("the observation has non-finite values")
-        scaled = self.file.scaling.obs(flat[None])
+        scaled = self.file.scaling.obs(observations[None])
         obs, policy = torch.from_numpy(scaled).float(), self.file.policy
         by_step = getattr(policy, "by_step", False)
         with torch.inference_mode():
             if greedy and not by_step:
                 found = policy.greedy(self._params, obs)
             else:
-                noise = policy.draw(self._generator, len(flat)).unsqueeze(0)
+                noise = policy.draw(self._generator, len(observations)).unsqueeze(0)
                 found = self._sample(obs, noise)
-        actions = self._to_space(policy.to_env(found[0].numpy()))
-        if batched:
-            return actions
-        return actions[0] if self.file.spec.discrete else actions[0, ...]
+        return policy.to_env(found[0].numpy())
 
     def _flat(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [B, D], and whether they are a batch."""
