@@ -190,7 +190,7 @@ def poisson(
 ) -> Case:
     """Poisson cohorts. `truncation`: (population, cap); None: cohorts are not cut."""
     population, cap = truncation or (None, None)
-    event = ReleaseEvent("gaussian", z, "add_or_remove", q, population, cap)
+    event = ReleaseEvent("gaussian", z, "add_or_remove", q, population, cap, sampling="poisson")
     words = f"z = {z:g}, q = {q:.4g}, T = {count}, delta {delta:g}"
     words += f", at most {cap} of {population}" if truncation else ""
     cut = brackets.cut_poisson(z, q, *truncation) if truncation else (None, 0.0)
@@ -210,14 +210,16 @@ def poisson(
 
 def everybody(z: float, users: int, count: int, delta: float, adjacency: str) -> Case:
     """Poisson cohorts of the whole population."""
-    event = ReleaseEvent("gaussian", z, adjacency, 1.0, users, users)
+    event = ReleaseEvent("gaussian", z, adjacency, 1.0, users, users, sampling="poisson")
     words = f"z = {z:g}, q = 1, T = {count}, delta {delta:g}, {adjacency.replace('_', '-')}"
     return gaussian("poisson, q = 1", words, {event: count}, delta, math.sqrt(count) / z)
 
 
 def uniform_single_user(z: float, n: int, count: int, delta: float) -> Case:
     """Against the pair that is proven to dominate."""
-    event = ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
+    event = ReleaseEvent(
+        "gaussian", z, "replace_one", 1.0 / n, n, 1, sampling="uniform_single_user"
+    )
     return Case(
         "uniform_single_user",
         f"z = {z:g}, n = {n}, T = {count}, delta {delta:g}",

@@ -22,14 +22,18 @@ def classical_z(value: float, delta: float) -> float:
 @cache
 def poisson_rdp(z: float, q: float, rounds: int, delta: float) -> float:
     """What a moments accountant prints: dp-accounting's RDP with default orders."""
-    return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta, "rdp")
+    return ledger_epsilon(
+        [ReleaseEvent("gaussian", z, "add_or_remove", q, sampling="poisson")] * rounds, delta, "rdp"
+    )
 
 
 @cache
 def poisson(z: float, q: float, rounds: int, delta: float, replace: bool = False) -> float:
     """The tight value: privacy loss distributions. For Poisson sampling, zero-out is add-or-remove."""
     if not replace:
-        return ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", q)] * rounds, delta)
+        return ledger_epsilon(
+            [ReleaseEvent("gaussian", z, "add_or_remove", q, sampling="poisson")] * rounds, delta
+        )
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 

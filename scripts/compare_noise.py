@@ -25,12 +25,14 @@ CORRELATIONS = (0.0, 0.8, 0.95, 0.99, 0.999, 1.0)
 
 def poisson(q: float, population: int) -> Callable[[float], ReleaseEvent]:
     """A release to a Poisson cohort."""
-    return lambda z: ReleaseEvent("gaussian", z, "add_or_remove", q, population)
+    return lambda z: ReleaseEvent("gaussian", z, "add_or_remove", q, population, sampling="poisson")
 
 
 def one_of(n: int) -> Callable[[float], ReleaseEvent]:
     """A release about one of n users."""
-    return lambda z: ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
+    return lambda z: ReleaseEvent(
+        "gaussian", z, "replace_one", 1.0 / n, n, 1, sampling="uniform_single_user"
+    )
 
 
 # name: (release, rounds, rounds between two of one user in a fixed order, adjacency of that order)

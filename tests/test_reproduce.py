@@ -164,7 +164,9 @@ def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
     z = float(last.removeprefix("privacy.z="))
 
     def cost(z):
-        event = ReleaseEvent("gaussian", z, "replace_one", 1 / 50, 50, 1)
+        event = ReleaseEvent(
+            "gaussian", z, "replace_one", 1 / 50, 50, 1, sampling="uniform_single_user"
+        )
         return ledger_epsilon({event: 4}, 1e-5)
 
     assert cost(z) <= 1.0 < cost(z - 0.01)

@@ -53,8 +53,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def event_of(line: dict[str, Any]) -> ReleaseEvent:
-    """What a line says was released."""
-    return ReleaseEvent(**{k: v for k, v in line.items() if k in _RELEASE_KEYS})
+    """What a line says was released; a line without a sampler has none, and no epsilon."""
+    return ReleaseEvent(
+        **({"sampling": ""} | {k: v for k, v in line.items() if k in _RELEASE_KEYS})
+    )
 
 
 class Ledger:

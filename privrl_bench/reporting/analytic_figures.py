@@ -50,9 +50,8 @@ def draw_accounting(picture: Picture, runs: Runs, path: Path) -> None:
 @functools.cache
 def most_rounds(budget: float, z: float, q: float, delta: float, accountant: str, most: int) -> int:
     """Largest number of Poisson-sampled Gaussian rounds within a budget, at most `most`."""
-    return rounds_for(
-        budget, ReleaseEvent("gaussian", z, "add_or_remove", q), delta, accountant, most
-    )
+    event = ReleaseEvent("gaussian", z, "add_or_remove", q, sampling="poisson")
+    return rounds_for(budget, event, delta, accountant, most)
 
 
 def _most_rounds(

@@ -78,7 +78,9 @@ def _calibrated_z(target: float, users: int, rounds: int, delta: float, kind: st
     """Smallest z for a target epsilon, rounded up to 3 digits. Takes seconds."""
 
     def event(z: float) -> ReleaseEvent:
-        return ReleaseEvent("gaussian", z, "replace_one", 1.0 / users, users, 1)
+        return ReleaseEvent(
+            "gaussian", z, "replace_one", 1.0 / users, users, 1, sampling="uniform_single_user"
+        )
 
     return z_for(target, event, rounds, delta, kind, digits=3)
 

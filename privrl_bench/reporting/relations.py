@@ -76,7 +76,9 @@ def cost(point: Point, accountant: str) -> float:
         accountant: pld | rdp.
     """
     n, rounds = max(round(point["n"]), 1), max(round(point["T"]), 1)
-    event = ReleaseEvent("gaussian", point["sigma"], "replace_one", 1.0 / n, n, 1)
+    event = ReleaseEvent(
+        "gaussian", point["sigma"], "replace_one", 1.0 / n, n, 1, sampling="uniform_single_user"
+    )
     return ledger_epsilon(Counter({event: rounds}), point["delta"], accountant)
 
 

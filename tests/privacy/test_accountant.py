@@ -91,19 +91,21 @@ def test_several_releases_about_one_episode(z, segments, zero_out, replace):
     ("z", "count", "pld"), [(0.25, 1000, 32.1971), (0.38, 2000, 9.7531), (0.45, 5000, 6.573)]
 )
 def test_poisson_sampling_matches_the_regression_grid(z, count, pld):
-    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
+    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3, sampling="poisson")
     assert ledger_epsilon([release] * count, 1e-5) == pytest.approx(pld, rel=2e-3)
 
 
 @pytest.mark.parametrize(("z", "count", "rdp"), [(0.25, 1000, 38.4467), (0.45, 5000, 8.102)])
 def test_poisson_sampling_by_rdp(z, count, rdp):
-    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3)
+    release = ReleaseEvent("gaussian", z, "add_or_remove", q=1e-3, sampling="poisson")
     assert ledger_epsilon([release] * count, 1e-5, "rdp") == pytest.approx(rdp, rel=1e-4)
 
 
 def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
-    plain = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01)
-    capped = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25)
+    plain = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, sampling="poisson")
+    capped = ReleaseEvent(
+        "gaussian", 1.0, "add_or_remove", q=0.01, population=1000, cap=25, sampling="poisson"
+    )
     uncapped_epsilon = ledger_epsilon([plain] * 100, 1e-5)
     capped_epsilon = ledger_epsilon([capped] * 100, 1e-5)
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
@@ -111,7 +113,9 @@ def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
 
 def test_hardly_any_noise_is_an_infinite_epsilon_not_a_crash():
     """z = 1e-4, as in table 6 of PriMORL."""
-    one = ReleaseEvent("gaussian", 1e-4, "add_or_remove", q=0.2, population=20, cap=12)
+    one = ReleaseEvent(
+        "gaussian", 1e-4, "add_or_remove", q=0.2, population=20, cap=12, sampling="poisson"
+    )
     assert ledger_epsilon([one] * 5, 1e-5) == math.inf
     weak = dataclasses.replace(one, z=1e-3)
     assert 1e6 < ledger_epsilon([weak] * 5, 1e-5) < math.inf
@@ -119,10 +123,10 @@ def test_hardly_any_noise_is_an_infinite_epsilon_not_a_crash():
 
 def test_zero_out_of_poisson_cohorts_costs_what_add_or_remove_does():
     for more in ({}, {"population": 1000, "cap": 25}):
-        removed = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, **more)
+        removed = ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.01, **more, sampling="poisson")
         nulled = dataclasses.replace(removed, adjacency="zero_out")
         assert ledger_epsilon([nulled] * 100, 1e-5) == ledger_epsilon([removed] * 100, 1e-5)
-    plain = ReleaseEvent("gaussian", 1.0, "zero_out", q=0.01)
+    plain = ReleaseEvent("gaussian", 1.0, "zero_out", q=0.01, sampling="poisson")
     removed = dataclasses.replace(plain, adjacency="add_or_remove")
     assert ledger_epsilon([plain] * 9, 1e-5, "rdp") == ledger_epsilon([removed] * 9, 1e-5, "rdp")
 
@@ -135,7 +139,9 @@ def test_zero_out_of_cut_cohorts_by_integration(people, cap, q, z):
     from scipy import stats
 
     delta = 1e-3
-    event = ReleaseEvent("gaussian", z, "zero_out", q=q, population=people, cap=cap)
+    event = ReleaseEvent(
+        "gaussian", z, "zero_out", q=q, population=people, cap=cap, sampling="poisson"
+    )
     limit = ledger_epsilon([event], delta)
     at = np.linspace(-30, 30, 60_001)
     for x, y in product((1, -1), repeat=2):  # the user's row, everybody else's
@@ -205,7 +211,11 @@ def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():
 
 def test_exact_accountant_refuses_sampling():
     with pytest.raises(ConfigError, match="accountant"):
-        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.1)], 1e-5, "gaussian")
+        ledger_epsilon(
+            [ReleaseEvent("gaussian", 1.0, "add_or_remove", q=0.1, sampling="poisson")],
+            1e-5,
+            "gaussian",
+        )
 
 
 def test_mixed_adjacencies_have_no_analysis():
@@ -292,7 +302,9 @@ def test_small_epsilons_are_within_one_percent(z, count, delta):
     """The fixed cells of 1e-3 were 14.8 % and 5.8 % above at q = 0.001."""
     from privrl_bench.audit.brackets import bracket, poisson
 
-    ours = ledger_epsilon([ReleaseEvent("gaussian", z, "add_or_remove", 0.001)] * count, delta)
+    ours = ledger_epsilon(
+        [ReleaseEvent("gaussian", z, "add_or_remove", 0.001, sampling="poisson")] * count, delta
+    )
     lower, _ = bracket(poisson(z, 0.001), count, delta, fine=0.05)
     assert lower <= ours <= 1.01 * lower
 

@@ -13,7 +13,7 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilo
 
 def primorl(z):
     """Poisson sampling of trajectories with q = 1e-3."""
-    return ReleaseEvent("gaussian", z, "add_or_remove", 1e-3)
+    return ReleaseEvent("gaussian", z, "add_or_remove", 1e-3, sampling="poisson")
 
 
 def plain(z):

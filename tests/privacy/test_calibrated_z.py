@@ -160,5 +160,5 @@ def test_a_subclass_is_not_taken_for_its_base():
     for kind in (Gaussian, Correlated):
         assert kind.gaussians(once) == ((1.0, 1),)
         assert type("Other", (kind,), {}).gaussians(once) is None
-    drawn = ((ReleaseEvent("gaussian", 1.0, "add_or_remove", 0.5), 1),)
+    drawn = ((ReleaseEvent("gaussian", 1.0, "add_or_remove", 0.5, sampling="poisson"), 1),)
     assert Gaussian.gaussians(drawn) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import (
     Block,
     Contribution,
@@ -163,6 +163,31 @@ def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
     config = PrivacyConfig(users_per_round=USERS, clip=0.5)
     with pytest.raises(PrivacyError, match="other settings"):
         Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [ledger])
+
+
+def test_a_line_without_its_sampler_is_of_other_settings_and_has_no_epsilon(tmp_path):
+    ledger, path = Ledger(tmp_path / "ledger.jsonl"), tmp_path / "ledger.jsonl"
+    config = PrivacyConfig(users_per_round=USERS, clip=0.5)
+    line = ReleaseEvent("gaussian", 1.0, "zero_out")
+    ledger.intend(0, line, {}, repeatable=True)
+    assert json.loads(path.read_text())["sampling"] == "fixed"
+    Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(path)])
+    path.write_text(path.read_text().replace('"sampling": "fixed", ', ""))
+    old = Ledger(path)
+    with pytest.raises(PrivacyError, match="other settings"):
+        Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [old])
+    with pytest.raises(PrivacyError, match="epsilon is unknown"):
+        ledger_epsilon(old.releases(None), 1e-5)
+    for q in (1.0, 0.5):
+        with pytest.raises(PrivacyError, match="'unheard_of': epsilon is unknown"):
+            ledger_epsilon([replace(line, sampling="unheard_of", q=q)], 1e-5)
+
+
+def test_a_draw_that_the_named_sampler_does_not_make_amplifies_nothing():
+    fixed = ReleaseEvent("gaussian", 1.0, "zero_out")
+    assert ledger_epsilon([replace(fixed, q=0.01)], 1e-5) == ledger_epsilon([fixed], 1e-5)
+    poisson = replace(fixed, q=0.01, sampling="poisson")
+    assert ledger_epsilon([poisson], 1e-5) < ledger_epsilon([fixed], 1e-5)
 
 
 def test_valid_must_be_bool():

@@ -126,7 +126,7 @@ def test_what_was_released_is_what_the_lines_say(attempts, participation, before
     ledger = Ledger(None)
     rounds = {}
     for index, z in attempts:
-        event = ReleaseEvent("gaussian", z, "add_or_remove", 0.1, 100, 20)
+        event = ReleaseEvent("gaussian", z, "add_or_remove", 0.1, 100, 20, sampling="poisson")
         ledger.intend(index, event, {}, repeatable=False)
         rounds.setdefault(index, []).append(event)
     told = [events for index, events in rounds.items() if before is None or index < before]
@@ -175,7 +175,7 @@ def test_a_line_that_did_not_reach_the_disk_ends_the_ledger(tmp_path, monkeypatc
 
 
 def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
-    event = ReleaseEvent("gaussian", 2.0, "add_or_remove", 0.1, 100, 20)
+    event = ReleaseEvent("gaussian", 2.0, "add_or_remove", 0.1, 100, 20, sampling="poisson")
     ledger = Ledger(None)
     for index, attempts in ((0, 1), (1, 4)):
         for _ in range(attempts):

@@ -204,7 +204,7 @@ def test_a_number_below_epsilon_is_not_called_a_bound(tmp_path, capsys, monkeypa
 
 def test_a_plan_that_fails_leaves_no_folder(tmp_path, monkeypatch):
     """The status of its folder stayed `running`."""
-    monkeypatch.setattr(Poisson, "drew", classmethod(lambda *_: False))
+    monkeypatch.setattr(Poisson, "wrap", classmethod(lambda *_: next(iter(()))))
     config = compose([*EVERYBODY.split(), "env=cartpole", "privacy.population=90"])
     with pytest.raises(StopIteration):
         run([config], [tmp_path / "run"], [[]])

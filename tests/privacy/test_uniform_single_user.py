@@ -38,7 +38,7 @@ def hockey_stick(one, other, log_alpha):
 
 
 def event(z, n):
-    return ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1)
+    return ReleaseEvent("gaussian", z, "replace_one", 1.0 / n, n, 1, sampling="uniform_single_user")
 
 
 @pytest.mark.parametrize(("z", "n"), [(2.0, 4), (0.8, 10), (6.0, 100)])

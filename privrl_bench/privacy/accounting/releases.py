@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.mechanisms import ledger_class
+from privrl_bench.privacy.sampling import ledger_sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 _EXACT = ("pld", "gaussian")  # accountants that are exact for Gaussian mechanisms
-# Of neighbouring sums, in clip norms; see `_relation` for add_or_remove.
+# Of neighbouring sums, in clip norms; see `Poisson.relation` for add_or_remove.
 _DISTANCE = {"zero_out": 1.0, "replace_one": 2.0, "any_trajectory_pair": 1.0}
 
 
@@ -32,11 +33,11 @@ class ReleaseEvent:
             its own theorem, z has no meaning; `none`: no noise. See `Mechanism.records`.
         z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
         adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (z is against any other user).
-        q: probability that a user joins the round: 1 for fixed cohorts; independently of the others
-            (Poisson), or under replace_one as one of n.
-        population, cap: number of users and largest cohort (Poisson sampling; one of n: n and 1; or see
+        q: probability that a user joins the round, as the sampler draws it; 1: they are in it for certain.
+        population, cap: number of users and largest cohort, as the sampler has them (or see
             `per_transition`); None for fixed cohorts.
         epsilon, delta: of `smooth` only.
+        sampling: name of the sampler, which says what its draw does to the cost (`Sampler.wrap`).
     """
 
     mechanism: str
@@ -47,6 +48,7 @@ class ReleaseEvent:
     cap: int | None = None
     epsilon: float | None = None
     delta: float | None = None
+    sampling: str = "fixed"
 
     @property
     def cost(self) -> float:
@@ -131,23 +133,14 @@ def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> fl
 def _relation(counts: Counter[ReleaseEvent]) -> str:
     """The adjacency under which releases of one adjacency are analysed: it costs as much as their own.
 
-    Poisson cohorts with q = 1 have every user who is there. One more user adds one row of norm at most 1 clip
-    to the sum of a round and moves no other row: they are at most `population`, and the cap is `population`,
-    so nobody is cut. A release is thus the Gaussian mechanism at the distance of zero_out, in either direction,
-    and so is an adaptive composition. Fixed cohorts have no such analysis: whoever arrives later has another
-    place, and another round.
+    Their samplers say which (`Sampler.relation`), for mechanisms on one user's row; if not all say the same,
+    their own.
     """
-    adjacency = next(iter(counts)).adjacency
-    if adjacency != "add_or_remove":
-        return adjacency
-    everybody = all(
-        one.q == 1.0
-        and one.population is not None
-        and one.cap == one.population
-        and ledger_class(one.mechanism).subsampled
-        for one in counts
-    )
-    return "zero_out" if everybody else adjacency
+    found = set()
+    for one in counts:
+        relation = ledger_sampler(one.sampling).relation(one)
+        found.add(relation if ledger_class(one.mechanism).subsampled else one.adjacency)
+    return found.pop() if len(found) == 1 else next(iter(counts)).adjacency
 
 
 def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, str, str]:

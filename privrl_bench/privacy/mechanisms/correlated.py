@@ -216,7 +216,7 @@ class Correlated(Gaussian):
     def _moved(self, r: int, sensitivity: float) -> ReleaseEvent:
         """Everything released about a user who moves C G by so many clips, more than 0."""
         z = self.joint_z(r) * (self.strategy.scale / sensitivity)
-        return ReleaseEvent(self.records[0], z, self.terms.configs[r].adjacency)
+        return self.recorded(r, self.records[0], z)
 
     def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
         """See `Mechanism.planned_releases`: all rows of one user together."""

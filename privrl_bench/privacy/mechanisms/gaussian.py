@@ -93,9 +93,7 @@ class Gaussian(Mechanism):
 
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`. Raises PrivacyError: the blocks' noise does not give z."""
-        config = self.terms.configs[r]
-        one = ReleaseEvent("gaussian", self.joint_z(r), config.adjacency)
-        return self.terms.sampler.record(one, config)
+        return self.recorded(r, "gaussian", self.joint_z(r))
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""

@@ -94,9 +94,7 @@ class Local(Mechanism):
 
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: z is 1 / mu of all that a round shows of one unit."""
-        return ReleaseEvent(
-            "gaussian", self._devices.multiplier(r), self.terms.configs[r].adjacency
-        )
+        return self.recorded(r, "gaussian", self._devices.multiplier(r))
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""

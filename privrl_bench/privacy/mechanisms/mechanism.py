@@ -19,7 +19,7 @@ from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.grid import MOST_EPSILON, REPEATS
-from privrl_bench.privacy.sampling import samplers
+from privrl_bench.privacy.sampling import ledger_sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -189,8 +189,9 @@ class Mechanism:
             one = cls.single(release)
             if isinstance(one, NonPrivateDpEvent):
                 return one
-            sampler = next(kind for kind in samplers() if kind.drew(release))
-            events.append(SelfComposedDpEvent(sampler.wrap(one, release), count))
+            if release.q < 1.0:
+                one = ledger_sampler(release.sampling).wrap(one, release)
+            events.append(SelfComposedDpEvent(one, count))
         return ComposedDpEvent(tuple(events))
 
     @classmethod
@@ -223,8 +224,12 @@ class Mechanism:
 
     def release_event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the ledger."""
+        return self.recorded(r, self.records[0], self.terms.configs[r].noise_multiplier)
+
+    def recorded(self, r: int, record: str, z: float, **more: Any) -> ReleaseEvent:
+        """A release with the adjacency of replica r and its sampler; `more`: further fields."""
         config = self.terms.configs[r]
-        return ReleaseEvent(self.records[0], config.noise_multiplier, config.adjacency)
+        return self.terms.sampler.record(ReleaseEvent(record, z, config.adjacency, **more), config)
 
     def settings(self, r: int) -> dict[str, Any]:
         """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""

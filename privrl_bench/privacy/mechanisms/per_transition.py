@@ -96,14 +96,8 @@ class PerTransition(Mechanism):
 
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`."""
-        config, (batch, memory) = self.terms.configs[r], self.terms.unit.draw or (0, 0)
-        return ReleaseEvent(
-            "per_transition",
-            config.noise_multiplier,
-            config.adjacency,
-            population=memory,
-            cap=batch,
-        )
+        z, (batch, memory) = self.terms.configs[r].noise_multiplier, self.terms.unit.draw or (0, 0)
+        return self.recorded(r, "per_transition", z, population=memory, cap=batch)
 
 
 MECHANISM = PerTransition

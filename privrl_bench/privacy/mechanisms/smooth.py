@@ -123,16 +123,7 @@ class Smooth(Mechanism):
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`."""
         config = self.terms.configs[r]
-        return ReleaseEvent(
-            "smooth",
-            0.0,
-            config.adjacency,
-            1.0,
-            config.population,
-            None,
-            config.epsilon,
-            config.delta,
-        )
+        return self.recorded(r, "smooth", 0.0, epsilon=config.epsilon, delta=config.delta)
 
     def prepare(self, smooth: Tensor | None, complete: bool) -> None:
         """See `Mechanism.prepare`: the smooth bound on the local sensitivity, which is secret."""

@@ -98,7 +98,7 @@ class Tree(Gaussian):
     def release_event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.release_event`: a row is under the noise of that many nodes."""
         z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
-        return ReleaseEvent("gaussian", z, self.terms.configs[r].adjacency)
+        return self.recorded(r, "gaussian", z)
 
     def spent_epsilon(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None

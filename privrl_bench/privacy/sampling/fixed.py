@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.config.traits import Draws
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -32,11 +31,6 @@ class Fixed(Sampler):
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
         """See `Sampler.accepts`."""
         return not mechanism.one_release
-
-    @classmethod
-    def drew(cls, release: ReleaseEvent) -> bool:
-        """See `Sampler.drew`: every user of the round is in it for certain."""
-        return release.q == 1.0
 
     def members(
         self,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.traits import Draws
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from privrl_bench.config.schema import PrivacyConfig
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
     from privrl_bench.privacy.noise import NoiseSource
 
@@ -33,6 +36,11 @@ class FullBatch(Sampler):
     def relations(cls, mechanism: type[Mechanism]) -> tuple[str, ...]:
         """See `Sampler.relations`: without privacy the relation has no meaning."""
         return cls.adjacencies if mechanism.private else ("zero_out", *cls.adjacencies)
+
+    @classmethod
+    def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
+        """See `Sampler.record`."""
+        return replace(super().record(release, privacy), population=privacy.population)
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
         """All users, in every replica."""

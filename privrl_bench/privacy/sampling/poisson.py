@@ -2,7 +2,7 @@
 
 `population` is a public bound on the number of users, neighbouring datasets both stay within it, and q and
 the cap are functions of these numbers. Cohort sizes are secret, like the noise. With U = population every user
-is in every round: there is no amplification (`accounting/releases.py`, `_relation`).
+is in every round: there is no amplification (`Poisson.relation`).
 """
 
 from __future__ import annotations
@@ -70,12 +70,21 @@ class Poisson(Sampler):
         """See `Sampler.record`."""
         population = int(privacy.population or 0)
         q = privacy.users_per_round / population
-        return replace(release, q=q, population=population, cap=cls.room(privacy))
+        named = super().record(release, privacy)
+        return replace(named, q=q, population=population, cap=cls.room(privacy))
 
     @classmethod
-    def drew(cls, release: ReleaseEvent) -> bool:
-        """See `Sampler.drew`."""
-        return release.q < 1.0 and release.adjacency != "replace_one"
+    def relation(cls, release: ReleaseEvent) -> str:
+        """See `Sampler.relation`: with q = 1 one more user costs as much as zeroing one.
+
+        Every user who is there is in the round. One more user adds one row of norm at most 1 clip to its sum
+        and moves no other row: they are at most `population`, and the cap is `population`, so nobody is cut.
+        A release is thus the Gaussian mechanism at the distance of zero_out, in either direction, and so is an
+        adaptive composition. Fixed cohorts have no such analysis: whoever arrives later has another place, and
+        another round.
+        """
+        everybody = release.q == 1.0 and release.cap == release.population is not None
+        return "zero_out" if everybody else release.adjacency
 
     @classmethod
     def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:

@@ -10,7 +10,7 @@ Modules here import torch and dp-accounting inside methods only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from privrl_bench.config.traits import Draws
@@ -135,18 +135,21 @@ class Sampler:
 
     @classmethod
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
-        """A release to one user who is in the round -> a release to a sampled cohort."""
-        return release
+        """A release to one user who is in the round -> a release to a sampled cohort, as ledgers have it.
 
-    @classmethod
-    def drew(cls, release: ReleaseEvent) -> bool:
-        """Whether the cohort of a recorded release was drawn in this way, as far as epsilon depends on it."""
-        return False
+        It names the sampler, and everything that `wrap` needs stands in it.
+        """
+        return replace(release, sampling=cls.name)
 
     @classmethod
     def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
-        """The event of a recorded release, amplified by its sampling."""
+        """The event of a recorded release with q < 1, amplified by its sampling."""
         return event
+
+    @classmethod
+    def relation(cls, release: ReleaseEvent) -> str:
+        """The adjacency under which a recorded release is analysed; it must cost as much as its own."""
+        return release.adjacency
 
     @classmethod
     def fast(cls, release: ReleaseEvent) -> ReleaseEvent:

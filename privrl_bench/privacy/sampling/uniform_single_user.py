@@ -40,12 +40,7 @@ class UniformSingleUser(Sampler):
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
         """See `Sampler.record`."""
         n = int(privacy.population or 0)
-        return replace(release, q=1 / n, population=n, cap=1)
-
-    @classmethod
-    def drew(cls, release: ReleaseEvent) -> bool:
-        """See `Sampler.drew`."""
-        return release.q < 1.0 and release.adjacency == "replace_one"
+        return replace(super().record(release, privacy), q=1 / n, population=n, cap=1)
 
     @classmethod
     def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
