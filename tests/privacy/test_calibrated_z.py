@@ -116,6 +116,17 @@ def test_the_search_finds_the_least_noise_of_any_power_law(log_scale, power, log
     assert len(calls) <= 20
 
 
+@settings(max_examples=50)
+@given(st.floats(-3.0, 3.0), st.floats(0.5, 2.5), st.integers(1, 5))
+def test_with_digits_one_unit_less_would_be_too_little(log_target, power, digits):
+    target = math.exp(log_target)
+    z = least_noise(lambda z: z**-power, target, digits)
+    unit = 10.0 ** (math.floor(math.log10(z)) - digits + 1)
+    assert z / unit == pytest.approx(round(z / unit), abs=1e-6)
+    assert z**-power <= target
+    assert z <= unit * 1.001 or target < (z - unit * (1 + 1e-9)) ** -power
+
+
 def test_the_search_ends_where_the_cost_jumps_is_infinite_or_never_reaches_the_target():
     z = least_noise(lambda z: 2.0 if z < 3.0 else 0.5, 1.0)
     assert 3.0 <= z < 3.0001

@@ -258,25 +258,3 @@ def epsilon(
         warnings.simplefilter("ignore")
         made = accountant_of(event, accountant, adjacency)
         return float(made.compose(event).get_epsilon(delta))
-
-
-class Searched(PrivacyAccountant):
-    """For root finding: the accountant of one event, with `epsilon`'s memory, and finite.
-
-    Args:
-        accountant, adjacency: see `epsilon`.
-        most: larger epsilons are cut to it.
-    """
-
-    def __init__(self, accountant: str, adjacency: str, most: float):
-        super().__init__(RELATIONS[adjacency])
-        self._how, self._most = (accountant, adjacency), most
-        self._event: DpEvent | None = None
-
-    def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> None:
-        """See `PrivacyAccountant`."""
-        self._event = event
-
-    def get_epsilon(self, target_delta: float) -> float:
-        """See `PrivacyAccountant`."""
-        return min(epsilon(self._event, target_delta, *self._how), self._most)

@@ -6,51 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, analysed, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.account import Account
 
-_LEAST_Z, _MOST_Z = 1e-3, 1e5
+_MOST_Z = 1e5
 _RANGE = 1e-6, 1e6  # of `privacy.z`
 _CLOSE = 2e-4  # how much less than the target epsilon a calibrated z may cost, relative
-
-
-def _solve(
-    counts: Callable[[Any], Counter[ReleaseEvent]],
-    budget: float,
-    delta: float,
-    accountant: str,
-    bracket: tuple[float, float],
-    **how: Any,
-) -> Any:
-    """dp-accounting's calibration of the parameter of `counts`, within a bracket.
-
-    Args:
-        counts: parameter -> releases about one user.
-        budget: epsilon of the target.
-        delta: of the target.
-        accountant: pld | rdp | gaussian.
-        bracket: values of the parameter, one above and one within the budget.
-        how: `discrete` and `tol` of `calibrate_dp_mechanism`.
-    """
-    from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism
-
-    from privrl_bench.privacy.accounting.accountants import Searched
-
-    _, chosen, adjacency = analysed(counts(bracket[1]), accountant)
-    return calibrate_dp_mechanism(
-        lambda: Searched(chosen, adjacency, 4.0 * budget),
-        lambda value: analysed(counts(value), accountant)[0],
-        budget,
-        delta,
-        ExplicitBracketInterval(*bracket),
-        **how,
-    )
 
 
 def rounds_for(
@@ -62,26 +29,18 @@ def rounds_for(
     2
     """
 
-    def counts(count: int) -> Counter[ReleaseEvent]:
-        return Counter({event: count})
-
     def cost(count: int) -> float:
-        return ledger_epsilon(counts(count), delta, accountant)
+        return ledger_epsilon(Counter({event: count}), delta, accountant)
 
-    if cost(1) > budget:
-        return 0
-    low, high = 1, 2
+    low, high = 0, 1
     while high < most and cost(high) <= budget:
-        low, high = high, 2 * high
-    high = min(high, most)
+        low, high = high, min(2 * high, most)
     if cost(high) <= budget:
         return high
-    found = int(_solve(counts, budget, delta, accountant, (low, high), discrete=True))
-    while cost(found) > budget:  # what is reported is what was checked
-        found -= 1
-    while cost(found + 1) <= budget:
-        found += 1
-    return found
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle) <= budget else (low, middle)
+    return low
 
 
 def z_for(
@@ -92,37 +51,14 @@ def z_for(
     accountant: str = "pld",
     digits: int = 4,
 ) -> float:
-    """Smallest z, to some digits and rounded up, for which `count` releases `event(z)` cost at most `budget`.
-
-    Raises PrivacyError when no z up to 100,000 does.
+    """`least_noise` with which `count` releases `event(z)` about one user cost at most `budget`.
 
     >>> z_for(1.0, lambda z: ReleaseEvent("gaussian", z, "zero_out"), 1, 1e-5)
     3.731
     """
-
-    def counts(log_z: float) -> Counter[ReleaseEvent]:
-        return Counter({event(math.exp(log_z)): count})
-
-    def cost(z: float) -> float:
-        return ledger_epsilon(Counter({event(z): count}), delta, accountant)
-
-    low, high = 0.25, 1.0
-    while low > _LEAST_Z and cost(low) <= budget:  # not at once to the end: small z take long
-        low, high = low / 4.0, low
-    while cost(high) > budget:
-        low, high = high, 4.0 * high
-        if high > _MOST_Z:
-            raise PrivacyError(
-                f"no noise multiplier gives epsilon {shown_epsilon(budget)} after {count} releases"
-            )
-    if cost(low) > budget:
-        bracket, tolerance = (math.log(low), math.log(high)), 0.1**digits / 10.0
-        high = math.exp(_solve(counts, budget, delta, accountant, bracket, tol=tolerance))
-    unit = 10.0 ** (math.floor(math.log10(high)) - digits + 1)
-    z = round(math.ceil(high / unit - 1e-3) * unit, 12)
-    while cost(z) > budget:  # what is reported is what was checked
-        z = round(z + unit, 12)
-    return z
+    return least_noise(
+        lambda z: ledger_epsilon(Counter({event(z): count}), delta, accountant), budget, digits
+    )
 
 
 def affordable(account: Account, r: int, budget: float) -> int:
@@ -174,23 +110,43 @@ def calibrated_z(account: Account, r: int, target: float) -> float:
     return least_noise(cost, target)
 
 
-def least_noise(cost: Callable[[float], float], target: float) -> float:
-    """Smallest z, to 6 digits, with (1 - 2e-4) target <= cost(z) <= target, for a decreasing function.
+def least_noise(cost: Callable[[float], float], target: float, digits: int | None = None) -> float:
+    """Smallest z with cost(z) <= target, for a decreasing function.
 
-    Secant steps between the logarithms of z and cost, kept within a bracket.
+    Args:
+        cost: epsilon of each z.
+        target: epsilon.
+        digits: decimal digits of z, rounded up; None: 6, and any z with cost(z) >= (1 - 2e-4) target will do.
 
     Raises:
         PrivacyError: no z within the range of `privacy.z` costs so little, or so much.
 
-    >>> least_noise(lambda z: 3.0 / z**2, 1.0)
-    1.73214
+    >>> least_noise(lambda z: 3.0 / z**2, 1.0), least_noise(lambda z: 3.0 / z**2, 1.0, digits=2)
+    (1.73214, 1.8)
+    """
+    z = _found(cost, target, _CLOSE if digits is None else 0.1**digits)
+    if digits is None:
+        return z
+    unit = 10.0 ** (math.floor(math.log10(z)) - digits + 1)
+    z = round(math.ceil(z / unit - 1e-3) * unit, 12)
+    while cost(z) > target:  # what is reported is what was checked
+        z = round(z + unit, 12)
+    while (less := round(z - unit, 12)) > 0 and cost(less) <= target:
+        z = less
+    return z
+
+
+def _found(cost: Callable[[float], float], target: float, close: float) -> float:
+    """A z with (1 - close) target <= cost(z) <= target, or at a jump of the cost: see `least_noise`.
+
+    Secant steps between the logarithms of z and cost, kept within a bracket.
     """
     costly: tuple[float, float] | None = None  # (z, cost) above the target
     enough: tuple[float, float] | None = None  # and at most the target
     z, last = 1.0, None
     for _ in range(200):
         found = cost(z)
-        if (1.0 - _CLOSE) * target <= found <= target:
+        if (1.0 - close) * target <= found <= target:
             return z
         here = z, found
         costly, enough = (here, enough) if found > target else (costly, here)
@@ -202,7 +158,7 @@ def least_noise(cost: Callable[[float], float], target: float) -> float:
             raise PrivacyError(f"no noise multiplier gives epsilon {shown_epsilon(target)}")
         if costly and enough and enough[0] <= costly[0] * (1.0 + 3e-6):
             return enough[0]  # the cost jumps
-        z = _next(costly, enough, here, last, (1.0 - _CLOSE / 2.0) * target)
+        z = _next(costly, enough, here, last, (1.0 - close / 2.0) * target)
         last = here
     raise PrivacyError(f"no noise multiplier was found for epsilon {shown_epsilon(target)}")
 
@@ -213,7 +169,7 @@ _Point = tuple[float, float]
 def _next(
     costly: _Point | None, enough: _Point | None, here: _Point, last: _Point | None, aim: float
 ) -> float:
-    """The next z of `least_noise`, of 6 digits."""
+    """The next z of `_found`, of 6 digits."""
     slope = -1.0  # of ln cost over ln z
     known = 0.0 < here[1] < math.inf
     if known and last is not None and 0.0 < last[1] < math.inf and last[1] != here[1]:
