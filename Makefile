@@ -32,6 +32,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/count_structure.py --check
 	$(BIN)/python scripts/write_results.py --check
 	$(BIN)/python scripts/write_outputs.py --check
 

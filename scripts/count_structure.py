@@ -1,0 +1,272 @@
+"""Measure the structure of the program: sizes, contracts, circles of files, names, docstrings.
+
+    python scripts/count_structure.py [--check] [--root FOLDER]
+
+--check prints one line for each count that is over its limit (all places, where none is allowed), and returns 1
+if there is one. `make lint` runs it. A limit only falls, in the commit that makes the count smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = "privrl_bench"
+
+# Contract -> classes, the first that is there; folders of them; most methods and properties of its body.
+CONTRACTS = {
+    "Mechanism": (["Mechanism"], ("privacy/",), 28),  # goal: three parts, 8 each
+    "Sampler": (["Sampler"], ("privacy/",), 14),  # goal: 8
+    "Algorithm": (["Algorithm"], ("algorithms/",), 21),  # goal: 12
+    "Users": (["Users", "Collector"], ("users/", "collectors/"), 6),  # goal: 10, as designed
+    "Evaluator": (["Evaluator"], ("evaluation/",), 2),  # goal: 2
+    "Account": (["Account"], ("privacy/",), 15),  # goal: 12
+    "Gate": (["Gate"], ("privacy/",), 18),  # goal: 12
+    "Trainer": (["Trainer"], ("experiment/", "run/"), 19),  # goal: 12
+}
+LITERALS = 110  # goal: 0
+CIRCLES = 4  # goal: 0
+TYPED_CIRCLES = 8  # with imports for types only; goal: 0
+SAME_NAMES = 14  # goal: 0
+DOCUMENTED = 2322 / 2323  # share of public names; goal: not lower
+CODE = {  # code lines; the design's ceilings are lines with docstrings, about 1.57 times as many
+    "privrl_bench": 32_600,  # goal: 28_300 (44,500 lines: core 33,000, packs 7,000, papers 4,500)
+    "scripts": 4_800,  # goal: 1_300 (2,000 lines with hydra_plugins)
+    "tests": 28_100,  # goal: not more
+    "hydra_plugins": 130,  # goal: not more
+}
+
+# Classes in these folders by `name`, and keys of these registries, are literals in their own files only.
+NAMED = ("privacy/mechanisms/", "privacy/sampling/", "users/", "collectors/", "evaluation/")
+REGISTRIES = {"COLLECTORS": "collectors/", "EVALUATORS": "evaluation/"}  # -> folder of the entries
+
+# Word, what else it is: files in which it is that, and never the registered name.
+ALLOWED = """
+none, a way of scaling: algorithms/evaluation/mean_return.py config/checks.py config/schema/env.py
+    envs/check.py envs/proposal.py envs/registry.py envs/scaling.py evaluation/baselines.py evaluation/mspbe.py
+    experiment/dataset_setup.py tuning/search_plan.py
+none, status of a guarantee: api/explaining.py audit/leaks.py experiment/result_files.py privacy/guarantee.py
+    privacy/accounting/accountants.py reporting/kept_figures.py reporting/looks.py reporting/page.py
+    reporting/paper_figure.py reporting/plots.py
+none, a metric without a better end: metrics.py
+none, no W&B: config/schema/run.py loggers/wandb_logger.py
+none, no critic or baseline: algorithms/loglinear/loglinear_settings.py
+    algorithms/loglinear/trajectory_gradient.py algorithms/policy_gradient/dppg.py
+none, a word of another library or of a text: experiment/policy_file.py reporting/style.py
+    models/language/export.py models/language/recipe.py models/language/scores.py
+    models/language/small_model_training.py
+gaussian, kind of an event or an accountant: audit/canary.py privacy/accounting/accountants.py
+    privacy/accounting/releases.py privacy/mechanisms/correlated.py privacy/mechanisms/local.py
+    privacy/mechanisms/mechanism.py privacy/mechanisms/tree.py privacy/sampling/sampler.py
+    reporting/analytic_figures.py reporting/frontier_figure.py reporting/papers.py reporting/relations.py
+local, notion of privacy: api/explaining.py
+poisson, distribution of a number of trials: tuning/settings.py
+fixed, number of trials: tuning/settings.py
+returns, key or column of a file: cli/policy_use.py datasets/user_keys.py experiment/recording.py
+    reporting/results_store.py
+dataset, key of the notes or a folder: privacy/account.py datasets/minari_write.py
+mspbe, a metric: evaluation/objective.py metrics.py
+simulated, who wrote a dataset or a text: datasets/user_keys.py reporting/runs.py
+"""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Nodes = dict[str, list[ast.AST]]  # file of the package -> its module and all nodes in it
+
+
+def parsed(folder: Path) -> Nodes:
+    """The files of the package, by their path in it."""
+    files = sorted(folder.rglob("*.py"))
+    return {x.relative_to(folder).as_posix(): [*ast.walk(ast.parse(x.read_text()))] for x in files}
+
+
+def classes(tree: Nodes, folders: tuple[str, ...] = ("",)) -> list[tuple[str, ast.ClassDef]]:
+    """Each class with its file, also those inside functions and classes."""
+    found = [(path, node) for path, nodes in tree.items() for node in nodes]
+    return [(p, x) for p, x in found if isinstance(x, ast.ClassDef) and p.startswith(folders)]
+
+
+def methods(tree: Nodes, contract: str) -> float:
+    """Methods and properties that the body of a contract's class defines; infinite: there is no such class."""
+    names, folders, _ = CONTRACTS[contract]
+    bodies = {node.name: node.body for _, node in classes(tree, folders)}
+    for name in names:
+        if name in bodies:
+            return len({node.name for node in bodies[name] if isinstance(node, FUNCTIONS)})
+    return math.inf
+
+
+def text(node: ast.expr | None) -> str | None:
+    """The value of a string constant."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def assigned(node: ast.AST) -> dict[str, ast.expr]:
+    """Names that the body of a module or class assigns, with the values."""
+    found = {}
+    for line in getattr(node, "body", []):
+        if isinstance(line, ast.Assign | ast.AnnAssign) and line.value is not None:
+            for target in line.targets if isinstance(line, ast.Assign) else [line.target]:
+                found[getattr(target, "id", "")] = line.value
+    return found
+
+
+def registered(tree: Nodes) -> dict[str, set[str]]:
+    """Name of each mechanism, sampler, kind of users and evaluator -> its own files."""
+    own: dict[str, set[str]] = defaultdict(set)
+    for path, node in classes(tree, NAMED):
+        if word := text(assigned(node).get("name")):
+            own[word].add(path)
+    for path, nodes in tree.items():
+        for registry, folder in REGISTRIES.items():
+            for key in getattr(assigned(nodes[0]).get(registry), "keys", []):
+                if word := text(key):
+                    own[word] |= {path, f"{folder}{word}.py"}
+    return own
+
+
+def constants(nodes: list[ast.AST]) -> list[tuple[int, str]]:
+    """Line and value of each string constant that is no docstring or piece of an f-string."""
+    texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts |= {id(piece) for x in nodes if isinstance(x, ast.JoinedStr) for piece in x.values}
+    found = [x for x in nodes if isinstance(x, ast.Constant) and id(x) not in texts]
+    return [(node.lineno, node.value) for node in found if isinstance(node.value, str)]
+
+
+def literals(tree: Nodes) -> list[str]:
+    """Each place outside of its own files where a registered name is a literal."""
+    own, allowed = registered(tree), set()
+    for word, files in re.findall(r"^(\w+),[^:]*:((?:\s+\S+\.py)+)", ALLOWED, re.MULTILINE):
+        allowed |= {(path, word) for path in files.split()}
+    return [
+        f"{path}:{line}: {word!r}"
+        for path, nodes in tree.items()
+        for line, word in constants(nodes)
+        if word in own and path not in own[word] and (path, word) not in allowed
+    ]
+
+
+def imported(nodes: list[ast.AST], known: dict[str, str], typed: bool) -> set[str]:
+    """The package's files that a file imports, anywhere in it, also by `import_module` of a constant.
+
+    Args:
+        nodes: of the file.
+        known: name of each module -> its file.
+        typed: also what is under `if TYPE_CHECKING`.
+    """
+    named, found, hidden = assigned(nodes[0]), set[str | None](), set[int]()
+    for node in nodes:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not typed:
+            hidden |= {id(inner) for child in node.body for inner in ast.walk(child)}
+        elif isinstance(node, ast.Import) and id(node) not in hidden:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and id(node) not in hidden:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in inner}
+        elif isinstance(node, ast.Call):
+            function = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            for value in node.args[:1] if function == "import_module" else []:
+                found.add(text(named.get(value.id) if isinstance(value, ast.Name) else value))
+    return {known[name] for name in found if name in known}
+
+
+def circles(tree: Nodes, typed: bool) -> list[str]:
+    """Sets of files of which each imports all others, directly or through others."""
+    names = {path: f"{PACKAGE}/{path[:-3]}".replace("/", ".") for path in tree}
+    known = {name.removesuffix(".__init__"): path for path, name in names.items()}
+    graph = {path: imported(nodes, known, typed) - {path} for path, nodes in tree.items()}
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        ahead, reached[start] = [start], set()
+        while ahead:
+            new = graph[ahead.pop()] - reached[start]
+            reached[start] |= new
+            ahead += new
+    inside = [a for a in graph if a in reached[a]]
+    sets = ([b for b in inside if b in reached[a] and a in reached[b]] for a in inside)
+    return sorted(set(map(" ".join, sets)))
+
+
+def same_names(tree: Nodes) -> list[str]:
+    """Names that several classes of the package have, with the files."""
+    places = defaultdict(list)
+    for path, node in classes(tree):
+        places[node.name].append(f"{path}:{node.lineno}")
+    return [f"{name}: {', '.join(at)}" for name, at in sorted(places.items()) if len(at) > 1]
+
+
+def documented(tree: Nodes) -> tuple[int, int]:
+    """Public functions, classes and methods with a docstring, and all of them."""
+    found, bodies = [], [getattr(nodes[0], "body", []) for nodes in tree.values()]
+    while bodies:
+        for node in bodies.pop():
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
+                found.append(ast.get_docstring(node) is not None)
+                bodies += [node.body] if isinstance(node, ast.ClassDef) else []
+    return sum(found), len(found)
+
+
+def sizes(root: Path, folder: str) -> dict[str, list[int]]:
+    """Files, lines and code lines (no docstrings, comments, blank lines) of a folder and of those in it."""
+    found: dict[str, list[int]] = {folder: [0, 0, 0]}
+    for path in sorted((root / folder).rglob("*.py")):
+        lines = path.read_text().splitlines()
+        code = {i for i, x in enumerate(lines, 1) if x.strip() and not x.lstrip().startswith("#")}
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.Expr) and text(node.value) is not None:
+                code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        parts = path.relative_to(root).parts
+        for name in {folder, "/".join(parts[:2]) if len(parts) > 2 else folder}:
+            before = found.get(name, [0, 0, 0])
+            found[name] = [before[0] + 1, before[1] + len(lines), before[2] + len(code)]
+    return found
+
+
+def counted(root: Path) -> list[tuple[str, float, float, list[str]]]:
+    """What is counted, the count, its limit, and where it is; docstrings count by what is missing."""
+    tree = parsed(root / PACKAGE)
+    has, names = documented(tree)
+    lists = (
+        ("registered names as literals", literals(tree), LITERALS),
+        ("circles of files", circles(tree, False), CIRCLES),
+        ("circles with imports for types", circles(tree, True), TYPED_CIRCLES),
+        ("classes of one name", same_names(tree), SAME_NAMES),
+    )
+    return [
+        *((f"methods of {c}", methods(tree, c), CONTRACTS[c][2], []) for c in CONTRACTS),
+        *((what, len(places), limit, places) for what, places, limit in lists),
+        ("share without docstrings", 1 - has / max(names, 1), 1 - DOCUMENTED, []),
+        *((f"code lines of {f}", sizes(root, f)[f][2], limit, []) for f, limit in CODE.items()),
+    ]
+
+
+def main() -> int:
+    """Print the counts, or what is over a limit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only what is over its limit")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    given = parser.parse_args()
+    counts = counted(given.root)
+    if given.check:
+        over = [row for row in counts if row[1] > row[2]]
+        for what, count, limit, places in over:
+            print(f"{what}: {count:.6g}, at most {limit:.6g}", *([] if limit else places), sep="; ")
+        return 1 if over else 0
+    print(f"{'folder':34}{'files':>7}{'lines':>8}{'code':>8}")
+    for folder in CODE:
+        for name, numbers in sorted(sizes(given.root, folder).items()):
+            print(f"{name:34}{numbers[0]:7}{numbers[1]:8}{numbers[2]:8}")
+    print(f"\n{'count':34}{'today':>11}{'limit':>12}")
+    for what, count, limit, _ in counts:
+        print(f"{what:34}{count:11.6g}{limit:12.6g}")
+    for what, _, _, places in counts:
+        if places:
+            print(f"\n{what}:", *places, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
