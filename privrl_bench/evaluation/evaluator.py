@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from privrl_bench.envs.remote import Remote
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.objective import Objective
+from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied
 
 # Seconds that an evaluator's process takes to start; below, a run does not need one.
 _WORTH_A_PROCESS = 3.0
@@ -93,7 +94,7 @@ class BackgroundEvaluator:
         self._kind = kind
         self._arguments = arguments
         self._evaluator: Evaluator | None = None
-        self._remote: Remote | None = None
+        self._worker: PipeWorker | None = None
         self._aside = aside
         self._spent = 0.0
         self._found: Sequence[Evaluation] | None = None
@@ -114,9 +115,9 @@ class BackgroundEvaluator:
         if self._begun:
             raise RuntimeError("an evaluation was begun before the last one was taken")
         if self._leaves():
-            if self._remote is None:
-                self._remote = Remote(self._kind, *self._arguments)
-            self._remote.send("evaluate", policy_params.clone(), round_index, scaling, ended)
+            if self._worker is None:
+                self._worker = PipeWorker(_Evaluations, self._kind, *self._arguments)
+            self._worker.begin((policy_params, round_index, scaling, ended))
         else:
             start = time.perf_counter()
             if self._evaluator is None:
@@ -133,19 +134,47 @@ class BackgroundEvaluator:
         """
         if not self._begun:
             return None
-        if self._found is None and self._remote is not None:
-            if not wait and not self._remote.ready():
+        if self._found is None and self._worker is not None:
+            if not wait and not self._worker.ready():
                 return None
-            self._found = self._remote.answer()
+            self._found = self._answer(self._worker)
         found, self._found, self._begun = self._found, None, False
         return found
 
+    @staticmethod
+    def _answer(worker: PipeWorker) -> Any:
+        """The result of a process; whatever it raised is an EnvironmentFailure."""
+        try:
+            return worker.result()
+        except WorkerDied:
+            raise EnvironmentFailure("an environment worker process died") from None
+        except EnvironmentFailure:
+            raise
+        except Exception as error:
+            message = f"evaluate raised {type(error).__name__}: {error}"
+            raise EnvironmentFailure(message) from None
+
     def _leaves(self) -> bool:
-        return self._remote is not None or (self._aside and self._spent > _WORTH_A_PROCESS)
+        return self._worker is not None or (self._aside and self._spent > _WORTH_A_PROCESS)
 
     def close(self) -> None:
         """Free the environments."""
         if self._evaluator is not None:
             self._evaluator.close()
-        if self._remote is not None:
-            self._remote.close()
+        if self._worker is not None:
+            self._worker.close()
+
+
+class _Evaluations:
+    """An evaluator in a process of its own; see `pipe_worker.Work`."""
+
+    def __init__(self, kind: Callable[..., Evaluator], *arguments: Any):
+        self._evaluator = kind(*arguments)
+
+    def run(self, task: tuple[Any, ...]) -> Sequence[Evaluation]:
+        """Evaluate with the arguments of `Evaluator.evaluate`."""
+        return self._evaluator.evaluate(*task)
+
+    def close(self) -> None:
+        """Free the environments."""
+        self._evaluator.close()

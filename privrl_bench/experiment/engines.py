@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import pickle
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
-from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
-from privrl_bench.experiment.shard_worker import serve
-from privrl_bench.kernels.machine import cores, starting_processes
-
-
-class WorkerDied(Exception):
-    """A worker is gone; its task can be given to another one."""
+from privrl_bench.experiment.shard_worker import ShardWorker
+from privrl_bench.kernels.machine import cores
+from privrl_bench.kernels.pipe_worker import PipeWorker
 
 
 class Worker(Protocol):
-    """One `ShardWorker` somewhere, with one task at a time. Making it counts as its first task."""
+    """One `ShardWorker` somewhere, with one task at a time: see `PipeWorker`."""
 
-    def begin(self, task: bytes) -> None:
-        """Give it a task. Raises WorkerDied."""
+    def begin(self, task: Any) -> None:
+        """Give it a task; see `ShardWorker.run`."""
         ...
 
-    def result(self) -> bytes:
-        """Wait for the task that was begun first. Raises WorkerDied, or what the task raised."""
+    def result(self) -> Any:
+        """Wait for the task. Raises WorkerDied, or what the task raised."""
         ...
 
     def close(self) -> None:
@@ -47,7 +41,7 @@ class Engine(Protocol):
         ...
 
     def make(self, arguments: tuple[Any, ...]) -> Any:
-        """A new worker, which may not be ready yet. Arguments: of `ShardWorker`."""
+        """A new worker with the task None, which is done when it is ready. Arguments: of `ShardWorker`."""
         ...
 
     def done(self, busy: Sequence[Any], block: bool) -> list[Any]:
@@ -59,44 +53,6 @@ class Engine(Protocol):
         ...
 
 
-class ProcessWorker:
-    """A process of this machine. Arguments: of `ShardWorker`."""
-
-    def __init__(self, arguments: tuple[Any, ...]):
-        context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, arguments), daemon=True)
-        with starting_processes():
-            self.process.start()
-        theirs.close()  # otherwise the end of the process is not noticed
-        # It ignores SIGTERM, with which `multiprocessing` would end it at exit.
-        Finalize(self, self.process.kill, exitpriority=10)
-
-    def begin(self, task: bytes) -> None:
-        """See `Worker.begin`."""
-        try:
-            self.pipe.send_bytes(task)
-        except OSError:
-            raise WorkerDied from None
-
-    def result(self) -> bytes:
-        """See `Worker.result`."""
-        try:
-            found, error = pickle.loads(self.pipe.recv_bytes())
-        except (EOFError, OSError):
-            raise WorkerDied from None
-        if error is not None:
-            raise error
-        result: bytes = found
-        return result
-
-    def close(self) -> None:
-        """See `Worker.close`."""
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-
-
 class ProcessEngine:
     """Processes of this machine."""
 
@@ -106,11 +62,13 @@ class ProcessEngine:
         """See `Engine.room`: the cores that this process may use."""
         return cores()
 
-    def make(self, arguments: tuple[Any, ...]) -> ProcessWorker:
+    def make(self, arguments: tuple[Any, ...]) -> PipeWorker:
         """See `Engine.make`."""
-        return ProcessWorker(arguments)
+        worker = PipeWorker(ShardWorker, *arguments)
+        worker.begin(None)
+        return worker
 
-    def done(self, busy: Sequence[ProcessWorker], block: bool) -> list[ProcessWorker]:
+    def done(self, busy: Sequence[PipeWorker], block: bool) -> list[PipeWorker]:
         """See `Engine.done`."""
         ready = wait([one.pipe for one in busy], timeout=None if block else 0)
         return [one for one in busy if one.pipe in ready]

@@ -6,12 +6,11 @@ Ray restarts nothing by itself: a task of an actor that has died goes to another
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from privrl_bench.experiment.engines import WorkerDied
 from privrl_bench.experiment.shard_worker import ShardWorker
+from privrl_bench.kernels.pipe_worker import WorkerDied, packed, unpacked
 
 
 class RayWorker:
@@ -26,22 +25,19 @@ class RayWorker:
         self._ray = ray
         kind = ray.remote(num_cpus=1)(ShardWorker)
         self.actor = kind.remote(*arguments)
-        self.reference = self.actor.answer.remote(b"")
+        self.begin(None)
 
-    def begin(self, task: bytes) -> None:
+    def begin(self, task: Any) -> None:
         """See `Worker.begin`."""
-        self.reference = self.actor.answer.remote(task)
+        self.reference = self.actor.answer.remote(packed(task))
 
-    def result(self) -> bytes:
+    def result(self) -> Any:
         """See `Worker.result`."""
         try:
-            found, error = pickle.loads(self._ray.get(self.reference))
+            answered = self._ray.get(self.reference)
         except self._ray.exceptions.RayActorError:
             raise WorkerDied from None
-        if error is not None:
-            raise error
-        result: bytes = found
-        return result
+        return unpacked(answered)
 
     def close(self) -> None:
         """See `Worker.close`."""

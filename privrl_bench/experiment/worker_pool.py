@@ -7,7 +7,6 @@ it, and when a worker dies its shards are computed again, to the same bits.
 from __future__ import annotations
 
 import math
-import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -18,12 +17,12 @@ from torch import Tensor
 from privrl_bench.config.plugins import additions
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.engines import ENGINES, Engine, Worker, WorkerDied
+from privrl_bench.experiment.engines import ENGINES, Engine, Worker
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.experiment.selection import make_collector
 from privrl_bench.experiment.shard_work import ShardWork, one_process, shard_users
-from privrl_bench.experiment.shard_worker import packed
 from privrl_bench.kernels.machine import workers_of
+from privrl_bench.kernels.pipe_worker import WorkerDied
 from privrl_bench.kernels.signals import preparing
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.row_sum import RowSum
@@ -114,6 +113,7 @@ class WorkerPool:
                 except WorkerDied:
                     self._replace(worker)
                 except Exception as error:
+                    worker.close()
                     if self._at_once:
                         raise
                     # Such as an algorithm that only this program knows.
@@ -170,10 +170,7 @@ class WorkerPool:
                 if span is None:
                     break
                 busy[worker] = span
-                try:
-                    worker.begin(packed((state, cohort.part(span.start, span.stop))))
-                except WorkerDied:
-                    self._lose(worker, busy, left)
+                worker.begin((state, cohort.part(span.start, span.stop)))
             own = self._engine.here or not self._workers
             if left and own:
                 span = _cut(left, self._size)
@@ -181,7 +178,7 @@ class WorkerPool:
                 stats.merge(self._work.run(state, policy_params, part, add))
             for worker in self._engine.done([*busy], block=not (left and own)) if busy else []:
                 try:
-                    rows, theirs = pickle.loads(worker.result())
+                    rows, theirs = worker.result()
                 except WorkerDied:
                     self._lose(worker, busy, left)
                     continue

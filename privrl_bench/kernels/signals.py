@@ -72,19 +72,24 @@ def handling_signals(act: Callable[[int], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    ours = [
-        number
-        for number, handler in old.items()
-        if number == signal.SIGINT or handler == signal.SIG_DFL or isinstance(handler, _Handler)
-    ]
-    for number in ours:
+    old = _ours()
+    for number in old:
         signal.signal(number, _Handler(act))
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, old[number])
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _ours() -> dict[signal.Signals, Any]:
+    """The signals that this package may handle, and their handlers."""
+    all_of_them = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    return {
+        number: handler
+        for number, handler in all_of_them.items()
+        if number == signal.SIGINT or handler == signal.SIG_DFL or isinstance(handler, _Handler)
+    }
 
 
 @contextmanager
@@ -126,16 +131,6 @@ def raising_signals() -> Iterator[None]:
         yield
         return
     with handling_signals(act):
-        yield
-
-
-@contextmanager
-def exiting_on_signals() -> Iterator[None]:
-    """End the process at once, without an exception, which an import could swallow.
-
-    For processes whose parent notices their end and writes what became of their runs.
-    """
-    with handling_signals(lambda number: os._exit(128 + number)):
         yield
 
 
@@ -188,14 +183,27 @@ def blocked_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
 
-def unblock_signals() -> None:
-    """Receive the signals that were sent since this process was started."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
 def leave_signals_to_parent() -> None:
     """Ignore signals: the parent decides when to stop. After Ctrl-C it finishes its round."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    unblock_signals()
+    _unblock()
+
+
+def take_signals_from_parent() -> None:
+    """Handle the signals that the parent passes on: training ends after its round, otherwise the process ends.
+
+    It ends at once, without an exception, which an import could swallow: the parent notices and writes what
+    became of its runs.
+    """
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C reaches the parent only
+    for number in _ours():
+        signal.signal(number, _Handler(lambda number: os._exit(128 + number)))
+    _unblock()
+
+
+def _unblock() -> None:
+    """Receive the signals that were sent since this process was started."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

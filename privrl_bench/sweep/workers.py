@@ -9,19 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import wait
+from typing import NamedTuple
 
 from privrl_bench.config.plugins import Additions, additions, restore
-from privrl_bench.kernels.machine import starting_processes, use_cores, workers_of
-from privrl_bench.kernels.signals import exiting_on_signals, handling_signals, unblock_signals
+from privrl_bench.experiment.crash import describe, one_line
+from privrl_bench.kernels.machine import use_cores, workers_of
+from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, tell
+from privrl_bench.kernels.signals import handling_signals
 from privrl_bench.loggers.progress import ProgressState, sent_to
 from privrl_bench.sweep.display import SweepDisplay
 from privrl_bench.sweep.grouping import Group, schedule
@@ -91,7 +90,7 @@ def _in_turn(groups: Sequence[Group], display: SweepDisplay, several: bool) -> l
     return outcomes
 
 
-class _Worker:
+class _Worker(PipeWorker):
     """A process that trains groups, with so many workers of its own.
 
     Args:
@@ -100,22 +99,15 @@ class _Worker:
     """
 
     def __init__(self, workers: int, display: SweepDisplay) -> None:
+        super().__init__(_Groups, additions(), workers, display.live, own_group=True)
         self._display = display
-        context = multiprocessing.get_context("spawn")  # torch and simulators do not support fork
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, additions(), workers, display.live)
-        self.process = context.Process(target=_work, args=arguments)
-        with starting_processes():
-            self.process.start()
-        theirs.close()  # otherwise the end of the process is not noticed
         self.group: Group = []
 
-    def begin(self, group: Group) -> None:
-        """Send a group to the process; `collect` notices a dead process."""
-        self.group = group
-        self._display.begin(group)
-        with contextlib.suppress(OSError):
-            self.pipe.send(group)
+    def begin(self, task: Group) -> None:
+        """Send a group to the process."""
+        self.group = task
+        self._display.begin(task)
+        super().begin(task)
 
     def collect(self, signalled: int) -> list[Outcome]:
         """Receive a message: the outcomes of the group, or [] after its progress or printed text.
@@ -124,43 +116,41 @@ class _Worker:
             signalled: the signal that was passed on to the process, or 0.
         """
         try:
-            message = self.pipe.recv()
-            if isinstance(message, ProgressState):
-                self._display.update(self.group, message)
-                return []
-            if isinstance(message, _Printed):
-                stream = sys.stderr if message.error else sys.stdout
-                print(message.text, end="", file=stream, flush=True)
-                return []
-            outcomes: list[Outcome] = message
-        except (EOFError, OSError):
-            from privrl_bench.experiment import run_dir
-
+            message = self.result()
+        except WorkerDied:
             self.process.join()
             code = self.process.exitcode or 0
-            status, reason = "failed", f"its process ended with exit code {code}"
-            if signalled:
-                status, reason = "interrupted", "its process was stopped"
-            elif code < 0:
+            reason = f"its process ended with exit code {code}"
+            if code < 0:
                 reason = f"its process was killed by signal {-code} (is the memory full?)"
-            reason += "; rerun the same command to resume"
-            code = 128 + signalled if signalled else 1
-            outcomes = [
-                Outcome(status, reason, str(job.folder), code, number=job.number)
-                for job in self.group
-            ]
-            for job in self.group:
-                run_dir.RunDir(job.folder).end(status, reason)
+            message = self._failed(reason, signalled)
+        except Exception as error:
+            message = self._failed(one_line(describe(error)), signalled)
+        if isinstance(message, ProgressState):
+            self._display.update(self.group, message)
+            return []
+        if isinstance(message, _Printed):
+            stream = sys.stderr if message.error else sys.stdout
+            print(message.text, end="", file=stream, flush=True)
+            return []
+        outcomes: list[Outcome] = message
         self._display.end(self.group, outcomes)
         self.group = []
         return outcomes
 
-    def stop(self) -> None:
-        """End the process; a group that is being trained is interrupted after its round."""
-        if self.group and self.process.is_alive():
-            self.process.terminate()
-        self.pipe.close()
-        self.process.join()
+    def _failed(self, reason: str, signalled: int) -> list[Outcome]:
+        """Write how the runs of a group ended that its process could not write."""
+        from privrl_bench.experiment import run_dir
+
+        status, code = "failed", 1
+        if signalled:
+            status, reason, code = "interrupted", "its process was stopped", 128 + signalled
+        reason += "; rerun the same command to resume"
+        for job in self.group:
+            run_dir.RunDir(job.folder).end(status, reason)
+        return [
+            Outcome(status, reason, str(job.folder), code, number=job.number) for job in self.group
+        ]
 
 
 def _in_processes(
@@ -195,7 +185,7 @@ def _in_processes(
                 processes[:] = [w for w in processes if w.group or w.process.is_alive()]
         finally:
             for worker in processes:
-                worker.stop()
+                worker.close()
 
 
 @contextlib.contextmanager
@@ -230,14 +220,14 @@ class _Lines(io.TextIOWrapper):
 class _Sent(io.TextIOBase):
     """Sends what is printed to the parent, line by line, which prints it beside its table."""
 
-    def __init__(self, send: Callable[[Any], None], error: bool) -> None:
-        self._send, self._error, self._begun = send, error, ""
+    def __init__(self, error: bool) -> None:
+        self._error, self._begun = error, ""
 
     def write(self, text: str) -> int:
         """Send the lines that are complete."""
         lines, newline, self._begun = (self._begun + text).rpartition("\n")
         if newline:
-            self._send(_Printed(lines + newline, self._error))
+            tell(_Printed(lines + newline, self._error))
         return len(text)
 
     def writable(self) -> bool:
@@ -245,38 +235,26 @@ class _Sent(io.TextIOBase):
         return True
 
 
-def _work(pipe: Connection, outside: Additions, workers: int, live: bool) -> None:
-    """Train groups until the pipe is closed; the main function of a worker process.
+class _Groups:
+    """Trains groups in a worker process; see `pipe_worker.Work`. Tells progress and printed text.
 
     Args:
-        pipe: receives groups and sends progress, printed text and outcomes.
         outside: what plugins have added to the parent.
         workers: that share the rounds of a group.
-        live: the parent has a table on the terminal, so what is printed goes through the pipe, too.
+        live: the parent has a table on the terminal, so what is printed is told, too.
     """
-    use_cores(workers)
-    restore(outside)
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()  # Ctrl-C reaches the parent only, which passes it on
-    lock = threading.Lock()
 
-    def send(message: Any) -> None:
-        with lock, contextlib.suppress(OSError):  # without a parent there is nobody to tell
-            pipe.send(message)
+    def __init__(self, outside: Additions, workers: int, live: bool) -> None:
+        use_cores(workers)
+        restore(outside)
+        sys.stderr = _Lines(open(2, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
+        if live:
+            sys.stdout, sys.stderr = _Sent(False), _Sent(True)
 
-    sys.stderr = _Lines(open(2, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
-    if live:
-        sys.stdout, sys.stderr = _Sent(send, False), _Sent(send, True)
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    with exiting_on_signals(), contextlib.suppress(EOFError, OSError), sent_to(send):
-        unblock_signals()
-        while True:
-            send(train(pipe.recv()))
+    def run(self, group: Group) -> list[Outcome]:
+        """Train a group."""
+        with sent_to(tell):
+            return train(group)
 
-
-def _stop_with_parent() -> None:
-    """End this process when its parent is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+    def close(self) -> None:
+        """Nothing is kept between groups."""

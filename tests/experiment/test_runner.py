@@ -610,24 +610,24 @@ class Late:
         self.asked, self.after, self.fails = 0, after, fails
 
     def __call__(self, make, *arguments):
-        self.evaluator = make(*arguments)
+        self.work = make(*arguments)
         return self
 
-    def send(self, name, *arguments):
+    def begin(self, task):
         self.asked = 0
-        self.found = getattr(self.evaluator, name)(*arguments)
+        self.found = self.work.run(task)
 
     def ready(self):
         self.asked += 1
         return self.asked > self.after
 
-    def answer(self):
+    def result(self):
         if self.fails:
             raise EnvironmentFailure("the pump is stuck")
         return self.found
 
     def close(self):
-        self.evaluator.close()
+        self.work.close()
 
 
 @pytest.fixture
@@ -652,7 +652,7 @@ def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside):
 def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after, aside):
     train(cartpole(), tmp_path / "here")
     late = Late(after)
-    monkeypatch.setattr(evaluate, "Remote", late)
+    monkeypatch.setattr(evaluate, "PipeWorker", late)
     aside()
     config = cartpole()
     assert train(config, tmp_path / "aside").status == "done"
@@ -664,7 +664,7 @@ def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
     tmp_path, monkeypatch, stop, aside
 ):
     train(cartpole(), tmp_path / "here")
-    monkeypatch.setattr(evaluate, "Remote", Late(99))
+    monkeypatch.setattr(evaluate, "PipeWorker", Late(99))
     aside()
     config = cartpole()
     real = training.Trainer.step
@@ -686,20 +686,20 @@ def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
 
 def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch, aside):
     train(cartpole(), tmp_path / "here")
-    monkeypatch.setattr(evaluate, "Remote", Late(2, fails=True))
+    monkeypatch.setattr(evaluate, "PipeWorker", Late(2, fails=True))
     aside()
     config = cartpole()
     failed = train(config, tmp_path / "aside")
     assert failed.status == "failed"
     assert "the pump is stuck" in failed.reason
-    monkeypatch.setattr(evaluate, "Remote", Late(2))
+    monkeypatch.setattr(evaluate, "PipeWorker", Late(2))
     assert train(config, tmp_path / "aside").status == "done"
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
 def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(evaluate, "Remote", lambda *a: made.append(a) or Late(0)(*a))
+    monkeypatch.setattr(evaluate, "PipeWorker", lambda *a: made.append(a) or Late(0)(*a))
     monkeypatch.setattr(selection, "workers_of", lambda config: 2)
     train(cartpole(), tmp_path / "short")
     assert not made
