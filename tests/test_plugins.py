@@ -59,7 +59,6 @@ algo:
 """
 MECHANISM = '''
 """Two servers add independent Gaussian noise, each enough for z: one of them may reveal its noise."""
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 
 
@@ -68,11 +67,11 @@ class TwoServers(Gaussian):
     records = ("two_servers",)
     subsampled = False
 
-    def release_event(self, r):
-        return ReleaseEvent("two_servers", self.joint_z(r), self.terms.configs[r].adjacency)
+    def event(self, r):
+        return self.recorded(r, "two_servers", self.joint_z(r))
 
     def noise(self, attempt):
-        drawn = attempt.integers(self.sizes * 2, self.stds(attempt.replica) * 2)
+        drawn = attempt.integers(self.sizes * 2, self.grid_stds(attempt.replica) * 2)
         count = len(self.sizes)
         return [a + b for a, b in zip(drawn[:count], drawn[count:], strict=True)]
 

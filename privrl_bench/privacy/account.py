@@ -107,7 +107,7 @@ class Account:
 
     def event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the accountant."""
-        return self.mechanism.release_event(r)
+        return self.mechanism.event(r)
 
     @property
     def participation(self) -> int | None:
@@ -136,8 +136,6 @@ class Account:
         """`planned_epsilon`, but in a preview that of the run which it is a preview of."""
         event, count = self.mechanism.planned_releases(r, self.participation)
         real = replace(event, z=event.z * self.configs[r].preview_scale)
-        if real == event:
-            return self.mechanism.planned_epsilon(r, self.participation)
         return self.mechanism.epsilon_of(r, {real: count})
 
     def planned_epsilons(self, r: int) -> dict[str, float]:

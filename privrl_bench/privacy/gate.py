@@ -249,10 +249,11 @@ class Gate(Account):
         own = {block.name: sums[block.name][r] for block in self.blocks}
         attempt = Attempt(r, round_index, attempts[r], self._noises[r], self.ledgers[r])
         divisor = 1 if self._pooled else self.config.users_per_round
+        units = {b.name: b.unit if self.mechanism.clipped else 1.0 for b in self.blocks}
         while True:
             noised = self.mechanism.privatize(own, attempt)
             values = {
-                b.name: (noised[b.name].double() * (self.mechanism.grid_unit(b) / divisor)).float()
+                b.name: (noised[b.name].double() * (units[b.name] / divisor)).float()
                 for b in self.blocks
             }
             if attempt.ledger.came_out(round_index, attempt.number, digest(values)):
@@ -287,7 +288,8 @@ class Gate(Account):
         ledger, name = self.ledgers[r], self._noises[r].name
         attempts = {}
         for index in range(round_index, min(round_index + self._ahead, self.rounds)):
-            details = {"noise": name, **self.mechanism.details(r, index, ledger)}
+            more = self.mechanism.details(r, index, ledger)
+            details = {"noise": name, **self.mechanism.settings(r), **more}
             attempts[index] = ledger.intend(
                 index, self.event(r), details, repeatable=name == "seeded"
             )

@@ -70,7 +70,7 @@ class SearchPlan:
         score = "scored in simulated episodes of no user"
         if self.score is not None:
             privacy = self.score.config
-            noise = privacy.noise_multiplier * privacy.clip / privacy.users_per_round
+            noise = self.score.mechanism.stds(0)["return"] / privacy.users_per_round
             score = f"scored by {privacy.users_per_round} users each, noise std {noise:.3g}"
         space = ", ".join(one.text for one in self.search.space)
         z = parts.config.privacy.z

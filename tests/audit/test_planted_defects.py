@@ -19,7 +19,7 @@ from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.mechanisms import gaussian
+from privrl_bench.privacy.mechanisms import on_grid
 from privrl_bench.privacy.noise import SeededNoise
 from privrl_bench.privacy.sampling.poisson import Poisson
 from privrl_bench.privacy.sampling.sampler import Sampler
@@ -101,7 +101,7 @@ def test_blocks_that_each_get_the_noise_of_one_are_found(monkeypatch, ratio):
     of the joint multiplier is planted over, too.)"""
     same = lambda z, blocks: {b.name: z for b in blocks}  # noqa: E731
     monkeypatch.setattr(contribution, "block_multipliers", same)
-    monkeypatch.setattr(gaussian, "joint_z", lambda multipliers: next(iter(multipliers)))
+    monkeypatch.setattr(on_grid, "joint_z", lambda multipliers: next(iter(multipliers)))
     # With an uneven split the defect is small (mu 1.1): more scores.
     finding = audit(f"algo.critic_noise_ratio={ratio}", scores=1600 if ratio == 1 else 16_000)
     assert contradicted(finding)

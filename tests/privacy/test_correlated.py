@@ -223,7 +223,7 @@ def test_no_user_moves_c_g_further_than_the_sensitivity():
         mechanism = plans[0].mechanism
         c, total = matrix(mechanism.strategy, 8), 0.0
         for block in TWO:
-            spread = mechanism.multipliers(0)[block.name] * mechanism.unit_noise(block)
+            spread = mechanism.stds(0)[block.name]
             total += float(np.square(c @ np.stack(moved[block.name]) / spread).sum())
         claimed = math.sqrt(len(participates)) / 0.7
         event = ReleaseEvent("gaussian", 1 / claimed, "zero_out")

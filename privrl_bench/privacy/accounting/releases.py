@@ -158,7 +158,7 @@ def analysed(counts: Counter[ReleaseEvent], accountant: str) -> tuple[DpEvent, s
         raise PrivacyError(f"releases under different adjacencies {sorted([adjacency, *others])}")
     kind = ledger_class(records.pop())
     event = kind.composed(tuple(sorted(counts.items(), key=repr)))
-    return event, kind.accountant(accountant), _relation(counts)
+    return event, kind.analysed_by or accountant, _relation(counts)
 
 
 def epsilon_paper(z: float, delta: float) -> float:

@@ -50,6 +50,7 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.grid import MARGIN, REPEATS
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
+from privrl_bench.privacy.mechanisms.on_grid import OnGrid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,82 +121,13 @@ class Past:
         self._rounds[place], self._rows[place] = round_index, noise.numpy()
 
 
-class Correlated(Gaussian):
-    """Noise that later noise cancels, at the epsilon of independent noise."""
-
-    name = "correlated"
-    records: ClassVar[tuple[str, ...]] = ("correlated",)
-    subsampled = False
-    own = ("correlation", "bands", *Gaussian.own)
-
-    @classmethod
-    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
-        """See `Mechanism.notes`: where noise is remembered."""
-        if privacy.noise != "secure":
-            return {}
-        return {
-            "noise in memory": "the noise of the last releases stays in the memory of the process until later "
-            "noise has cancelled it, and is never written; a resumed run begins the correlation anew"
-        }
-
-    @classmethod
-    def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
-        """See `Mechanism.composed`: norms of columns add up at most, wherever the rounds are."""
-        from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-
-        if any(release.z <= 0 for release, _ in counts):
-            return NonPrivateDpEvent()
-        return GaussianDpEvent(1.0 / sum(count / release.z for release, count in counts))
-
-    @classmethod
-    def gaussians(
-        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
-    ) -> tuple[tuple[float, int], ...] | None:
-        """See `Mechanism.gaussians`."""
-        if cls is not Correlated:
-            return None
-        noise = all(release.z > 0 for release, _ in counts)
-        return ((1.0 / sum(n / release.z for release, n in counts) if noise else 0.0, 1),)
+class CorrelatedNoise(OnGrid):
+    """Noise that later noise cancels."""
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
-        if terms.unit.participation is None:
-            raise PrivacyError(
-                "correlated noise is analysed for users in a bounded number of rounds"
-            )
-        self._check_rounding()
         self._past: dict[int, Past] = {}
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
-
-    def _check_rounding(self) -> None:
-        """Raise PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
-        rows = self._planned_rows
-        if not self._is_covered(2 * rows + REPEATS):
-            raise PrivacyError(
-                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
-                "use privacy.bands or privacy=fixed"
-            )
-
-    @property
-    def _planned_rows(self) -> int:
-        """Rows of C that contain one user, if no round is repeated."""
-        times = self.terms.unit.participation or 1
-        return min(times * self.strategy.bands, self.terms.rounds)
-
-    def _is_covered(self, rows: int) -> bool:
-        """Whether rounding in so many rows moves at most what clipping leaves free; see the module."""
-        # The sum of what is cancelled is in double precision, in both worlds: 1, and twice its error, of
-        # which the rounding of products is all that counts (`Past.correlated`).
-        largest = 40.0 * max(max(self.stds(r)) for r in range(len(self.terms.configs)))
-        each = 1.0 + 2.0**-51 * largest * (1.0 + sum(self.strategy.coefficients))
-        free = MARGIN * min(block.clip / block.unit for block in self.terms.blocks)
-        return math.sqrt(sum(self.sizes) * float(rows)) * each <= free
-
-    def too_many(self, ledger: Ledger, below: int | None) -> bool:
-        """See `Mechanism.too_many`: in all, or in the rows of one user."""
-        window = ledger.most_repeats(self.strategy.bands, below)
-        own = min((self.terms.unit.participation or 1) * window, ledger.repeats(below))
-        return super().too_many(ledger, below) or not self._is_covered(self._planned_rows + own)
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -207,44 +139,6 @@ class Correlated(Gaussian):
             config.correlation, terms.rounds, config.bands, terms.unit.participation or 1
         )
 
-    # -- accounting -------------------------------------------------------------------------
-
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`: one row of one user in everything released."""
-        return self._moved(r, self.strategy.norm())
-
-    def _moved(self, r: int, sensitivity: float) -> ReleaseEvent:
-        """Everything released about a user who moves C G by so many clips, more than 0."""
-        z = self.joint_z(r) * (self.strategy.scale / sensitivity)
-        return self.recorded(r, self.records[0], z)
-
-    def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
-        """See `Mechanism.planned_releases`: all rows of one user together."""
-        times = self.strategy.sensitivity(participation or self.terms.rounds)
-        return self._moved(r, times), 1
-
-    def spent_epsilon(
-        self, r: int, ledger: Ledger, participation: int | None, below: int | None
-    ) -> float:
-        """See `Mechanism.spent_epsilon`."""
-        import numpy as np
-
-        times, length = participation or self.terms.rounds, ledger.end(below)
-        if not length:
-            return 0.0
-        if not ledger.repeats(below):
-            moved = replace(self.strategy, rounds=length).sensitivity(times)
-        else:
-            # Of every round s: sum over the lines of rounds t >= s of c_{t - s}^2. Several rounds of one
-            # user: norms add up at most.
-            squares = np.square(self.strategy.coefficients)
-            attempts = ledger.attempts_by_round(below)
-            sums = np.convolve(attempts[::-1], squares)[: len(attempts)]
-            moved = times * float(np.sqrt(sums.max()))
-        return self.epsilon_of(r, [self._moved(r, moved)])
-
-    # -- in a gate --------------------------------------------------------------------------
-
     def settings(self, r: int) -> dict[str, Any]:
         """See `Mechanism.settings`: C and the size of its noise."""
         correlation, strategy = self.terms.configs[r].correlation, self.strategy
@@ -252,8 +146,7 @@ class Correlated(Gaussian):
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
-        more = {**self.settings(r), _CANCELS: ledger.repeats(round_index)}
-        return {**super().details(r, round_index, ledger), **more}
+        return {**super().details(r, round_index, ledger), _CANCELS: ledger.repeats(round_index)}
 
     def unit_noise(self, block: Block) -> float:
         """See `Gaussian.unit_noise`."""
@@ -305,14 +198,127 @@ class Correlated(Gaussian):
             self._past[attempt.replica].keep(attempt.round, self._made[1])
             self._made = None
 
-    # -- the plan ---------------------------------------------------------------------------
-
     def release_noise(self, r: int) -> dict[str, float]:
         """See `Mechanism.release_noise`: the last row of C^-1 is the longest."""
         import numpy as np
 
         row = float(np.linalg.norm(self.strategy.inverse(self.terms.rounds)))
         return {name: row * std for name, std in super().release_noise(r).items()}
+
+
+class CorrelatedAccounting(CorrelatedNoise, Gaussian):
+    """All rows of one user in everything released are one Gaussian mechanism; see the module."""
+
+    records: ClassVar[tuple[str, ...]] = ("correlated",)
+    subsampled = False
+
+    def __init__(self, terms: Terms):
+        super().__init__(terms)
+        if terms.unit.participation is None:
+            raise PrivacyError(
+                "correlated noise is analysed for users in a bounded number of rounds"
+            )
+        self._check_rounding()
+
+    def _check_rounding(self) -> None:
+        """Raise PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
+        rows = self._planned_rows
+        if not self._is_covered(2 * rows + REPEATS):
+            raise PrivacyError(
+                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
+                "use privacy.bands or privacy=fixed"
+            )
+
+    @property
+    def _planned_rows(self) -> int:
+        """Rows of C that contain one user, if no round is repeated."""
+        times = self.terms.unit.participation or 1
+        return min(times * self.strategy.bands, self.terms.rounds)
+
+    def _is_covered(self, rows: int) -> bool:
+        """Whether rounding in so many rows moves at most what clipping leaves free; see the module."""
+        # The sum of what is cancelled is in double precision, in both worlds: 1, and twice its error, of
+        # which the rounding of products is all that counts (`Past.correlated`).
+        largest = 40.0 * max(max(self.grid_stds(r)) for r in range(len(self.terms.configs)))
+        each = 1.0 + 2.0**-51 * largest * (1.0 + sum(self.strategy.coefficients))
+        free = MARGIN * min(block.clip / block.unit for block in self.terms.blocks)
+        return math.sqrt(sum(self.sizes) * float(rows)) * each <= free
+
+    def too_many(self, ledger: Ledger, below: int | None) -> bool:
+        """See `Mechanism.too_many`: in all, or in the rows of one user."""
+        window = ledger.most_repeats(self.strategy.bands, below)
+        own = min((self.terms.unit.participation or 1) * window, ledger.repeats(below))
+        return super().too_many(ledger, below) or not self._is_covered(self._planned_rows + own)
+
+    @classmethod
+    def composed(cls, counts: tuple[tuple[ReleaseEvent, int], ...]) -> DpEvent:
+        """See `Mechanism.composed`: norms of columns add up at most, wherever the rounds are."""
+        from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+
+        if any(release.z <= 0 for release, _ in counts):
+            return NonPrivateDpEvent()
+        return GaussianDpEvent(1.0 / sum(count / release.z for release, count in counts))
+
+    @classmethod
+    def gaussians(
+        cls, counts: tuple[tuple[ReleaseEvent, int], ...]
+    ) -> tuple[tuple[float, int], ...] | None:
+        """See `Mechanism.gaussians`."""
+        if cls is not Correlated:
+            return None
+        noise = all(release.z > 0 for release, _ in counts)
+        return ((1.0 / sum(n / release.z for release, n in counts) if noise else 0.0, 1),)
+
+    def event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.event`: one row of one user in everything released."""
+        return self._moved(r, self.strategy.norm())
+
+    def _moved(self, r: int, sensitivity: float) -> ReleaseEvent:
+        """Everything released about a user who moves C G by so many clips, more than 0."""
+        z = self.joint_z(r) * (self.strategy.scale / sensitivity)
+        return self.recorded(r, self.records[0], z)
+
+    def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
+        """See `Mechanism.planned_releases`: all rows of one user together."""
+        times = self.strategy.sensitivity(participation or self.terms.rounds)
+        return self._moved(r, times), 1
+
+    def spent_epsilon(
+        self, r: int, ledger: Ledger, participation: int | None, below: int | None
+    ) -> float:
+        """See `Mechanism.spent_epsilon`."""
+        import numpy as np
+
+        times, length = participation or self.terms.rounds, ledger.end(below)
+        if not length:
+            return 0.0
+        if not ledger.repeats(below):
+            moved = replace(self.strategy, rounds=length).sensitivity(times)
+        else:
+            # Of every round s: sum over the lines of rounds t >= s of c_{t - s}^2. Several rounds of one
+            # user: norms add up at most.
+            squares = np.square(self.strategy.coefficients)
+            attempts = ledger.attempts_by_round(below)
+            sums = np.convolve(attempts[::-1], squares)[: len(attempts)]
+            moved = times * float(np.sqrt(sums.max()))
+        return self.epsilon_of(r, [self._moved(r, moved)])
+
+
+class Correlated(CorrelatedAccounting):
+    """Noise that later noise cancels, at the epsilon of independent noise."""
+
+    name = "correlated"
+    own = ("correlation", "bands", *Gaussian.own)
+
+    @classmethod
+    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
+        """See `Mechanism.notes`: where noise is remembered."""
+        if privacy.noise != "secure":
+            return {}
+        return {
+            "noise in memory": "the noise of the last releases stays in the memory of the process until later "
+            "noise has cancelled it, and is never written; a resumed run begins the correlation anew"
+        }
 
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """See `Mechanism.plan_entries`: noise of the iterates, against that of independent noise."""

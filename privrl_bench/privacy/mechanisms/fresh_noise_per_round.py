@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.mechanisms.mechanism import Attempt, Mechanism
-from privrl_bench.privacy.mechanisms.tree import RunningNoise, Tree
+from privrl_bench.privacy.mechanisms.mechanism import Attempt
+from privrl_bench.privacy.mechanisms.tree import RunningNoise, RunningSums
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -40,7 +40,7 @@ class FreshNoise(RunningNoise):
         return [torch.round(std * x).to(torch.int64) for std, x in zip(stds, laplace, strict=True)]
 
 
-class FreshNoisePerRound(Tree):
+class FreshNoisePerRound(RunningSums):
     """Sums over all rounds with new noise in every round. Leaks."""
 
     name = "fresh_noise_per_round"
@@ -67,9 +67,14 @@ class FreshNoisePerRound(Tree):
 
         return LabelDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
 
-    release_event = Mechanism.release_event
-    release_noise = Mechanism.release_noise
-    spent_epsilon = Mechanism.spent_epsilon
+    def paper_epsilon(self, r: int) -> float:
+        """See `Description.paper_epsilon`."""
+        config = self.terms.configs[r]
+        return self.terms.sampler.paper_epsilon(self.event(r), self.terms.rounds, config)
+
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Noise.release_noise`: it depends on the round."""
+        return {}
 
     def unit_noise(self, block: Block) -> float:
         """Laplace(z), whatever the clip."""

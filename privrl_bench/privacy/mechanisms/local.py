@@ -92,8 +92,8 @@ class Local(Mechanism):
             spec.max_episode_steps,
         )
 
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`: z is 1 / mu of all that a round shows of one unit."""
+    def event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.event`: z is 1 / mu of all that a round shows of one unit."""
         return self.recorded(r, "gaussian", self._devices.multiplier(r))
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:

@@ -78,8 +78,8 @@ class Attempt:
         return self.source.integers(sizes, stds, self.round, self.number)
 
 
-class Mechanism:
-    """Base of the mechanisms; its methods describe one that adds nothing and bounds nothing by itself.
+class Declarations:
+    """What a mechanism says of itself, without an object of it.
 
     Class attributes:
         name: value of `privacy.mechanism`.
@@ -99,6 +99,7 @@ class Mechanism:
         imitation: it repeats published code that has no guarantee; a caveat says why.
         takes: what it takes of an algorithm; None: nothing at the gate (`on_devices`).
         calibrated: z can be chosen for a target epsilon.
+        analysed_by: the only accountant of its events, whatever `privacy.accountant` is; empty: that one.
         not_auditable: why canaries do not apply to it; empty: they do.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
         own: names of the `privacy` keys that only this mechanism reads.
@@ -122,55 +123,82 @@ class Mechanism:
     imitation: ClassVar[bool] = False
     takes: ClassVar[Rows | None] = None
     calibrated: ClassVar[bool] = False
+    analysed_by: ClassVar[str] = ""
     not_auditable: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = ""
     own: ClassVar[tuple[str, ...]] = ()
     public: ClassVar[tuple[str, ...]] = ()
     caveats: ClassVar[Mapping[str, str]] = {}
 
-    # -- the configuration ------------------------------------------------------------------
 
-    @classmethod
-    def validate(cls, privacy: PrivacyConfig) -> None:
-        """Reject a configuration that this mechanism has no meaning or no analysis for.
+class Noise(Declarations):
+    """How the sum of a round is privatised: what is drawn, what is remembered. Default: nothing is added."""
 
-        Raises: ConfigError.
-        """
-        who, adjacency = f"privacy.mechanism={cls.name}", privacy.adjacency
-        require_among("privacy.adjacency", adjacency, cls.adjacencies, f"{who} is analysed under")
-        require_among("privacy.accountant", privacy.accountant, cls.accountants, f"{who} takes")
-        if (cls.imitation or not cls.private) and privacy.epsilon is not None:
-            raise ConfigError(
-                "privacy.epsilon", f"nothing is bounded with privacy.mechanism={cls.name}"
-            )
-        if not cls.on_devices and privacy.rewards != "public":
-            raise ConfigError(
-                "privacy.rewards", "noised is for noise on users' devices: privacy=local"
-            )
+    def __init__(self, terms: Terms):
+        """Raises PrivacyError: the terms have no analysis."""
+        self.terms = terms
 
-    @classmethod
-    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
-        """What the guarantee assumes because of this mechanism: name -> reason."""
+    @property
+    def strategy(self) -> Strategy:
+        """C, of which noise is C^-1 w over the rounds: public. Independent noise: the identity."""
+        from privrl_bench.privacy.accounting.strategy import Strategy
+
+        return Strategy((1.0,), self.terms.rounds)
+
+    def settings(self, r: int) -> dict[str, Any]:
+        """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""
         return {}
 
-    @classmethod
-    def unit(cls, env: EnvConfig, privacy: PrivacyConfig, spec: EnvSpec, steps: int) -> Unit | None:
-        """The privacy unit, where it is not what environment and algorithm say; None: it is."""
-        return None
+    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
+        """Public facts of the next line of a ledger, beside the event and the kind of noise."""
+        return {}
 
-    @classmethod
-    def devices(
-        cls, env: EnvConfig, configs: Sequence[PrivacyConfig], spec: EnvSpec, steps: int
-    ) -> DeviceNoise | None:
-        """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
-        return None
+    def prepare(self, smooth: Tensor | None, complete: bool) -> None:
+        """Take what a round has for this mechanism alone.
+
+        Args:
+            smooth: see `Contribution`.
+            complete: every row takes part and is finite.
+
+        Raises PrivacyError: it is missing, or it is for another mechanism.
+        """
+        if smooth is not None:
+            raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
+
+    def stds(self, r: int) -> dict[str, float]:
+        """Block name -> standard deviation of the noise of replica r that is drawn for the sum of one round.
+
+        In parameter units. Everything that depends on the size of the noise reads it here. Empty: the noise has
+        no size of its own, or there is none.
+        """
+        return {}
+
+    def release_noise(self, r: int) -> dict[str, float]:
+        """Noise std of every number of a block in the sum of one round, the largest over the rounds.
+
+        Empty: a release has no noise of a known size.
+        """
+        return self.stds(r)
 
     @classmethod
     def sum_noise(cls, z: Any, clip: float, rounds: int) -> Any:
         """Standard deviation of the noise in a sum over `rounds` rounds, of each z; shape as z."""
         return z * 0.0
 
-    # -- accounting -------------------------------------------------------------------------
+    def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
+        """The noised sums [P_b] of one replica, whose ledger line is on the disk; see `RowSum.sums`."""
+        return sums
+
+    def released(self, attempt: Attempt) -> None:
+        """The attempt is what left the gate."""
+
+
+class Accounting(Noise):
+    """What a release is to the accountant, and what it composes with. Default: nothing is bounded.
+
+    Ledger lines hold a `ReleaseEvent`. The class methods turn lines of `records` into dp-accounting's events,
+    whichever run wrote them; the others make and count those of one run.
+    """
 
     @classmethod
     def single(cls, release: ReleaseEvent) -> DpEvent:
@@ -204,25 +232,7 @@ class Mechanism:
         """
         return None
 
-    @classmethod
-    def accountant(cls, chosen: str) -> str:
-        """The accountant of its events, where `privacy.accountant` is `chosen`."""
-        return chosen
-
-    # -- in a gate --------------------------------------------------------------------------
-
-    def __init__(self, terms: Terms):
-        """Raises PrivacyError: the terms have no analysis."""
-        self.terms = terms
-
-    @property
-    def strategy(self) -> Strategy:
-        """C, of which noise is C^-1 w over the rounds: public. Independent noise: the identity."""
-        from privrl_bench.privacy.accounting.strategy import Strategy
-
-        return Strategy((1.0,), self.terms.rounds)
-
-    def release_event(self, r: int) -> ReleaseEvent:
+    def event(self, r: int) -> ReleaseEvent:
         """What one release of replica r is to the ledger."""
         return self.recorded(r, self.records[0], self.terms.configs[r].noise_multiplier)
 
@@ -231,51 +241,13 @@ class Mechanism:
         config = self.terms.configs[r]
         return self.terms.sampler.record(ReleaseEvent(record, z, config.adjacency, **more), config)
 
-    def settings(self, r: int) -> dict[str, Any]:
-        """Public facts that every line of a ledger has alike; a ledger with other ones is refused."""
-        return {}
-
-    def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
-        """Public facts of the next line of a ledger, beside the event and the kind of noise."""
-        return {}
-
-    def prepare(self, smooth: Tensor | None, complete: bool) -> None:
-        """Take what a round has for this mechanism alone.
-
-        Args:
-            smooth: see `Contribution`.
-            complete: every row takes part and is finite.
-
-        Raises PrivacyError: it is missing, or it is for another mechanism.
-        """
-        if smooth is not None:
-            raise PrivacyError("an output with a smooth bound and mechanism=smooth go together")
-
-    def grid_unit(self, block: Block) -> float:
-        """The value of 1 in a sum of this block, parameter units."""
-        return block.unit if self.clipped else 1.0
-
-    def privatize(self, sums: dict[str, Tensor], attempt: Attempt) -> dict[str, Tensor]:
-        """The noised sums [P_b] of one replica, whose ledger line is on the disk; see `RowSum.sums`."""
-        return sums
-
-    def released(self, attempt: Attempt) -> None:
-        """The attempt is what left the gate."""
-
     def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
         """(event, count) of all planned rounds about one user, in `participation` at most; None: in all.
 
         The event's z is proportional to `privacy.z`.
         """
         rounds = self.terms.rounds
-        return self.release_event(r), rounds if participation is None else min(
-            participation, rounds
-        )
-
-    def planned_epsilon(self, r: int, participation: int | None) -> float:
-        """Epsilon of `planned_releases`."""
-        event, count = self.planned_releases(r, participation)
-        return self.epsilon_of(r, {event: count})
+        return self.event(r), rounds if participation is None else min(participation, rounds)
 
     def epsilon_of(
         self, r: int, releases: Iterable[ReleaseEvent] | Mapping[ReleaseEvent, int]
@@ -316,16 +288,48 @@ class Mechanism:
         """Whether a ledger has more repeats than rounding and discrete noise are analysed for."""
         return self.clipped and ledger.repeats(below) > self.terms.rounds + REPEATS
 
+
+class Description(Declarations):
+    """What configurations, guarantees and plans say of a mechanism."""
+
+    @classmethod
+    def validate(cls, privacy: PrivacyConfig) -> None:
+        """Reject a configuration that this mechanism has no meaning or no analysis for.
+
+        Raises: ConfigError.
+        """
+        who, adjacency = f"privacy.mechanism={cls.name}", privacy.adjacency
+        require_among("privacy.adjacency", adjacency, cls.adjacencies, f"{who} is analysed under")
+        require_among("privacy.accountant", privacy.accountant, cls.accountants, f"{who} takes")
+        if (cls.imitation or not cls.private) and privacy.epsilon is not None:
+            raise ConfigError(
+                "privacy.epsilon", f"nothing is bounded with privacy.mechanism={cls.name}"
+            )
+        if not cls.on_devices and privacy.rewards != "public":
+            raise ConfigError(
+                "privacy.rewards", "noised is for noise on users' devices: privacy=local"
+            )
+
+    @classmethod
+    def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:
+        """What the guarantee assumes because of this mechanism: name -> reason."""
+        return {}
+
+    @classmethod
+    def unit(cls, env: EnvConfig, privacy: PrivacyConfig, spec: EnvSpec, steps: int) -> Unit | None:
+        """The privacy unit, where it is not what environment and algorithm say; None: it is."""
+        return None
+
+    @classmethod
+    def devices(
+        cls, env: EnvConfig, configs: Sequence[PrivacyConfig], spec: EnvSpec, steps: int
+    ) -> DeviceNoise | None:
+        """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
+        return None
+
     def paper_epsilon(self, r: int) -> float:
         """The number that a paper prints for this configuration; infinite: none does."""
         return math.inf
-
-    def release_noise(self, r: int) -> dict[str, float]:
-        """Noise std of every number of a block in the sum of one round, the largest over the rounds.
-
-        Empty: a release has no Gaussian noise of a known size.
-        """
-        return {}
 
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """Further entries of plan.json. `steps`: of the server, in every round (`Algorithm.server_steps`)."""
@@ -334,3 +338,10 @@ class Mechanism:
     def describe_noise(self, r: int, steps: Sequence[float]) -> str:
         """The noise in words, for the terminal; empty: nothing beyond z. `steps`: see `plan_entries`."""
         return ""
+
+
+class Mechanism(Accounting, Description):
+    """Base of the mechanisms: noise, accounting and description, one small part each.
+
+    As it is, it adds nothing and bounds nothing. Mechanisms on clipped rows begin with `on_grid.OnGrid`.
+    """

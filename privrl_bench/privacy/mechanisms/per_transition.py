@@ -45,6 +45,8 @@ class PerTransition(Mechanism):
     pooled = True
     transition_noise = True
     imitation = True
+    # Wang, Balle and Kasiviswanathan 2019: dp-accounting's only analysis of such draws.
+    analysed_by = "rdp"
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
@@ -89,13 +91,8 @@ class PerTransition(Mechanism):
             event = SampledWithoutReplacementDpEvent(memory, batch, event)
         return SelfComposedDpEvent(event, memory)
 
-    @classmethod
-    def accountant(cls, chosen: str) -> str:
-        """RDP (Wang, Balle and Kasiviswanathan 2019): dp-accounting's only analysis of such draws."""
-        return "rdp"
-
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`."""
+    def event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.event`."""
         z, (batch, memory) = self.terms.configs[r].noise_multiplier, self.terms.unit.draw or (0, 0)
         return self.recorded(r, "per_transition", z, population=memory, cap=batch)
 

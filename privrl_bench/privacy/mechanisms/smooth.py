@@ -120,8 +120,8 @@ class Smooth(Mechanism):
         require_admissible(*self._goal, sum(block.size for block in terms.blocks))
         self._spread: Tensor  # [R] noise std of this round
 
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`."""
+    def event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.event`."""
         config = self.terms.configs[r]
         return self.recorded(r, "smooth", 0.0, epsilon=config.epsilon, delta=config.delta)
 

@@ -20,6 +20,7 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
+from privrl_bench.privacy.mechanisms.on_grid import OnGrid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,14 +68,11 @@ class RunningNoise:
         self.kept[round_index] = new
 
 
-class Tree(Gaussian):
-    """Sums over all rounds under the noise of a binary tree."""
+class RunningSums(OnGrid):
+    """Releases are what sums over all rounds change by, noise included. It does not say what they cost."""
 
-    name = "tree"
     takes = Rows.INCREMENTS
-    records: ClassVar[tuple[str, ...]] = ()  # its lines are those of the Gaussian mechanism
     notion = "joint"
-    subsampled = False
     running_sums = True
     running_noise: ClassVar[type[RunningNoise]] = RunningNoise
 
@@ -84,31 +82,6 @@ class Tree(Gaussian):
             raise PrivacyError("sums over rounds are analysed for units that are in one round only")
         self._sums = [self.running_noise() for _ in terms.configs]
         self._joined: tuple[tuple[int, int, int], list[Tensor]] | None = None
-
-    @classmethod
-    def sum_noise(cls, z: Any, clip: float, rounds: int) -> Any:
-        """See `Mechanism.sum_noise`."""
-        return z * clip * math.sqrt(rounds.bit_count())
-
-    def release_noise(self, r: int) -> dict[str, float]:
-        """See `Mechanism.release_noise`: of what the running sums change by; one node joins, others leave."""
-        nodes = levels(self.terms.rounds)
-        return {name: math.sqrt(nodes) * std for name, std in super().release_noise(r).items()}
-
-    def release_event(self, r: int) -> ReleaseEvent:
-        """See `Mechanism.release_event`: a row is under the noise of that many nodes."""
-        z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
-        return self.recorded(r, "gaussian", z)
-
-    def spent_epsilon(
-        self, r: int, ledger: Ledger, participation: int | None, below: int | None
-    ) -> float:
-        """See `Mechanism.spent_epsilon`: all nodes of one row, and every repeated round."""
-        if not ledger.lines:
-            return super().spent_epsilon(r, ledger, participation, below)
-        nodes = levels(self.terms.rounds) + ledger.repeats(below)
-        z = self.terms.configs[r].noise_multiplier / math.sqrt(nodes)
-        return self.epsilon_of(r, [replace(self.release_event(r), z=z)])
 
     def noise(self, attempt: Attempt) -> list[Tensor]:
         """The change of the running sums' noise."""
@@ -125,7 +98,7 @@ class Tree(Gaussian):
         """Noise that joins the running sums in a round."""
         key = (attempt.replica, attempt.round, attempt.number)
         if self._joined is None or self._joined[0] != key:
-            sums, stds = self._sums[attempt.replica], self.stds(attempt.replica)
+            sums, stds = self._sums[attempt.replica], self.grid_stds(attempt.replica)
             self._joined = (key, sums.joining(self.sizes, stds, attempt))
         return self._joined[1]
 
@@ -133,6 +106,39 @@ class Tree(Gaussian):
         """See `Mechanism.released`."""
         if self.terms.configs[attempt.replica].noise_multiplier > 0:
             self._sums[attempt.replica].keep(attempt.round, self._joining(attempt))
+
+
+class Tree(RunningSums, Gaussian):
+    """Sums over all rounds under the noise of a binary tree."""
+
+    name = "tree"
+    records: ClassVar[tuple[str, ...]] = ()  # its lines are those of the Gaussian mechanism
+    subsampled = False
+
+    @classmethod
+    def sum_noise(cls, z: Any, clip: float, rounds: int) -> Any:
+        """See `Noise.sum_noise`."""
+        return z * clip * math.sqrt(rounds.bit_count())
+
+    def release_noise(self, r: int) -> dict[str, float]:
+        """See `Mechanism.release_noise`: of what the running sums change by; one node joins, others leave."""
+        nodes = levels(self.terms.rounds)
+        return {name: math.sqrt(nodes) * std for name, std in super().release_noise(r).items()}
+
+    def event(self, r: int) -> ReleaseEvent:
+        """See `Mechanism.event`: a row is under the noise of that many nodes."""
+        z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
+        return self.recorded(r, "gaussian", z)
+
+    def spent_epsilon(
+        self, r: int, ledger: Ledger, participation: int | None, below: int | None
+    ) -> float:
+        """See `Mechanism.spent_epsilon`: all nodes of one row, and every repeated round."""
+        if not ledger.lines:
+            return super().spent_epsilon(r, ledger, participation, below)
+        nodes = levels(self.terms.rounds) + ledger.repeats(below)
+        z = self.terms.configs[r].noise_multiplier / math.sqrt(nodes)
+        return self.epsilon_of(r, [replace(self.event(r), z=z)])
 
 
 MECHANISM = Tree
