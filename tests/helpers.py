@@ -55,12 +55,20 @@ def release(gate: Gate, contribution: Contribution, round_index: int) -> Release
 
 
 def context(
-    spec: EnvSpec, clip: float, rounds: int, users: int, mechanism: str = "gaussian", **privacy
+    spec: EnvSpec,
+    clip: float,
+    rounds: int,
+    users: int,
+    mechanism: str = "gaussian",
+    z: tuple[float, ...] = (),
+    **privacy,
 ) -> AlgorithmContext:
     """What an algorithm is built from."""
     kind = mechanism_class(mechanism)
     facts = PrivacyFacts(clip=clip, users=users, mechanism=kind, **privacy)
-    return AlgorithmContext(spec=spec, rounds=rounds, privacy=facts)
+    made = AlgorithmContext(spec=spec, privacy=facts)
+    made.schedule.set(rounds, z)
+    return made
 
 
 def rollout_of(

@@ -1,19 +1,20 @@
-"""The interface of algorithms: five functions over a state, and declarations."""
+"""The interface of algorithms: functions over a state. What they declare is in `config/traits.py`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.config.traits import Actions
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.averaging import AVERAGE
 from privrl_bench.functional.rng import Draw, Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -37,7 +38,6 @@ class PrivacyFacts:
         population: public number of all users, where it is known; else 0.
         used_once: each user is in one round only.
         mechanism: class of the mechanism, for what it declares.
-        z: noise multiplier of each replica.
         epsilon, delta: target of an output perturbation.
         learns_obs: the scaling of observations is learned under privacy.
         learns_reward: the scaling of rewards is learned under privacy.
@@ -48,7 +48,6 @@ class PrivacyFacts:
     population: int = 0
     used_once: bool = False
     mechanism: type[Mechanism] = Gaussian
-    z: tuple[float, ...] = ()
     epsilon: float | None = None
     delta: float = 0.0
     learns_obs: bool = False
@@ -73,14 +72,49 @@ class PublicSources:
     ask: Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]] | None = None
 
 
+class Schedule:
+    """How long a run is and how much noise it adds, which follow from what its algorithm declares.
+
+    They are set once, after the algorithm is built and before its `init`.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: tuple[int, tuple[float, ...]] | None = None
+
+    def set(self, rounds: int, z: tuple[float, ...]) -> None:
+        """The number of releases in the whole run, and the noise multiplier of each replica.
+
+        Raises:
+            RuntimeError: they are set already.
+        """
+        if self._numbers is not None:
+            raise RuntimeError("the schedule of a run is set once")
+        self._numbers = (rounds, z)
+
+    @property
+    def rounds(self) -> int:
+        """Releases in the whole run. Raises RuntimeError before they are set."""
+        return self._known()[0]
+
+    @property
+    def z(self) -> tuple[float, ...]:
+        """Noise multiplier of each replica. Raises RuntimeError before they are set."""
+        return self._known()[1]
+
+    def _known(self) -> tuple[int, tuple[float, ...]]:
+        if self._numbers is None:
+            raise RuntimeError("an algorithm may read rounds and z from `init` on, not before")
+        return self._numbers
+
+
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmContext:
     """Public facts that an algorithm is built from.
 
     Attributes:
         spec: of the environment.
-        rounds: releases in the whole run.
         privacy: of the run.
+        schedule: rounds and z, known from `init` on.
         sources: data without private users.
         device: `hardware.device`, where user updates are computed; one of the settings' `torch_devices`.
         env: settings of the environment; None: the algorithm needs none.
@@ -89,8 +123,8 @@ class AlgorithmContext:
     """
 
     spec: EnvSpec
-    rounds: int
     privacy: PrivacyFacts
+    schedule: Schedule = field(default_factory=Schedule)
     sources: PublicSources = PublicSources()
     device: str = "cpu"
     env: EnvConfig | None = None
@@ -98,81 +132,88 @@ class AlgorithmContext:
     read_policy: Callable[[str, str], Any] | None = None
 
 
-def discrete_actions(spec: EnvSpec, name: str) -> EnvSpec:
-    """Return `spec`, whose actions must be discrete for the algorithm `name`.
+def check_actions(actions: Actions, spec: EnvSpec, name: str) -> None:
+    """Check that the algorithm `name` can act in an environment.
 
     Raises:
-        ConfigError: They are continuous.
-    """
-    if not spec.discrete:
-        kind = "continuous" if spec.choices is None else "several choices at once"
-        raise ConfigError(
-            "env", f"algo={name} needs discrete actions; those of {spec.name} are {kind}"
-        )
-    return spec
-
-
-def bounded_box(spec: EnvSpec, name: str) -> EnvSpec:
-    """Return `spec`, whose actions must be in a bounded box for the algorithm `name`.
-
-    Raises:
-        ConfigError: They are discrete or unbounded.
+        ConfigError: its actions or states are others than `Traits.actions` needs.
     """
     low, high = spec.action_low, spec.action_high
-    if low is None or high is None or not (abs(low) + abs(high) < float("inf")).all():
-        raise ConfigError(
-            "env",
-            f"algo={name} needs actions in a bounded box; those of {spec.name} are not: "
-            f"{spec.action_words}",
-        )
-    return spec
+    bounded = low is not None and high is not None and bool((abs(low) + abs(high) < np.inf).all())
+    finite = spec.discrete and spec.one_hot and spec.actions > 1
+    why = ""
+    if actions is Actions.DISCRETE and not spec.discrete:
+        kind = "continuous" if spec.choices is None else "several choices at once"
+        why = f"; those of {spec.name} are {kind}"
+    elif actions is Actions.BOX and not bounded:
+        why = f"; those of {spec.name} are not: {spec.action_words}"
+    elif actions is Actions.FINITE and not finite:
+        why = " (a Discrete observation space, env.obs_scaling=none)"
+    if why:
+        raise ConfigError("env", f"algo={name} needs {actions.value}{why}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmTerms:
+    """What the guarantee and the plan of a run say of its algorithm, from the configuration alone.
+
+    Attributes:
+        unit: the privacy unit; None: that of the environment or the dataset.
+        caveats: private data that pass the gate: name -> reason.
+        notes: assumptions of the guarantee: name -> reason.
+        server_falls_after: share of the rounds after which the server's step, relative to a public unit,
+            falls linearly to 0; None: it is 1 in every round.
+        iterations_after: of the loop after the last release, for `after_release` alone.
+        policy_guarantee: of a policy that the run is given and does not train.
+    """
+
+    unit: Unit | None = None
+    caveats: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    server_falls_after: float | None = None
+    iterations_after: int = 0
+    policy_guarantee: dict[str, Any] | None = None
+
+    def server_steps(self, rounds: int) -> list[float]:
+        """Step size of the server in each round, relative to a public unit."""
+        after = self.server_falls_after
+        return [annealed(1.0, after is not None, i, rounds, after or 0.0) for i in range(rounds)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgress:
+    """How far each replica is, from releases and public data only.
+
+    A replica may ask for fewer releases than planned (early stopping), never for more.
+
+    Attributes:
+        releases: that its parameters have seen; None: one in every round so far.
+        needs_release: whether it continues with releases; None: all do.
+        finished: training is complete before the last iteration.
+    """
+
+    releases: tuple[int, ...] | None = None
+    needs_release: tuple[bool, ...] | None = None
+    finished: bool = False
 
 
 class Algorithm(ABC):
     """One training algorithm. It keeps nothing outside the `State` that it is given.
 
-    Five functions over the state (`init`, `user_update`, `server`, `after_release`, `scaling`), and its
-    declarations.
+    Its constructor gets the settings and an `AlgorithmContext`. Algorithms for texts have an `adapter` in
+    place of a policy.
     """
 
-    replicas: ClassVar[bool] = True  # trains several seeds and z in one program
-    portable: ClassVar[bool] = True  # other processes can make it again from the configuration
-    microbatch: ClassVar[int] = 16  # most users whose rows are computed by the same operations
-    iterations_after: int = 0  # of the loop after the last release, for `after_release` alone
-    policy_guarantee: dict[str, Any] | None = (
-        None  # of a policy that the run is given and does not train
-    )
     policy: Policy
-    adapter: Adapter  # in place of a policy, of algorithms for texts
-
-    @staticmethod
-    def acts_in(spec: EnvSpec, name: str) -> EnvSpec:
-        """Return `spec`, in which the algorithm `name` can act. Called before sizes are checked.
-
-        Raises:
-            ConfigError: It cannot.
-        """
-        return spec
+    adapter: Adapter
 
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:
         """The parts of a user's row."""
 
-    def caveats(self) -> dict[str, str]:
-        """Private data that pass the gate in this configuration: name -> reason. Default: none."""
-        return {}
-
-    def notes(self) -> dict[str, str]:
-        """Assumptions of the guarantee in this configuration: name -> reason."""
-        return {}
-
-    def results(self, state: State) -> list[dict[str, float]]:
-        """Released numbers of each replica that the run is made for, beside its evaluation: name -> value."""
-        return [{} for _ in next(iter(state.tensors.values()))]
-
-    def unit(self) -> Unit | None:
-        """The privacy unit; None: that of the environment or the dataset."""
-        return None
+    def terms(self) -> AlgorithmTerms:
+        """What the guarantee and the plan say of it in this configuration."""
+        return AlgorithmTerms()
 
     @abstractmethod
     def init(self, streams: list[Streams]) -> State:
@@ -182,69 +223,49 @@ class Algorithm(ABC):
         """[R, P] policy parameters that the next users act with."""
         return state.tensors["actor"]
 
-    def deployed(self, state: State) -> Tensor:
-        """[R, P] policy parameters that are evaluated and saved: the average if the state has one, or `actor`.
-
-        They are a function of released values only.
-        """
-        return state.tensors[AVERAGE] if AVERAGE in state.tensors else self.actor(state)
-
     def scaling(self, state: State) -> Scaling | None:
         """Scaling of the next users' observations and rewards; None: it is not learned."""
         return None
 
-    def learning_rate(self, round_index: int) -> float | None:
-        """Step size of a round, for the log; None: it has none."""
-        return None
-
-    def server_steps(self, rounds: int) -> list[float]:
-        """Step size of the server in each round, relative to a public unit, for the plan. Default: 1."""
-        return [1.0] * rounds
-
     @abstractmethod
-    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """One row per user, from the user's own data and released parameters."""
+    def user_update(self, state: State, users: Any, streams: list[Streams]) -> Contribution:
+        """One row per user, from the user's own data and released parameters.
 
-    def update_of_all(
-        self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
-    ) -> Contribution:
-        """One row of all users, who come in shards; replaces `user_update` where `AlgoConfig.full_batch`."""
-        raise TypeError(f"{type(self).__name__} does not take all users in one round")
+        Args:
+            state: of the round.
+            users: a `UserBatch`, or a `TextBatch`; with `Traits.full_batch` the shards of all users, as an
+                iterable of `UserBatch`, which make one row.
+            streams: of each replica.
+        """
 
     @abstractmethod
     def server(self, state: State, released: Released) -> State:
         """The next state, from the last one and what was released."""
 
-    def releases(self, state: State) -> list[int] | None:
-        """Releases that each replica's parameters have seen; None: one in every round so far.
-
-        A replica may ask for fewer than planned (early stopping), never for more: see
-        `needs_release`.
-        """
-        return None
-
-    def needs_release(self, state: State) -> list[bool] | None:
-        """Which replicas continue with releases; None: all. Depends on releases and public data only."""
-        return None
-
-    def finished(self, state: State) -> bool:
-        """Whether training is complete before the last iteration."""
-        return False
+    def progress(self, state: State) -> TrainingProgress:
+        """How far each replica is. Default: a release in every round, to the last one."""
+        return TrainingProgress()
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
         """Further work on released values and public data only. Default: none."""
         return state
 
     def metrics(self, state: State) -> list[dict[str, float]]:
-        """Declared metrics of each replica, from `state` and public data only. Default: none.
+        """Declared metrics of each replica after a round, from `state` and public data only. Default: none.
 
-        They may leave the machine. Metrics of users' data go to `Contribution.diagnostics`.
+        They may leave the machine; metrics of users' data go to `Contribution.diagnostics`. `lr` is the step
+        size of the round. Numbers that the run is made for, beside its evaluation, are `release/<name>`.
         """
-        return []
+        return each_replica(state)
 
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
         """Write replica r's released parameters for other tools; returns the files. Default: none."""
         return []
+
+
+def each_replica(state: State, **metrics: float) -> list[dict[str, float]]:
+    """The same metrics for every replica."""
+    return [dict(metrics) for _ in next(iter(state.tensors.values()))]
 
 
 def user_draws(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.privacy.contribution import Block, Released
 from privrl_bench.types import State
 
@@ -30,9 +30,9 @@ class PooledAlgorithm(Algorithm):
         """One block, the policy."""
         return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
-    def caveats(self) -> dict[str, str]:
+    def terms(self) -> AlgorithmTerms:
         """All data bypass the gate."""
-        return dict(POOLED_CAVEAT)
+        return AlgorithmTerms(caveats=POOLED_CAVEAT)
 
     def server(self, state: State, released: Released) -> State:
         """Take the new tensors as the state."""

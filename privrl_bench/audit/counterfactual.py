@@ -39,6 +39,7 @@ from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.types import State
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
@@ -307,13 +308,14 @@ class CounterfactualRun:
             (x["round"], x["attempt"], x["z"]) for one in parts.gate.ledgers for x in one.lines
         ]
         at, state = [self.session.round, parts.rounds - 1], self.session.state
-        rate = parts.algo.learning_rate
+        rates = [parts.algo.metrics(State(i + 1, state.tensors))[0].get("lr", 0.0) for i in at]
+        progress = parts.algo.progress(state)
         self._record("schedule", {
             "rounds": torch.tensor([parts.rounds, parts.gate.rounds, self.session.round]),
-            "learning rate": torch.tensor([rate(index) or 0.0 for index in at], dtype=torch.float64),
+            "learning rate": torch.tensor(rates, dtype=torch.float64),
             "ledger": torch.tensor(lines, dtype=torch.float64),
-            "end": as_bytes([self.session.over, parts.algo.finished(state)]),
-            "further releases": as_bytes([parts.algo.needs_release(state), parts.algo.releases(state)]),
+            "end": as_bytes([self.session.over, progress.finished]),
+            "further releases": as_bytes([progress.needs_release, progress.releases]),
         }, by_replica=False)  # fmt: skip
         if (
             not self._open

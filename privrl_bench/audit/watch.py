@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -158,8 +158,6 @@ class WatchedDevices:
 class Wrapped:
     """An algorithm of which an audit replaces some methods; all other attributes are the real ones."""
 
-    portable = False  # the replaced methods are in this process
-
     def __init__(self, algo: Any):
         self._algo = algo
 
@@ -174,15 +172,15 @@ class WatchedAlgorithm(Wrapped):
         super().__init__(algo)
         self._watcher = watcher
 
-    def user_update(self, state: Any, users: Batch, streams: Any) -> Contribution:
-        """See `Algorithm.user_update`."""
-        return cast(
-            Contribution, self._algo.user_update(state, self._watcher.on_users(users), streams)
-        )
-
-    def update_of_all(self, state: Any, shards: Iterable[UserBatch], streams: Any) -> Contribution:
-        """See `Algorithm.update_of_all`. Raises ConfigError: more users than one shard."""
-        users, *others = shards
-        if others:
-            raise ConfigError("privacy.population", "is too large for the leak test; use a few")
-        return self.user_update(state, users, streams)
+    def user_update(
+        self, state: Any, users: Batch | Iterator[UserBatch], streams: Any
+    ) -> Contribution:
+        """See `Algorithm.user_update`. Raises ConfigError: more users than one shard."""
+        if isinstance(users, Iterator):
+            shard, *others = users
+            if others:
+                raise ConfigError("privacy.population", "is too large for the leak test; use a few")
+            watched: Any = [self._watcher.on_users(shard)]
+        else:
+            watched = self._watcher.on_users(users)
+        return cast(Contribution, self._algo.user_update(state, watched, streams))

@@ -50,6 +50,15 @@ class Product(Enum):
     TEXT_POLICY = "a policy that answers prompts"
 
 
+class Actions(Enum):
+    """What an algorithm can act with, in the words of the error where it cannot."""
+
+    ANY = "actions"
+    DISCRETE = "discrete actions"
+    FINITE = "discrete actions and finitely many states"
+    BOX = "actions in a bounded box"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traits:
     """What an algorithm declares.
@@ -60,12 +69,15 @@ class Traits:
         units: values of `env.user` that it accepts.
         data: what it can learn from, the default first.
         releases: what its releases are.
+        actions: what it can act with.
         devices: values of `hardware.device` that it accepts; `cuda` if it computes anything there.
         private_version: the algorithm that is named where this one is asked for privacy and has none.
         public_data: what it takes from the public part of a dataset, in words, the scaling apart; empty:
             nothing.
         one_cohort: all users are the cohort of its one round, each with a row.
         learns_scaling: it supports env.obs_scaling=private and env.reward_scaling=private.
+        replicas: it trains several seeds and z in one program.
+        microbatch: most users whose rows are computed by the same operations.
         noised_observations: it can learn from users whose devices add the noise, where the gate neither
             clips nor noises.
         dppg_formula: the plan shows the epsilon of the DPPG paper's formula beside the exact one.
@@ -77,11 +89,14 @@ class Traits:
     units: tuple[str, ...] = USERS
     data: tuple[Data, ...] = (Data.LIVE,)
     releases: Product = Product.POLICY
+    actions: Actions = Actions.ANY
     devices: tuple[str, ...] = ("cpu",)
     private_version: str = "dppg"
     public_data: str = ""
     one_cohort: bool = False
     learns_scaling: bool = False
+    replicas: bool = True
+    microbatch: int = 16
     noised_observations: bool = True
     dppg_formula: bool = False
     only_with: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PrivacyFacts, PublicSources
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    PrivacyFacts,
+    PublicSources,
+    check_actions,
+)
 from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.collectors.dataset import Dataset, DatasetCollector
 from privrl_bench.collectors.simulated import SimulatedCollector
@@ -105,7 +111,7 @@ class RunComponents:
 
 def supports_replicas(config: RunConfig) -> bool:
     """Whether several runs of this algorithm that differ in seed and z can be trained together."""
-    return algorithm(config.algo.name).replicas
+    return config.algo.traits.replicas
 
 
 def user_steps(config: EnvConfig, spec: EnvSpec, data: Dataset | None = None) -> int:
@@ -161,7 +167,7 @@ def _assemble(
         spec, data, configs = with_data(configs)
     configs = with_one_round(configs)
     config = configs[0]
-    algorithm(config.algo.name).acts_in(spec, config.algo.name)  # the environment is named first
+    check_actions(config.algo.traits.actions, spec, config.algo.name)  # before sizes
     steps = user_steps(config.env, spec, data)
     round_steps = config.algo.round_steps(config.privacy.users_per_round, steps)
     rounds = _rounds_of(config, steps, round_steps)
@@ -185,7 +191,7 @@ def _assemble(
     for name in (name for name, scaling in scalings.items() if scaling == "running"):
         gate.permit(name)
     gate.notes |= unreviewed
-    sizes = (steps, round_steps, rounds, rounds + algo.iterations_after)
+    sizes = (steps, round_steps, rounds, rounds + algo.terms().iterations_after)
     return RunComponents(configs, spec, algo, gate, streams, *sizes, data, task, composed)
 
 
@@ -269,7 +275,6 @@ def _build(
         population=config.privacy.population or 0,
         used_once=in_order(config),
         mechanism=mechanism,
-        z=tuple(0.0 if mechanism.on_devices else c.privacy.noise_multiplier for c in configs),
         epsilon=config.privacy.epsilon,
         delta=config.privacy.delta,
         learns_obs=config.env.obs_scaling == "private",
@@ -284,7 +289,6 @@ def _build(
     )
     context = AlgorithmContext(
         spec=spec,
-        rounds=rounds,
         privacy=facts,
         sources=sources,
         device=config.hardware.device,
@@ -294,6 +298,8 @@ def _build(
     )
     build: Any = algorithm(config.algo.name)
     algo: Algorithm = build(config.algo, context)
+    z = tuple(0.0 if mechanism.on_devices else c.privacy.noise_multiplier for c in configs)
+    context.schedule.set(rounds, z)
     privacy = [c.privacy for c in configs]
     gate = Gate(
         configs=privacy,
@@ -303,7 +309,7 @@ def _build(
         noises=noises,
         ledgers=ledgers,
         caveats=caveats_of(config, algo),
-        notes={**notes_of(config, spec, data), **algo.notes()},
+        notes={**notes_of(config, spec, data), **algo.terms().notes},
         devices=mechanism.devices(config.env, privacy, spec, steps),
         relations=None if data is None else RELATIONS_OF_DATASETS,
         pooled=config.algo.traits.pools_users,

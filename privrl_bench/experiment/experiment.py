@@ -267,15 +267,12 @@ class Experiment:
 
     def row(self, r: int, steps: int, evaluated: bool) -> dict[str, float]:
         """Metrics and timing of replica r; epsilon of Poisson cohorts takes seconds: at evaluations only."""
-        lr = self.parts.algo.learning_rate(self.trainer.round - 1)
         row: dict[str, float] = {
             "round": self.trainer.round,
             "steps": steps,
             **self.trainer.diagnostics[r],
             **self.clock.timing(r, steps),
         }
-        if lr is not None:
-            row["lr"] = lr
         gate = self.parts.gate
         if evaluated or not gate.sampler.every_round:
             row["privacy/epsilon"] = gate.spent_epsilon(r, self.trainer.releases(r))
@@ -333,9 +330,11 @@ class Experiment:
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
         """End all replicas that are still training."""
-        apart = status == "failed" and len(self.alive) > 1
+        together = status == "failed" and len(self.alive) > 1
         for r in list(self.alive):
-            self._leave(r, self.end_early(r, self.mirrors[r], status, reason, code, apart=apart))
+            mirror = self.mirrors[r]
+            ended = self.end_early(r, mirror, status, reason, code, failed_with_group=together)
+            self._leave(r, ended)
         return self._results()
 
     def end_early(
@@ -347,7 +346,7 @@ class Experiment:
         code: int,
         *,
         rounds: int | None = None,
-        apart: bool = False,
+        failed_with_group: bool = False,
     ) -> RunResult:
         """Write the files of a run that is not done and print why; training could continue.
 
@@ -358,7 +357,7 @@ class Experiment:
             reason: of the status.
             code: exit code.
             rounds: that the run has trained; None: all that the trainer has done.
-            apart: see `RunResult`.
+            failed_with_group: see `RunResult`.
         """
         rundir = self.dirs[r]
         summary = self._summary(r, status, rounds)
@@ -370,7 +369,7 @@ class Experiment:
         more = f"; traceback in {rundir / crash.ERROR_FILE}" if there else ""
         line = f"{status}  {crash.one_line(reason)}; results: {rundir.path}{more}"
         print(line, file=sys.stderr, flush=True)
-        return RunResult(status, reason, rundir.path, summary, code, apart)
+        return RunResult(status, reason, rundir.path, summary, code, failed_with_group)
 
     def _leave(self, r: int, result: RunResult) -> None:
         self._ended[r] = result

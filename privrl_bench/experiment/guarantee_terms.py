@@ -26,7 +26,7 @@ def unit_of(
     in_order = declared_users.in_order(config)
     return (
         mechanism.unit(config.env, config.privacy, spec, steps)
-        or (algo.unit() if one_trajectory else None)
+        or (algo.terms().unit if one_trajectory else None)
         or unit_in_words(config.env, limit, steps, sampler.independent, data, who, in_order)
     )
 
@@ -84,7 +84,7 @@ def caveats_of(config: RunConfig, algo: Algorithm) -> dict[str, str]:
         caveats[PART_OF_SEARCH] = f"one of several runs, chosen by their results; {config.search}"
     if mechanism.on_devices:
         return caveats
-    caveats |= algo.caveats()
+    caveats |= algo.terms().caveats
     if not mechanism.private:
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
     elif config.env.user == "segment" and config.source is not Data.RECORDED:

@@ -37,7 +37,7 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "event": gate.event(r).to_dict(),
         **preview_facts(gate, r),
         **({} if parts.data is None else {"data": parts.data.describe()}),
-        **gate.mechanism.plan_entries(r, parts.algo.server_steps(parts.rounds)),
+        **gate.mechanism.plan_entries(r, parts.algo.terms().server_steps(parts.rounds)),
     }
 
 

@@ -150,7 +150,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         z=privacy.z if mechanism.private and not mechanism.one_release else None,
         target=privacy.epsilon,
         noise=_noise(parts, r),
-        noise_text=mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)),
+        noise_text=mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)),
         epsilons=epsilons,
         delta=privacy.delta,
         status=guarantee.status,

@@ -22,6 +22,7 @@ from privrl_bench.config.plugins import load_installed
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.averaging import deployed
 from privrl_bench.models.policy import ParameterFree, Policy
 from privrl_bench.types import EnvSpec, Image
 
@@ -44,7 +45,7 @@ def policy_content(trainer: Trainer, r: int) -> dict[str, Any]:
     config, algo = trainer.parts.config, trainer.parts.algo
     content: dict[str, Any] = {
         "format": FORMAT,
-        "actor": algo.deployed(trainer.state)[r].clone(),
+        "actor": deployed(trainer.state.tensors, algo.actor(trainer.state))[r].clone(),
         "policy": _described(getattr(algo, "policy", None)),
         "spec": _spec_content(trainer.parts.spec),
         "algo": asdict(config.algo),

@@ -37,7 +37,7 @@ def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, f
 def save_policy(trainer: Trainer, r: int, rundir: RunDir) -> Path:
     """Write policy.pt of replica r: what may leave the run, with its guarantee."""
     own = trainer.parts.gate.guarantee(r, trainer.releases(r)).to_dict()
-    guarantee = trainer.parts.algo.policy_guarantee or own
+    guarantee = trainer.parts.algo.terms().policy_guarantee or own
     path = rundir / POLICY
     torch.save(policy_file.policy_content(trainer, r) | {"guarantee": guarantee}, path)
     return path
@@ -52,7 +52,7 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
     parts = trainer.parts
     users = parts.spec.users is not None or parts.data is not None
     unbounded = parts.gate.guarantee(r, trainer.releases(r)).status == "none"
-    kept = (users and unbounded) or parts.algo.policy_guarantee is not None
+    kept = (users and unbounded) or parts.algo.terms().policy_guarantee is not None
     return [rundir / CURVE, *([] if kept else [rundir / POLICY])]
 
 

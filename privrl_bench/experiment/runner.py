@@ -254,7 +254,7 @@ def _train(
     with catching_signals() as stop:
         results = Experiment(parts, dirs).run(saved, stop)
     for r, result in enumerate(results):
-        if result.apart:  # an unknown one of them fails: each is resumed alone
+        if result.failed_with_group:  # an unknown one of them fails: each is resumed alone
             code = 128 + stop.signal if stop.signal else _interrupted(results)
             (results[r],) = _run_group([configs[r]], [dirs[r]], [overrides[r]], code)
     return results
@@ -326,7 +326,7 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
         print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
     for line in _limit(parts, given):
         print(line)
-    if noise := mechanism.describe_noise(r, parts.algo.server_steps(parts.rounds)):
+    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
         print(f"  noise   {noise}")
     for facts in preview_facts(parts.gate, r).values():
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"

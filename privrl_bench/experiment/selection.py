@@ -103,7 +103,7 @@ def _prompts(components: RunComponents, shape: BatchShape) -> Collector:
     assert components.task is not None
     algo, users, env = components.algo, components.gate.slots, components.config.env
     task, streams = components.task, components.streams
-    together = microbatch(users, algo.microbatch)
+    together = microbatch(users, components.config.algo.traits.microbatch)
     return PromptCollector(env, task, algo.adapter, streams, users, together, shape.users)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from privrl_bench.algorithms import algorithm
 from privrl_bench.collectors.collector import Collector
 from privrl_bench.collectors.shards import microbatch, microbatches
 from privrl_bench.config.traits import Data
@@ -32,7 +33,7 @@ def whole_round(components: RunComponents) -> str:
         return "all users' data are pooled"
     if mechanism.on_devices:
         return "the noise on users' devices is drawn for a whole round"
-    if names := ", ".join(components.algo.caveats()):
+    if names := ", ".join(components.algo.terms().caveats):
         return f"all users share what passes beside the gate ({names})"
     return "it is on a GPU" if components.config.hardware.device != "cpu" else ""
 
@@ -49,7 +50,7 @@ def one_shard(components: RunComponents) -> str:
 
 def one_process(components: RunComponents) -> str:
     """Why one process has all shards of a round; empty: others may have some."""
-    if not components.algo.portable:
+    if type(components.algo) is not algorithm(components.config.algo.name):
         return "the algorithm is not made from the configuration alone"
     return one_shard(components) or _KEPT.get(components.config.source, "")
 
@@ -68,7 +69,7 @@ def shard_users(components: RunComponents, workers: int = 1) -> int:
     spec, wanted = components.spec, components.config.hardware.shard_users
     user = 16 * components.steps * (2 * spec.obs_dim + spec.actions + 8) * len(components.configs)
     wanted = wanted or min(_MOST, max(1, _MEMORY // user), -(-slots // workers))
-    size = microbatch(slots, components.algo.microbatch)
+    size = microbatch(slots, components.config.algo.traits.microbatch)
     return max(1, -(-wanted // size)) * size
 
 
@@ -85,7 +86,7 @@ class ShardWork:
 
     def __init__(self, components: RunComponents, collector: Collector):
         self.components, self.collector = components, collector
-        slots, most = components.gate.slots, components.algo.microbatch
+        slots, most = components.gate.slots, components.config.algo.traits.microbatch
         self.together = slots if whole_round(components) else microbatch(slots, most)
 
     def run(
@@ -110,7 +111,7 @@ class ShardWork:
         stats = RoundStats(len(streams))
         shards = self.collector.shards(policy_params, state.round, cohort)
         if self.components.config.algo.traits.full_batch:
-            add(algo.update_of_all(state, shards, streams))
+            add(algo.user_update(state, shards, streams))
             return stats
         for shard in shards:
             stats.add_shard(shard.stats)

@@ -31,7 +31,7 @@ class RunResult:
         folder: the run folder.
         summary: content of summary.json.
         exit_code: what a lone run exits with.
-        apart: it failed because its group did; trained alone it may succeed.
+        failed_with_group: it failed because its group did; trained alone it may succeed.
     """
 
     status: str
@@ -39,7 +39,7 @@ class RunResult:
     folder: Path
     summary: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
-    apart: bool = False
+    failed_with_group: bool = False
 
 
 class SolvedCheck:
@@ -107,7 +107,7 @@ def summary_of(
             "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
         }
     # Of a failed run the last release may have no line on the disk.
-    numbers = {} if status == "failed" else parts.algo.results(trainer.state)[r]
+    numbers = {} if status == "failed" else _released(parts.algo.metrics(trainer.state)[r])
     return {
         "status": status,
         "algo": config.algo.name,
@@ -127,6 +127,12 @@ def summary_of(
         "steps": rounds * parts.round_steps,
         **timing,
     }
+
+
+def _released(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the numbers that a run is made for: name -> value."""
+    head = "release/"
+    return {k.removeprefix(head): x for k, x in metrics.items() if k.startswith(head)}
 
 
 def _interval(measure: Objective, row: dict[str, float]) -> dict[str, float | None]:

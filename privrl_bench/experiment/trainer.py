@@ -16,6 +16,7 @@ from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.selection import make_collector, make_evaluator
 from privrl_bench.experiment.shard_work import ShardWork, slots_of
 from privrl_bench.experiment.worker_pool import WorkerPool
+from privrl_bench.functional.averaging import deployed
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
 
@@ -64,11 +65,11 @@ class Trainer:
     @property
     def over(self) -> bool:
         """Whether there is nothing left to do."""
-        return self.round >= self.parts.iterations or self.parts.algo.finished(self.state)
+        return self.round >= self.parts.iterations or self.parts.algo.progress(self.state).finished
 
     def releases(self, r: int) -> int:
         """How many releases the parameters of replica r have seen."""
-        counted = self.parts.algo.releases(self.state)
+        counted = self.parts.algo.progress(self.state).releases
         return self.round if counted is None else counted[r]
 
     def step(self) -> None:
@@ -79,7 +80,8 @@ class Trainer:
         parts = self.parts
         index = self.state.round
         before = parts.algo.actor(self.state)
-        needs_release = parts.algo.needs_release(self.state) or [True] * len(parts.configs)
+        asked = parts.algo.progress(self.state).needs_release
+        needs_release = asked or (True,) * len(parts.configs)
         if index < parts.rounds and any(needs_release):
             state, seen = self._release(before, needs_release)
         else:
@@ -92,19 +94,19 @@ class Trainer:
                 state.tensors[name][r] = x
         after = parts.algo.actor(state)
         self.state = state
-        measured = parts.algo.metrics(state) or [{} for _ in parts.configs]
+        measured = parts.algo.metrics(state)
         self.diagnostics = [
             {
                 "release/norm": float(torch.linalg.vector_norm(after[r] - before[r])),
                 "policy/norm": float(torch.linalg.vector_norm(after[r])),
-                **measured[r],
                 **seen[r],
+                **measured[r],
             }
             for r in range(len(parts.configs))
         ]
 
     def _release(
-        self, actor: Tensor, needs_release: list[bool]
+        self, actor: Tensor, needs_release: tuple[bool, ...]
     ) -> tuple[State, list[dict[str, float]]]:
         """One release: the next state, and metrics of each replica's round."""
         parts, index = self.parts, self.state.round
@@ -161,7 +163,10 @@ class Trainer:
 
     def diverged(self) -> list[bool]:
         """Which replicas have non-finite parameters."""
-        return (~torch.isfinite(self.parts.algo.deployed(self.state)).all(-1)).tolist()
+        return (~torch.isfinite(self._deployed()).all(-1)).tolist()
+
+    def _deployed(self) -> Tensor:
+        return deployed(self.state.tensors, self.parts.algo.actor(self.state))
 
     def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
         """Replica r stays as it was in `snapshot` and releases nothing more.
@@ -185,8 +190,8 @@ class Trainer:
         """Begin an evaluation of the current parameters, beside training where that saves time."""
         self.parts.gate.sync()
         self.collector.scaler.use(self.parts.algo.scaling(self.state))
-        actor, scaling = self.parts.algo.deployed(self.state), self.collector.scaler.frozen()
-        self.evaluator.begin(actor, self.state.round, scaling, sorted(self._frozen))
+        scaling = self.collector.scaler.frozen()
+        self.evaluator.begin(self._deployed(), self.state.round, scaling, sorted(self._frozen))
 
     def take_evaluation(self, wait: bool = True) -> Sequence[Evaluation] | None:
         """The evaluation that was begun; None: it is not done, or none was begun."""

@@ -18,6 +18,11 @@ def averaging_weight(averaging: float, index: float | Tensor) -> float | Tensor:
     return (averaging + 1.0) / (averaging + 1.0 + index)
 
 
+def deployed(tensors: dict[str, Tensor], actor: Tensor) -> Tensor:
+    """[R, P] parameters that are evaluated and saved: the average if the state has one, or those that act."""
+    return tensors.get(AVERAGE, actor)
+
+
 def averaged(
     tensors: dict[str, Tensor], averaging: float | None, index: float | Tensor
 ) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from privrl_bench.composition.compose import compose
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.functional.averaging import deployed
 
 RUNS = {
     "dqn": ["algo=dqn", "rounds=6", "privacy.population=20", "privacy.users_per_round=4", "algo.new_users=2"],
@@ -34,10 +35,10 @@ def test_the_saved_policy_is_the_average_and_training_is_as_without(name, monkey
         "privrl_bench.experiment.builder.noise_key", lambda config: 1, raising=False
     )
     _, last, plain = trained(name)
-    parts, trainer, iterates = trained(name, "algo.averaging=0")
+    _, trainer, iterates = trained(name, "algo.averaging=0")
     mean = torch.stack(iterates).mean(0)
-    assert torch.allclose(parts.algo.deployed(trainer.state), mean, atol=1e-6)
-    assert torch.equal(last.parts.algo.deployed(last.state), plain[-1])
+    assert torch.allclose(deployed(trainer.state.tensors, iterates[-1]), mean, atol=1e-6)
+    assert torch.equal(deployed(last.state.tensors, plain[-1]), plain[-1])
     assert all(torch.equal(a, b) for a, b in zip(iterates, plain, strict=True))
 
 

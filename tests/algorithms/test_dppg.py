@@ -31,6 +31,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.functional.averaging import deployed
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State, UserBatch
 
@@ -382,7 +383,7 @@ def test_a_replica_is_the_same_alone_and_in_company() -> None:
 def test_what_each_critic_declares() -> None:
     names = {c: [b.name for b in made(critic=c)[0].blocks()] for c in CRITICS}
     assert names == {"shared": ["actor"], "private": ["actor", "critic"], "none": ["actor"]}
-    caveats = {c: list(made(critic=c)[0].caveats()) for c in CRITICS}
+    caveats = {c: list(made(critic=c)[0].terms().caveats) for c in CRITICS}
     assert caveats == {"shared": [SHARED_CRITIC], "private": [], "none": []}
 
 
@@ -410,7 +411,8 @@ def test_the_average_of_the_released_policies_is_saved_and_nobody_acts_with_it()
     algo, state = made(critic="none", averaging=4.0)
     plain, other = made(critic="none")
     other.tensors["actor"] = state.tensors["actor"]
-    assert torch.equal(algo.deployed(algo.init(STREAMS)), algo.init(STREAMS).tensors["actor"])
+    start = algo.init(STREAMS).tensors
+    assert torch.equal(deployed(start, start["actor"]), start["actor"])
     iterates = []
     for index in range(7):
         g = torch.Generator().manual_seed(index)
@@ -418,7 +420,7 @@ def test_the_average_of_the_released_policies_is_saved_and_nobody_acts_with_it()
         released = SimpleNamespace(values={"actor": change}, bypass={})
         state, other = algo.server(state, released), plain.server(other, released)
         iterates.append(algo.actor(state))
-        assert torch.equal(algo.actor(state), plain.deployed(other))
+        assert torch.equal(algo.actor(state), deployed(other.tensors, plain.actor(other)))
     # Shamir and Zhang's weights: iterate i of n (from 1) is multiplied by prod (1 - 5 / (4 + t)) for t > i.
     weights = []
     for i in range(1, 8):
@@ -428,7 +430,7 @@ def test_the_average_of_the_released_policies_is_saved_and_nobody_acts_with_it()
         weights.append(w)
     assert sum(weights) == pytest.approx(1.0)
     expected = sum(w * x for w, x in zip(weights, iterates, strict=True))
-    torch.testing.assert_close(algo.deployed(state), expected)
+    torch.testing.assert_close(deployed(state.tensors, iterates[-1]), expected)
     assert not torch.allclose(expected, iterates[-1])
 
 
@@ -526,7 +528,7 @@ def test_the_server_step_is_held_and_then_falls_to_zero() -> None:
     from types import SimpleNamespace
 
     algo, _ = made(critic="none", anneal_server=True, anneal_after=0.5)
-    steps = algo.server_steps(ROUNDS)
+    steps = algo.terms().server_steps(ROUNDS)
     expected = [min(1.0, 2.0 * (1.0 - i / ROUNDS)) for i in range(ROUNDS)]
     assert steps == pytest.approx(expected)
     assert steps[0] == 1.0 > steps[-1] > 0.0

@@ -172,7 +172,7 @@ def test_local_sends_one_row_and_declares_the_rest():
     rows, valid, bypass = algo.user_update(state, users, STREAMS).take()
     assert rows["actor"].shape == (2, 1, algo.policy.size)
     assert valid.all()
-    assert set(bypass) == {POOLED} == set(algo.caveats())
+    assert set(bypass) == {POOLED} == set(algo.terms().caveats)
     assert isinstance(state, State)
 
 

@@ -54,4 +54,4 @@ def test_a_replica_is_the_same_alone_and_in_company(kind, config) -> None:
 def test_what_it_declares(kind, config) -> None:
     algo, _ = made(kind, config(), CHOICE)
     assert algo.config.traits.pools_users
-    assert list(algo.caveats()) == [POOLED]
+    assert list(algo.terms().caveats) == [POOLED]

@@ -126,8 +126,8 @@ def test_a_release_moves_replicas_that_go_on(sets) -> None:
     moved = after.tensors["model"] - state.tensors["model"]
     assert not moved[0].any()
     torch.testing.assert_close(moved[1], torch.cat([x[1] for x in values.values()]))
-    assert algo.releases(after) == [0, 1]
-    assert algo.needs_release(after) == [False, True]
+    assert algo.progress(after).releases == (0, 1)
+    assert algo.progress(after).needs_release == (False, True)
     one.close()
 
 
@@ -148,7 +148,7 @@ def test_patience_counts_looks_without_progress(sets, monkeypatch) -> None:
     for k, loss in enumerate([4.0, 3.0, 2.99, 2.5, 2.49, 2.6, 1.0]):
         algo._targets = torch.full_like(algo._targets, math.sqrt(loss))
         tensors = tensors | {"model": torch.full_like(tensors["model"], float(k))}
-        tensors = tensors | algo._look(tensors)
+        tensors = tensors | algo._measured(tensors)
         best, waited = float(tensors["best_loss"]), float(tensors["waited"])
         seen.append(
             (round(best, 4), waited, bool(tensors["stopped"]), float(tensors["best"][0, 0]))
@@ -195,7 +195,7 @@ def test_one_replica_may_end_before_another(sets) -> None:
     model = one.state.tensors["model"].clone()
     while not one.over:
         one.step()
-    assert one.parts.algo.releases(one.state) == [1, 6]
+    assert one.parts.algo.progress(one.state).releases == (1, 6)
     assert one.round == 8
     assert torch.equal(one.state.tensors["model"][0], model[0])
     assert not torch.equal(one.state.tensors["model"][1], model[1])
@@ -215,7 +215,7 @@ def test_a_budget_is_never_exceeded(sets) -> None:
     more = build([config_of("primorl", sets, "privacy.z=2", f"rounds={parts.rounds + 1}")], [None])
     assert more.gate.planned_epsilon(0) > budget
     assert parts.iterations == parts.rounds + 2
-    assert parts.algo._context.rounds == parts.rounds
+    assert parts.algo._context.schedule.rounds == parts.rounds
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon: z = 2 costs more than"):
         build([config_of("primorl", sets, "privacy.z=2", "privacy.epsilon=1e-3")], [None])
 

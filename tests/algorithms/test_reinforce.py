@@ -18,6 +18,7 @@ from helpers import (
     slow_gae,
 )
 
+from privrl_bench.algorithms.base import check_actions
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.collectors.simulated import SimulatedCollector
@@ -308,7 +309,7 @@ def test_rounds_run_through_the_gate(words) -> None:
 
 def test_actions_that_are_no_choice_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^env: algo=reinforce needs discrete actions"):
-        Reinforce.acts_in(BOX, "reinforce")
+        check_actions(ReinforceConfig.traits.actions, BOX, "reinforce")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from off_policy_reference import (
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
+from privrl_bench.algorithms.base import check_actions
 from privrl_bench.algorithms.value.ddpg import Ddpg
 from privrl_bench.algorithms.value.sac import Sac
 from privrl_bench.algorithms.value.value_settings import DdpgConfig, SacConfig
@@ -170,12 +171,12 @@ class TestMemory:
             assert torch.equal(tensors[name], start[name])
 
 
-@pytest.mark.parametrize("kind", [Sac, Ddpg])
-def test_choices_and_boxes_without_bounds_are_refused(kind) -> None:
+@pytest.mark.parametrize("config", [SacConfig, DdpgConfig])
+def test_choices_and_boxes_without_bounds_are_refused(config) -> None:
     open_box = type(BOX)("open", 3, False, 1, 10, np.array([-np.inf]), np.array([1.0]))
     for spec in (CHOICE, open_box, env_spec(own("MyEnv"))):
         with pytest.raises(ConfigError, match=r"^env: algo=\w+ needs actions in a bounded box"):
-            kind.acts_in(spec, "sac")
+            check_actions(config.traits.actions, spec, "sac")
 
 
 @pytest.mark.parametrize("words", [(), ("privacy.users_per_round=3",), ("algo.memory=50",)])

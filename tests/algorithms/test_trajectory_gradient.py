@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import BOX, CHOICE, context, random_users, shipped
 
+from privrl_bench.algorithms.base import check_actions
 from privrl_bench.algorithms.loglinear import trajectory_gradient as loglinear
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgL2Config
@@ -112,7 +113,7 @@ def test_no_algorithm_uses_the_clip_that_needs_a_private_gradient() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="discrete actions"):
-        DppgL2.acts_in(BOX, "dppg_l2")
+        check_actions(DppgL2Config.traits.actions, BOX, "dppg_l2")
     with pytest.raises(ConfigError, match=r"env\.user"):
         compose(["algo=dppg_l2", "env=riverswim", "env.user=fresh"])
     with pytest.raises(ConfigError, match=r"algo\.confidence"):

@@ -214,15 +214,11 @@ def test_evaluating_a_policy_opens_no_path(words):
 class Counted(DpLsw):
     """Wrong: weights from visit counts, which the state keeps."""
 
-    def update_of_all(self, state, pieces, streams):
+    def user_update(self, state, shards, streams):
         """Leaves the counts behind."""
-        pieces = list(pieces)
-        self.left = self.total_visits(pieces, len(streams)).total.float()
-        return super().update_of_all(state, pieces, streams)
-
-    def user_update(self, state, users, streams):
-        """Of one piece."""
-        return self.update_of_all(state, [users], streams)
+        shards = list(shards)
+        self.left = self.total_visits(shards, len(streams)).total.float()
+        return super().user_update(state, shards, streams)
 
     def server(self, state, released):
         """With what was left."""

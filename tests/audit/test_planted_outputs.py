@@ -319,7 +319,7 @@ def test_a_number_that_half_of_the_rounds_decides(monkeypatch):
     """In the middle of a run, whose length is not known to the test."""
 
     def step(self, before, after):
-        if before.round != self._context.rounds // 2:
+        if before.round != self._context.schedule.rounds // 2:
             return {}
         return {"actor": after["actor"] + 0.01 * self.left[:, None]}
 

@@ -10,9 +10,10 @@ from helpers import own
 from spaces_pkg import BOXES
 
 import privrl_bench as pb
-from privrl_bench.algorithms.base import bounded_box
+from privrl_bench.algorithms.base import check_actions
 from privrl_bench.cli.main import main
 from privrl_bench.collectors import batches
+from privrl_bench.config.traits import Actions
 from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.envs.registry import SLOTS, env_spec
 from privrl_bench.envs.scaling import FrozenScaling
@@ -145,7 +146,7 @@ def test_bounds_beyond_a_million_are_none():
     with pytest.raises(
         ConfigError, match="needs actions in a bounded box; those of Strict are not"
     ):
-        bounded_box(spec, "sac")
+        check_actions(Actions.BOX, spec, "sac")
     words = env_spec(config_of("bytes")).action_words
     assert words.endswith("to its bounds, rounded to integers, each with an equal share of the box")
 

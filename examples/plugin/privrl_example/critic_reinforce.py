@@ -16,12 +16,14 @@ noised.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
 from privrl_bench.config.ranges import positive
 from privrl_bench.config.schema import AlgoConfig
+from privrl_bench.config.traits import Actions, Traits
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
@@ -33,6 +35,8 @@ from privrl_bench.types import State, UserBatch
 class CriticReinforceConfig(AlgoConfig):
     """Settings: `algo.<name>` on the command line. Values are in conf/algo/critic_reinforce.yaml."""
 
+    traits: ClassVar[Traits] = Traits(actions=Actions.DISCRETE)
+
     name: str = "critic_reinforce"
     lr: float = positive(1.0)
     critic_lr: float = positive(0.5)
@@ -41,8 +45,6 @@ class CriticReinforceConfig(AlgoConfig):
 
 class CriticReinforce(Algorithm):
     """See the module's text. State tensors: `actor` [R, P] and `critic` [R, D + 1]."""
-
-    acts_in = staticmethod(discrete_actions)
 
     def __init__(self, config: CriticReinforceConfig, context: AlgorithmContext):
         spec = context.spec

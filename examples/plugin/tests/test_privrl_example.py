@@ -33,9 +33,7 @@ def test_the_yaml_files_compose():
 def test_a_row_is_the_gradient():
     """By autograd, for a user with two episodes of two steps and one of a single step."""
     config = compose(WORDS)
-    context = AlgorithmContext(
-        spec=env_spec(config.env), rounds=3, privacy=PrivacyFacts(clip=1.0, users=2)
-    )
+    context = AlgorithmContext(spec=env_spec(config.env), privacy=PrivacyFacts(clip=1.0, users=2))
     algo, streams = ALGORITHM(config.algo, context), [Streams(0)]
     generator = torch.Generator().manual_seed(1)
     obs = torch.randn(1, 2, 5, 2, generator=generator)

@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
@@ -65,7 +65,7 @@ class MeanReturn(Algorithm):
                 rule = f"must be that of the policy, {file.env[name]}"
                 raise ConfigError(f"env.{name}", f"{rule}, got {getattr(context.env, name)}")
         self.policy = file.policy
-        self.policy_guarantee = file.guarantee
+        self._policy_guarantee = file.guarantee
         self._params = file.params
         self._center, self._clip = config.center, context.privacy.clip
 
@@ -73,14 +73,15 @@ class MeanReturn(Algorithm):
         """One number: the return of an episode, minus `center`."""
         return (Block("return", 1, self._clip),)
 
-    def notes(self) -> dict[str, str]:
+    def terms(self) -> AlgorithmTerms:
         """How the policy was trained is not covered: it is given."""
-        known = self.policy_guarantee or {}
+        known = self._policy_guarantee
         status, epsilon = known.get("status", "unknown"), float(known.get("epsilon", math.inf))
-        return {
+        notes = {
             "policy": "algo.policy is given, and with it what its evaluations show: this epsilon does not "
             f"cover how it was trained (status {status}, epsilon {shown_epsilon(epsilon)})"
         }
+        return AlgorithmTerms(notes=notes, policy_guarantee=known)
 
     def init(self, streams: list[Streams]) -> State:
         """The policy, and `center` in place of a mean."""
@@ -103,13 +104,9 @@ class MeanReturn(Algorithm):
         mean = new if index == 1 else torch.lerp(state.tensors["mean_return"], new, 1.0 / index)
         return State(index, {"actor": state.tensors["actor"], "mean_return": mean})
 
-    def results(self, state: State) -> list[dict[str, float]]:
-        """The released mean."""
-        return [{"mean_return": float(x)} for x in state.tensors["mean_return"][:, 0]]
-
     def metrics(self, state: State) -> list[dict[str, float]]:
-        """See `results`."""
-        return [{f"release/{k}": x for k, x in one.items()} for one in self.results(state)]
+        """The released mean."""
+        return [{"release/mean_return": float(x)} for x in state.tensors["mean_return"][:, 0]]
 
 
 def _sizes(spec: EnvSpec) -> str:

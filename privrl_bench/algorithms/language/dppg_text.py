@@ -20,11 +20,12 @@ Source:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, annealed
+from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, annealed
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.algorithms.language.user_fine_tuning import UserOptimizerConfig
@@ -54,6 +55,11 @@ class DppgText(TextAlgorithm):
             )
             self._ask = context.sources.ask(self.adapter, config.baseline_prompts)
 
+    def terms(self) -> AlgorithmTerms:
+        """See `TextAlgorithm.terms`; the server's step may fall."""
+        falls = 0.0 if self.config.anneal_server else None
+        return replace(super().terms(), server_falls_after=falls)
+
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; with Adam at the server, also its moments."""
         state = super().init(streams)
@@ -62,9 +68,7 @@ class DppgText(TextAlgorithm):
             state.tensors.update(m=zeros, v=zeros.clone())
         return self._with_baseline(state)
 
-    def user_update(  # type: ignore[override]  # its users have texts
-        self, state: State, users: TextBatch, streams: list[Streams]
-    ) -> Contribution:
+    def user_update(self, state: State, users: TextBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: algorithm 3 for every user.
 
         Guarantee:
@@ -73,7 +77,7 @@ class DppgText(TextAlgorithm):
         config, rows, seen = self.config, [], []
         descent = UserOptimizerConfig(
             config.epochs,
-            self.learning_rate(state.round),
+            float(config.lr),
             self._context.privacy.clip,
             config.optimizer,
             config.ratio_clip,
@@ -89,13 +93,9 @@ class DppgText(TextAlgorithm):
             seen.append({"train/kl": float(kl.mean()) if len(kl) else math.nan})
         return Contribution({"actor": torch.stack(rows)}, users.valid, diagnostics=seen)
 
-    def server_steps(self, rounds: int) -> list[float]:
-        """See `Algorithm.server_steps`."""
-        return [annealed(1.0, self.config.anneal_server, index, rounds) for index in range(rounds)]
-
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: a step along the noised mean displacement, annealed to average out noise."""
-        step = annealed(1.0, self.config.anneal_server, state.round, self._context.rounds)
+        step = annealed(1.0, self.config.anneal_server, state.round, self._context.schedule.rounds)
         tensors, change = dict(state.tensors), released.values["actor"]
         if self.config.server == "adam":  # its moments depend on releases only
             before = Adam(tensors["m"], tensors["v"], state.round)
@@ -113,7 +113,7 @@ class DppgText(TextAlgorithm):
         """Add `baseline` [R, 1], which depends on public prompts and released parameters only."""
         actor = state.tensors["actor"]
         baseline = torch.full((len(actor), 1), float(self.config.baseline_value))
-        if self._ask is not None and state.round < self._context.rounds:
+        if self._ask is not None and state.round < self._context.schedule.rounds:
             answers = self._ask(actor, state.round)
             baseline = torch.stack([self._mean(v, answers, r) for r, v in enumerate(actor)])
         return State(state.round, dict(state.tensors) | {"baseline": baseline})

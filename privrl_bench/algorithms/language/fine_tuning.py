@@ -8,7 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    AlgorithmTerms,
+    each_replica,
+)
 from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
 from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, AnswerTrainer
 from privrl_bench.functional.answers import reward_to_go, token_rewards
@@ -29,8 +34,6 @@ def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
 class TextAlgorithm(Algorithm):
     """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
-    microbatch = 64  # a token of few answers takes as long as one of many
-
     def __init__(self, config: Any, context: AlgorithmContext):
         assert context.sources.task is not None
         self.config = config
@@ -43,13 +46,10 @@ class TextAlgorithm(Algorithm):
         """See `Algorithm.blocks`: the trained parameters of the adapter."""
         return (Block("actor", self.adapter.trained, self._context.privacy.clip),)
 
-    def unit(self) -> Unit:
-        """See `Algorithm.unit`: the review at one index; `collectors/prompts.py` uses each index once."""
-        return Unit("one private review (its prompt, answer and score), used once", 1)
-
-    def notes(self) -> dict[str, str]:
-        """See `Algorithm.notes`: the number of reviews and all pretrained models are public."""
-        return {
+    def terms(self) -> AlgorithmTerms:
+        """The unit is the review at one index; `collectors/prompts.py` uses each index once."""
+        unit = Unit("one private review (its prompt, answer and score), used once", 1)
+        notes = {
             "reviews": f"their number, {len(self.task.prompts_train)}, and order are assumed to be public; "
             "a neighbour has no review at one index (zero-out), or another private one (replace-one); "
             "the public reviews, selected by a hash of each one's identifier or text, are for evaluation "
@@ -59,6 +59,7 @@ class TextAlgorithm(Algorithm):
             "this training only (lvwerra/gpt2-imdb and distilbert-imdb were trained on IMDB's reviews "
             "themselves)",
         }
+        return AlgorithmTerms(unit=unit, notes=notes)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: the unchanged start model."""
@@ -66,9 +67,9 @@ class TextAlgorithm(Algorithm):
             0, {"actor": torch.stack([self.adapter.init(s.torch("init", 0)) for s in streams])}
         )
 
-    def learning_rate(self, round_index: int) -> float:
-        """Return the step size of a round."""
-        return float(self.config.lr)
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """The constant step size."""
+        return each_replica(state, lr=float(self.config.lr))
 
     def answer_batch(self, vector: Tensor, users: TextBatch, r: int) -> tuple[AnswerBatch, Tensor]:
         """Compute the training data of replica r's users. Row u depends on user u's data and `vector` only.

@@ -19,6 +19,7 @@ class TextAlgoConfig(AlgoConfig):
         draws=(Draws.NEXT,),
         data=(Data.TEXTS,),
         releases=Product.TEXT_POLICY,
+        microbatch=64,  # a token of few answers takes as long as one of many
         noised_observations=False,
     )
 

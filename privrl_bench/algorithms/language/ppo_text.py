@@ -10,9 +10,12 @@ Source:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from privrl_bench.algorithms.base import AlgorithmTerms
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch
 from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
@@ -25,9 +28,9 @@ from privrl_bench.types import State, TextBatch
 class PpoText(TextAlgorithm):
     """PPO on texts. One row per replica, neither clipped nor noised: not private."""
 
-    def caveats(self) -> dict[str, str]:
-        """See `Algorithm.caveats`: nothing is clipped or noised."""
-        return dict(POOLED_CAVEAT)
+    def terms(self) -> AlgorithmTerms:
+        """See `TextAlgorithm.terms`; nothing is clipped or noised."""
+        return replace(super().terms(), caveats=POOLED_CAVEAT)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; also Adam's moments."""
@@ -36,9 +39,7 @@ class PpoText(TextAlgorithm):
             state.tensors[name] = torch.zeros(len(streams), self.adapter.trained)
         return state
 
-    def user_update(  # type: ignore[override]  # its users have texts
-        self, state: State, users: TextBatch, streams: list[Streams]
-    ) -> Contribution:
+    def user_update(self, state: State, users: TextBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: one row per replica, the adapter's change on all users' answers."""
         found = [self._update(state, users, r, s) for r, s in enumerate(streams)]
         change, m, v = (torch.stack(x) for x in zip(*found, strict=True))

@@ -14,11 +14,12 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.algorithms.loglinear.trajectory_gradient import LogLinear
 from privrl_bench.functional.rng import Streams
@@ -47,17 +48,18 @@ class DppgKl(LogLinear):
         clip, ratio = self.policy.bound, self.config.fisher_noise_ratio
         return (*blocks, Block("fisher", self._upper.shape[1], clip, ratio))
 
-    def notes(self) -> dict[str, str]:
-        """See `Algorithm.notes`: the simulator of a public Fisher matrix."""
+    def terms(self) -> AlgorithmTerms:
+        """See `LogLinear.terms`; with a public Fisher matrix also its simulator."""
         if self.config.fisher != "public":
-            return {}
-        return {"public simulator": "the Fisher matrix comes from simulated episodes"}
+            return super().terms()
+        notes = {"public simulator": "the Fisher matrix comes from simulated episodes"}
+        return replace(super().terms(), notes=notes)
 
     def radius(self, state: State) -> Tensor:
         """See `LogLinear.radius`: proposition 4.7."""
         config, ridge = self.config, self.config.fisher_ridge
         size, bound = self.policy.size, self.policy.bound
-        largest = torch.full_like(self._z, bound)
+        largest = torch.full_like(self.z, bound)
         trace = largest.clone()
         if config.fisher != "constant":
             fisher = state.tensors["fisher"].double()
@@ -68,7 +70,7 @@ class DppgKl(LogLinear):
         eta = self.learning_rate(state.round)
         clip = kl_clip(
             eta,
-            self._z.numpy(),
+            self.z.numpy(),
             config.alpha,
             1 - config.confidence,
             (largest + ridge).numpy(),

@@ -25,7 +25,7 @@ class DppgL2(LogLinear):
         config = self.config
         bound = l2_clip_markov if config.markov else l2_clip
         eta = self.learning_rate(state.round)
-        clip = bound(eta, self._z.numpy(), config.alpha, 1 - config.confidence, self.policy.size)
+        clip = bound(eta, self.z.numpy(), config.alpha, 1 - config.confidence, self.policy.size)
         return torch.as_tensor(clip)
 
 

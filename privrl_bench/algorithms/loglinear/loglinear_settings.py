@@ -7,14 +7,16 @@ from typing import ClassVar
 
 from privrl_bench.config.ranges import choice, integer, positive, ranged
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import Traits
+from privrl_bench.config.traits import Actions, Traits
 
 
 @dataclass
 class LogLinearConfig(AlgoConfig):
     """Settings of both algorithms."""
 
-    traits: ClassVar[Traits] = Traits(units=("episode",), noised_observations=False)
+    traits: ClassVar[Traits] = Traits(
+        actions=Actions.DISCRETE, units=("episode",), noised_observations=False
+    )
 
     lr: float = positive(2.4)  # eta of the first rounds
     lr_division: float = ranged(5.0, ">= 1", lambda x: x >= 1)  # eta is divided by this

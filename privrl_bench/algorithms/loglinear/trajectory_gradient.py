@@ -24,7 +24,12 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    AlgorithmTerms,
+    each_replica,
+)
 from privrl_bench.algorithms.loglinear.loglinear_settings import LogLinearConfig
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
@@ -40,14 +45,16 @@ class LogLinear(Algorithm):
 
     policy: LogLinearPolicy
 
-    acts_in = staticmethod(discrete_actions)
-
     def __init__(self, config: LogLinearConfig, context: AlgorithmContext):
         self.config = config
         spec = context.spec
         self.policy = LogLinearPolicy(spec, config.features)
         self._context = context
-        self._z = torch.tensor(context.privacy.z, dtype=torch.float64)
+
+    @property
+    def z(self) -> Tensor:
+        """[R] noise multipliers."""
+        return torch.tensor(self._context.schedule.z, dtype=torch.float64)
 
     @abstractmethod
     def radius(self, state: State) -> Tensor:
@@ -57,13 +64,12 @@ class LogLinear(Algorithm):
         """See `Algorithm.blocks`: the gradient, in units of the round's clip norm."""
         return (Block("actor", self.policy.size, self._context.privacy.clip),)
 
-    def caveats(self) -> dict[str, str]:
-        """See `Algorithm.caveats`: the shared baseline."""
+    def terms(self) -> AlgorithmTerms:
+        """See `Algorithm.terms`: a shared baseline is a caveat."""
         if self.config.baseline == "none":
-            return {}
-        return {
-            SHARED_BASELINE: "it learns from all users without noise and affects later gradients"
-        }
+            return AlgorithmTerms()
+        why = "it learns from all users without noise and affects later gradients"
+        return AlgorithmTerms(caveats={SHARED_BASELINE: why})
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -81,6 +87,10 @@ class LogLinear(Algorithm):
         except OverflowError:  # after very many rounds
             divisor = math.inf
         return max(config.lr / divisor, config.lr_floor)
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `learning_rate`."""
+        return each_replica(state, lr=self.learning_rate(state.round - 1))
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: one gradient per user.

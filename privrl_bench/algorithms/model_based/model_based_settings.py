@@ -14,7 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import Data, Draws, Rows, Traits
+from privrl_bench.config.traits import Actions, Data, Draws, Rows, Traits
 
 
 @dataclass
@@ -23,6 +23,7 @@ class ModelBasedConfig(AlgoConfig):
 
     traits: ClassVar[Traits] = Traits(
         data=(Data.RECORDED,),
+        actions=Actions.BOX,
         public_data="the units of the model, early stopping and policy training",
     )
 

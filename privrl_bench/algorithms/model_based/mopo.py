@@ -11,10 +11,12 @@ Source: Yu et al. 2020 (MOPO), the reference in table 1 of the PriMORL paper; Se
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, take_steps
+from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, take_steps
 from privrl_bench.algorithms.model_based.model_based_settings import MopoConfig
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
 from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
@@ -47,9 +49,9 @@ class Mopo(ModelBased):
         """One block, the models."""
         return (Block("model", self._size, self._context.privacy.clip),)
 
-    def caveats(self) -> dict[str, str]:
-        """All data bypass the gate."""
-        return dict(POOLED_CAVEAT)
+    def terms(self) -> AlgorithmTerms:
+        """See `ModelBased.terms`; all data bypass the gate."""
+        return replace(super().terms(), caveats=POOLED_CAVEAT)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""

@@ -20,7 +20,12 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, bounded_box
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    AlgorithmTerms,
+    TrainingProgress,
+)
 from privrl_bench.algorithms.model_based.model_based_settings import ModelBasedConfig
 from privrl_bench.algorithms.model_based.model_rollouts import ModelRollouts
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
@@ -49,12 +54,10 @@ class ModelBased(Algorithm):
         context: Context of the run, with a public dataset.
 
     Raises:
-        ConfigError: there is no public dataset, or actions are not a bounded box.
+        ConfigError: there is no public dataset.
     """
 
     policy: SquashedPolicy
-
-    acts_in = staticmethod(bounded_box)
 
     def __init__(self, config: ModelBasedConfig, context: AlgorithmContext):
         spec = context.spec
@@ -81,7 +84,7 @@ class ModelBased(Algorithm):
             -float(spec.actions) if entropy is None else entropy,
             config.temperature,
         )
-        self._dreams = ModelRollouts(
+        self._model_rollouts = ModelRollouts(
             self.ensemble,
             self.policy,
             config.uncertainty,
@@ -90,7 +93,10 @@ class ModelBased(Algorithm):
             config.gamma,
             config.n_step,
         )
-        self.iterations_after = config.policy_turns
+
+    def terms(self) -> AlgorithmTerms:
+        """Policy training goes on after the last release."""
+        return AlgorithmTerms(iterations_after=self.config.policy_turns)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -104,10 +110,6 @@ class ModelBased(Algorithm):
         return State(
             0, tensors | {k: zero.clone() for k in ("waited", "stopped", "seen", "iterations")}
         )
-
-    def learning_rate(self, round_index: int) -> float:
-        """Local step size of the models."""
-        return self.config.model_lr
 
     @abstractmethod
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
@@ -127,8 +129,9 @@ class ModelBased(Algorithm):
         return inputs, self.ensemble.target(users.obs, users.next_obs, users.rewards)
 
     def metrics(self, state: State) -> list[dict[str, float]]:
-        """The public loss of each replica's model at the last measurement."""
-        return [{"model/public_loss": float(x)} for x in state.tensors["loss"]]
+        """The public loss of each replica's model at the last measurement; users' step size."""
+        lr = self.config.model_lr
+        return [{"model/public_loss": float(x), "lr": lr} for x in state.tensors["loss"]]
 
     def server(self, state: State, released: Released) -> State:
         """Add the released changes to the models."""
@@ -141,28 +144,24 @@ class ModelBased(Algorithm):
 
     # -- after a release ----------------------------------------------------------------------
 
-    def releases(self, state: State) -> list[int]:
-        """See `Algorithm.releases`."""
-        return [int(x) for x in state.tensors["seen"]]
-
-    def needs_release(self, state: State) -> list[bool]:
-        """See `Algorithm.needs_release`; false after early stopping."""
-        return [not bool(x) for x in state.tensors["stopped"]]
-
-    def finished(self, state: State) -> bool:
-        """Whether all policy training after the last release is done."""
+    def progress(self, state: State) -> TrainingProgress:
+        """No release after early stopping; the end is that of policy training."""
         stopped = state.tensors["stopped"].bool()
         trained = state.tensors["iterations"] >= self.config.policy_turns
-        return bool((stopped & trained).all())
+        return TrainingProgress(
+            releases=tuple(int(x) for x in state.tensors["seen"]),
+            needs_release=tuple(not bool(x) for x in stopped),
+            finished=bool((stopped & trained).all()),
+        )
 
     def after_release(self, state: State, streams: list[Streams]) -> State:
         """Measure the public loss, and train the policy, in the rounds where they are due."""
         config, tensors, index = self.config, dict(state.tensors), state.round
-        over = index >= self._context.rounds
+        over = index >= self._context.schedule.rounds
         stopped = tensors["stopped"].bool()
         if not bool(stopped.all()) and (index % config.check_every == 0 or over):
-            tensors |= self._look(tensors)
-        if bool(stopped.all()) or index > self._context.rounds:
+            tensors |= self._measured(tensors)
+        if bool(stopped.all()) or index > self._context.schedule.rounds:
             # All replicas in the same piece, whenever each stopped: the random numbers of a piece depend on
             # its index. (A replica that diverged keeps its state and never stops.)
             turn = int(tensors["iterations"].max())
@@ -177,7 +176,7 @@ class ModelBased(Algorithm):
             tensors["stopped"] = torch.ones_like(tensors["stopped"])
         return State(state.round, tensors)
 
-    def _look(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _measured(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Measure the public loss of the models, keep the best, and stop those without progress."""
         with torch.inference_mode():
             step = max(len(self._inputs) // _CHECKED, 1)
@@ -226,7 +225,7 @@ class ModelBased(Algorithm):
         for step in range(config.policy_steps):
             if step % config.rollout_every == 0:
                 begin = self.starts(tensors, draws)
-                memory.append(self._dreams(tensors["best"], now["actor"], begin, draws))
+                memory.append(self._model_rollouts(tensors["best"], now["actor"], begin, draws))
                 pool = Batch(*(torch.cat(parts, dim=1) for parts in zip(*memory, strict=True)))
             size = pool.obs.shape[1]
             rows = torch.stack([torch.randint(size, (config.batch,), generator=g) for g in draws])

@@ -18,11 +18,12 @@ Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thoma
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, per_user, step_order
+from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, per_user, step_order
 from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
 from privrl_bench.algorithms.model_based.user_ensemble import UserOptimizerConfig, clipping, train
@@ -60,13 +61,12 @@ class Primorl(ModelBased):
             for name, size in zip(names, sizes, strict=True)
         )
 
-    def caveats(self) -> dict[str, str]:
-        """Private start states, if configured."""
+    def terms(self) -> AlgorithmTerms:
+        """See `ModelBased.terms`; private start states, if configured, are a caveat."""
         if self.config.rollout_start == "public":
-            return {}
-        return {
-            PRIVATE_STARTS: "the policy is trained from states of private trajectories, as they are"
-        }
+            return super().terms()
+        why = "the policy is trained from states of private trajectories, as they are"
+        return replace(super().terms(), caveats={PRIVATE_STARTS: why})
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""

@@ -83,7 +83,7 @@ class DpLstd(EvaluationAlgorithm):
     def _noise(self) -> Tensor:
         """[R] half the expected spectral norm of the noise in A; public."""
         facts = self._context.privacy
-        std = torch.tensor(facts.z, dtype=torch.float64) * facts.clip / facts.users
+        std = torch.tensor(self._context.schedule.z, dtype=torch.float64) * facts.clip / facts.users
         return std * math.sqrt(self.features.size)
 
 

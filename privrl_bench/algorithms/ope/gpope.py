@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import torch
 
-from privrl_bench.algorithms.base import AlgorithmContext
+from privrl_bench.algorithms.base import AlgorithmContext, each_replica
 from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, flat_steps, shares
 from privrl_bench.algorithms.ope.ope_settings import GpopeConfig
 from privrl_bench.functional.policy_evaluation import primal_dual_terms
@@ -51,6 +51,10 @@ class Gpope(EvaluationAlgorithm):
         """Return beta_k of theta."""
         gone = round_index / self.config.halving if self.config.step == "diminishing" else 0.0
         return self.config.lr / (1.0 + gone)
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `learning_rate`."""
+        return each_replica(state, lr=self.learning_rate(state.round - 1))
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: the gradient of every user's trajectory.

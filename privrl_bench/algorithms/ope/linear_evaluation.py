@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.ope.ope_settings import EvaluationConfig, OutputConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.policy_evaluation import Smooth, Steps, Visits, first_visits
@@ -52,8 +52,8 @@ class EvaluationAlgorithm(Algorithm):
             except ConfigError as error:
                 raise ConfigError("algo.target", error.problem) from None
 
-    def unit(self) -> Unit:
-        """See `Algorithm.unit`: one trajectory of a user of a dataset, or of a simulated one."""
+    def terms(self) -> AlgorithmTerms:
+        """The unit is one trajectory; what is public, and hyperparameters chosen outside the budget."""
         once = self._context.privacy.used_once
         often = "used once" if self.settings.traits.full_batch or once else "in any of the rounds"
         max_episode_steps = self._context.spec.max_episode_steps
@@ -63,14 +63,11 @@ class EvaluationAlgorithm(Algorithm):
             else self._context.spec.one_user
         )
         what = f"{who}: one trajectory of at most {max_episode_steps} steps, {often}"
-        return Unit(what, 1 if once else None)
-
-    def notes(self) -> dict[str, str]:
-        """See `Algorithm.notes`: public facts, and hyperparameters chosen outside the budget."""
-        return {
+        notes = {
             "known policies": "the behaviour policy and its probabilities are public, and n is exact",
             "tuning": "step sizes, clip, ridge and bounds are assumed to be chosen without these users' data",
         }
+        return AlgorithmTerms(unit=Unit(what, 1 if once else None), notes=notes)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: zeros."""
@@ -102,8 +99,8 @@ class EvaluationAlgorithm(Algorithm):
         phi = self.features.phi(users.obs)
         # The next observation is usually that before the next step; compute features only where it is not.
         after = phi.roll(-1, -2)
-        apart = (users.next_obs != users.obs.roll(-1, -2)).any(-1)
-        after[apart] = self.features.phi(users.next_obs[apart])
+        differs = (users.next_obs != users.obs.roll(-1, -2)).any(-1)
+        after[differs] = self.features.phi(users.next_obs[differs])
         after[users.terminated | ~users.mask] = 0.0
         return Steps(
             torch.where(users.mask[..., None], phi, 0.0),
@@ -177,13 +174,13 @@ class PooledSums(EvaluationAlgorithm):
     def sums(self, users: UserBatch, whole: int) -> Tensor:
         """Return A and b [1, U, d d + d] of the users of one replica's shard; `whole` is T."""
 
-    def update_of_all(
-        self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
+    def user_update(
+        self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.update_of_all`: the sum over users with finite data, divided by n."""
+        """See `Algorithm.user_update`: the sum over users with finite data, divided by n."""
         (block,) = self.blocks()
         total = torch.zeros(len(streams), block.size, dtype=torch.float64)
-        for users in pieces:
+        for users in shards:
             whole = users.mask.shape[-1]
             each = [self.sums(unpadded(users, r), whole) for r in range(len(streams))]
             found = torch.cat(each).double()
@@ -191,10 +188,6 @@ class PooledSums(EvaluationAlgorithm):
             total += torch.where(usable[..., None], found, 0.0).sum(1)
         rows = total[:, None] / self._context.privacy.population
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
-
-    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.user_update`: one shard with all users."""
-        return self.update_of_all(state, [users], streams)
 
     @abstractmethod
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
@@ -242,11 +235,11 @@ class OutputPerturbation(EvaluationAlgorithm):
         cut = found.nan_to_num(0.0).clamp(config.return_low, config.return_high)
         return Visits(torch.where(seen, cut, 0.0).sum(1), seen.double().sum(1))
 
-    def total_visits(self, pieces: Iterable[UserBatch], replicas: int) -> Visits:
+    def total_visits(self, shards: Iterable[UserBatch], replicas: int) -> Visits:
         """Return sums [R, S] over all shards."""
         total = torch.zeros(replicas, len(self._weights), dtype=torch.float64)
         visits = torch.zeros_like(total)
-        for users in pieces:
+        for users in shards:
             each = [self.visits_of(unpadded(users, r)) for r in range(replicas)]
             total += torch.cat([one.total for one in each])
             visits += torch.cat([one.visits for one in each])
@@ -256,17 +249,13 @@ class OutputPerturbation(EvaluationAlgorithm):
     def answer(self, seen: Visits) -> Smooth:
         """Return theta [..., d] without noise, and its smooth bound."""
 
-    def update_of_all(
-        self, state: State, pieces: Iterable[UserBatch], streams: list[Streams]
+    def user_update(
+        self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
     ) -> Contribution:
-        """See `Algorithm.update_of_all`: the exact solution over all users, and its smooth bound."""
-        found = self.answer(self.total_visits(pieces, len(streams)))
+        """See `Algorithm.user_update`: the exact solution over all users, and its smooth bound."""
+        found = self.answer(self.total_visits(shards, len(streams)))
         valid = torch.ones(len(streams), 1, dtype=torch.bool)
         return Contribution({"theta": found.theta[:, None]}, valid, smooth=found.bound)
-
-    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
-        """See `Algorithm.user_update`: one shard with all users."""
-        return self.update_of_all(state, [users], streams)
 
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: the released theta."""

@@ -18,7 +18,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, annealed, per_user, step_order
+from privrl_bench.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    AlgorithmTerms,
+    annealed,
+    each_replica,
+    per_user,
+    step_order,
+)
 from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
@@ -62,9 +70,10 @@ class Dppg(Algorithm):
         actor = Block("actor", self.policy.size, self._context.privacy.clip)
         return (actor, *self.critic.blocks(), *self.moments.blocks())
 
-    def caveats(self) -> dict[str, str]:
-        """Those of the critic."""
-        return dict(self.critic.caveats)
+    def terms(self) -> AlgorithmTerms:
+        """The caveats of the critic; the server's step may fall."""
+        falls = self.config.anneal_after if self.config.anneal_server else None
+        return AlgorithmTerms(caveats=self.critic.caveats, server_falls_after=falls)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -82,7 +91,12 @@ class Dppg(Algorithm):
 
     def learning_rate(self, round_index: int) -> float:
         """Local step size of a round."""
-        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
+        rounds = self._context.schedule.rounds
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, rounds)
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `learning_rate`."""
+        return each_replica(state, lr=self.learning_rate(state.round - 1))
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """Algorithm 3 for every user.
@@ -127,20 +141,13 @@ class Dppg(Algorithm):
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 
-    def server_steps(self, rounds: int) -> list[float]:
-        """See `Algorithm.server_steps`."""
-        return [self._server_step(index, rounds) for index in range(rounds)]
-
-    def _server_step(self, round_index: int, rounds: int) -> float:
-        config = self.config
-        return annealed(1.0, config.anneal_server, round_index, rounds, config.anneal_after)
-
     def server(self, state: State, released: Released) -> State:
         """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
-        tensors = dict(state.tensors)
-        step = self._server_step(state.round, self._context.rounds)
+        config, tensors = self.config, dict(state.tensors)
+        rounds = self._context.schedule.rounds
+        step = annealed(1.0, config.anneal_server, state.round, rounds, config.anneal_after)
         tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
-        tensors = averaged(tensors, self.config.averaging, state.round)
+        tensors = averaged(tensors, config.averaging, state.round)
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
         if LAST in tensors:
             tensors[LAST] = released.values["actor"]

@@ -14,7 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import Rows, Traits
+from privrl_bench.config.traits import Actions, Rows, Traits
 
 
 @dataclass
@@ -111,7 +111,9 @@ class A2cConfig(NetConfig):
 class ReinforceConfig(AlgoConfig):
     """Settings of REINFORCE."""
 
-    traits: ClassVar[Traits] = Traits(sends=(Rows.CLIPPED, Rows.POOLED), units=("episode",))
+    traits: ClassVar[Traits] = Traits(
+        actions=Actions.DISCRETE, sends=(Rows.CLIPPED, Rows.POOLED), units=("episode",)
+    )
 
     name: str = "reinforce"
     hidden: list[int] = widths([128], empty=True)  # ReLU layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, annealed
+from privrl_bench.algorithms.base import AlgorithmContext, annealed, each_replica
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import A2cConfig, PpoConfig
 from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.functional.discounted_returns import gae
@@ -46,7 +46,12 @@ class PooledActorCritic(PooledAlgorithm):
 
     def learning_rate(self, round_index: int) -> float:
         """Step size of a round."""
-        return annealed(self.config.lr, self.config.anneal_lr, round_index, self._context.rounds)
+        rounds = self._context.schedule.rounds
+        return annealed(self.config.lr, self.config.anneal_lr, round_index, rounds)
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `learning_rate`."""
+        return each_replica(state, lr=self.learning_rate(state.round - 1))
 
     def pooled_data(self, state: State, users: UserBatch) -> dict[str, Tensor]:
         """Compute the columns of the minibatches from all users.

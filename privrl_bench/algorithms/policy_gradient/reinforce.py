@@ -23,7 +23,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import (
     Algorithm,
     AlgorithmContext,
-    discrete_actions,
+    each_replica,
     per_user,
     pooled_rows,
     user_draws,
@@ -44,8 +44,6 @@ class Reinforce(Algorithm):
     """See the module's text. State tensors: `actor`, and Adam's `adam_m`, `adam_v`, all [R, P]."""
 
     policy: DropoutPolicy
-
-    acts_in = staticmethod(discrete_actions)
 
     def __init__(self, config: ReinforceConfig, context: AlgorithmContext):
         self.config = config
@@ -68,9 +66,9 @@ class Reinforce(Algorithm):
         zeros = torch.zeros_like(actor)
         return State(0, {"actor": actor, "adam_m": zeros, "adam_v": zeros.clone()})
 
-    def learning_rate(self, round_index: int) -> float:
+    def metrics(self, state: State) -> list[dict[str, float]]:
         """The constant step size."""
-        return self.config.lr
+        return each_replica(state, lr=self.config.lr)
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One gradient per user; with privacy=none one per replica, the sum over users / U.

@@ -8,7 +8,7 @@ Source: Lillicrap et al. 2016.
 
 from __future__ import annotations
 
-from privrl_bench.algorithms.base import AlgorithmContext, bounded_box
+from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.value.actor_critic import DdpgLearner, Rates
 from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import DdpgConfig
@@ -22,12 +22,7 @@ class Ddpg(Replay):
     Args:
         config: settings of the algorithm.
         context: Context of the run.
-
-    Raises:
-        ConfigError: actions are not a bounded box.
     """
-
-    acts_in = staticmethod(bounded_box)
 
     def __init__(self, config: DdpgConfig, context: AlgorithmContext):
         spec, hidden = context.spec, tuple(config.hidden)

@@ -37,7 +37,8 @@ from torch import Tensor
 from privrl_bench.algorithms.base import (
     Algorithm,
     AlgorithmContext,
-    discrete_actions,
+    AlgorithmTerms,
+    each_replica,
     user_draws,
 )
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
@@ -57,14 +58,9 @@ class Dqn(Algorithm):
     Args:
         config: settings of the algorithm.
         context: Context of the run.
-
-    Raises:
-        ConfigError: actions are continuous.
     """
 
     policy: QPolicy
-
-    acts_in = staticmethod(discrete_actions)
 
     def __init__(self, config: DqnConfig, context: AlgorithmContext):
         self.config, self._context = config, context
@@ -75,21 +71,19 @@ class Dqn(Algorithm):
         """One block, the gradient of Q."""
         return (Block("q", self.policy.net.size, self._context.privacy.clip),)
 
-    def unit(self) -> Unit:
-        """One user with the steps they keep."""
+    def terms(self) -> AlgorithmTerms:
+        """The unit is a user with the steps they keep; the time of arrival is not protected."""
         spec = self._context.spec
-        return Unit(
+        unit = Unit(
             f"{spec.one_user}: one episode of at most {spec.max_episode_steps} steps, "
             "reused in any of the rounds",
             None,
         )
-
-    def notes(self) -> dict[str, str]:
-        """The time of arrival is not protected."""
-        return {
+        notes = {
             "arrival": "a user's place in the order of arrival is fixed in advance, and no other user moves "
             "up if they are absent; their steps are stored by them, or by whoever runs the rounds"
         }
+        return AlgorithmTerms(unit=unit, notes=notes)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -104,9 +98,9 @@ class Dqn(Algorithm):
         actor[:, -1] = config.exploration_end + span * math.exp(-gone)
         return tensors | {"actor": actor}
 
-    def learning_rate(self, round_index: int) -> float:
+    def metrics(self, state: State) -> list[dict[str, float]]:
         """The constant step size."""
-        return self.config.lr
+        return each_replica(state, lr=self.config.lr)
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """The mean gradient over each participant's own steps.

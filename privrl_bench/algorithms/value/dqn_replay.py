@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, discrete_actions
+from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.algorithms.value.q_learning import QLearner
@@ -52,13 +52,11 @@ class DqnReplay(Replay):
         context: Context of the run.
 
     Raises:
-        ConfigError: actions are continuous, or `algo.updates` is not 1 with noise on transitions.
+        ConfigError: `algo.updates` is not 1 with noise on transitions.
     """
 
     config: DqnReplayConfig
     policy: QPolicy
-
-    acts_in = staticmethod(discrete_actions)
 
     def __init__(self, config: DqnReplayConfig, context: AlgorithmContext):
         self._noisy = context.privacy.mechanism.transition_noise
@@ -71,21 +69,18 @@ class DqnReplay(Replay):
         self._q = QLearner(policy, Rates(config.lr, config.tau, config.decay))
         super().__init__(config, context, self._q)
 
-    def caveats(self) -> dict[str, str]:
-        """All data bypass the gate; with noise on transitions, what it does not cover."""
-        return {POOLED: PER_TRANSITION} if self._noisy else super().caveats()
-
-    def unit(self) -> Unit | None:
-        """With noise on transitions, one transition."""
+    def terms(self) -> AlgorithmTerms:
+        """All data bypass the gate; with noise on transitions that is the unit, and what it does not cover."""
         if not self._noisy:
-            return None
+            return super().terms()
         batch, memory = self.config.batch, self.config.memory
-        return Unit(
+        unit = Unit(
             f"one transition of {self._context.spec.one_user}, not an episode or a person: {batch} of {memory} "
             f"in a full memory are drawn in each of {memory} updates",
             None,
             (batch, memory),
         )
+        return AlgorithmTerms(unit=unit, caveats={POOLED: PER_TRANSITION})
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""
@@ -140,7 +135,7 @@ class DqnReplay(Replay):
         counts = [len(x) for x in rows]
 
         def one(r: int) -> None:
-            drawn = counts[r] if self._noisy and self._context.privacy.z[r] > 0 else 0
+            drawn = counts[r] if self._noisy and self._context.schedule.z[r] > 0 else 0
             noise = torch.empty(drawn, net.size)
             for line in noise:
                 line.copy_(sample_noise(draws[r : r + 1], net.size)[0])
@@ -155,7 +150,7 @@ class DqnReplay(Replay):
                 rates,
                 bound,
                 np.float32(
-                    self._context.privacy.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0
+                    self._context.schedule.z[r] * bound / math.sqrt(config.batch) if drawn else 0.0
                 ),
             )
 
@@ -201,7 +196,7 @@ class DqnReplay(Replay):
         net, size = self.policy.net, self.config.batch
         layers, slopes = self._q.errors(tensors, batch)
         clip = self._context.privacy.clip
-        std = torch.tensor(self._context.privacy.z)[who, None] * clip / math.sqrt(size)
+        std = torch.tensor(self._context.schedule.z)[who, None] * clip / math.sqrt(size)
         return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)
 
 

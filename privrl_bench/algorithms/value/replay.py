@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, take_steps
+from privrl_bench.algorithms.base import AlgorithmContext, each_replica, take_steps
 from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.algorithms.value.value_settings import ReplayConfig
@@ -75,9 +75,9 @@ class Replay(PooledAlgorithm):
             | {"seen": torch.zeros(count, 1, dtype=torch.float64)},
         )
 
-    def learning_rate(self, round_index: int) -> float:
+    def metrics(self, state: State) -> list[dict[str, float]]:
         """The constant step size."""
-        return self.config.lr
+        return each_replica(state, lr=self.config.lr)
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """One row per replica: the change of the policy after training on the memory."""

@@ -7,7 +7,7 @@ Source: Haarnoja et al. 2018 (arXiv 1812.05905).
 
 from __future__ import annotations
 
-from privrl_bench.algorithms.base import AlgorithmContext, bounded_box
+from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.algorithms.value.actor_critic import Rates, SacLearner
 from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.algorithms.value.value_settings import SacConfig
@@ -21,12 +21,7 @@ class Sac(Replay):
     Args:
         config: settings of the algorithm.
         context: Context of the run.
-
-    Raises:
-        ConfigError: actions are not a bounded box.
     """
-
-    acts_in = staticmethod(bounded_box)
 
     def __init__(self, config: SacConfig, context: AlgorithmContext):
         spec = context.spec

@@ -21,22 +21,10 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, pooled_rows
 from privrl_bench.algorithms.value.value_settings import UcbViConfig
-from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
-from privrl_bench.types import EnvSpec, State, UserBatch
-
-
-def finite(spec: EnvSpec, name: str) -> EnvSpec:
-    """Return `spec`, whose states and actions must be finitely many. Raises `ConfigError`."""
-    if not (spec.discrete and spec.one_hot and spec.actions > 1):
-        raise ConfigError(
-            "env",
-            f"algo={name} needs discrete actions and finitely many states (a Discrete observation "
-            "space, env.obs_scaling=none)",
-        )
-    return spec
+from privrl_bench.types import State, UserBatch
 
 
 class UcbVi(Algorithm):
@@ -47,13 +35,9 @@ class UcbVi(Algorithm):
     Args:
         config: settings of the algorithm.
         context: Context of the run.
-
-    Raises:
-        ConfigError: the environment has no finite states and actions.
     """
 
     policy: TablePolicy
-    acts_in = staticmethod(finite)
 
     def __init__(self, config: UcbViConfig, context: AlgorithmContext):
         self.config = config
@@ -101,7 +85,7 @@ class UcbVi(Algorithm):
 
     def _noise(self, rounds: int) -> Tensor:
         """[R] standard deviation E of a count after so many rounds."""
-        z = torch.tensor(self._context.privacy.z)
+        z = torch.tensor(self._context.schedule.z)
         if rounds == 0:
             return torch.zeros_like(z)
         noise: Tensor = self._context.privacy.mechanism.sum_noise(

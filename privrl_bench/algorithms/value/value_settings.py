@@ -14,7 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import USERS, Data, Draws, Rows, Traits
+from privrl_bench.config.traits import USERS, Actions, Data, Draws, Rows, Traits
 from privrl_bench.errors import require
 
 
@@ -23,7 +23,10 @@ class DqnConfig(AlgoConfig):
     """Settings of DQN with returning users."""
 
     traits: ClassVar[Traits] = Traits(
-        draws=(Draws.EACH,), data=(Data.KEPT,), noised_observations=False
+        draws=(Draws.EACH,),
+        data=(Data.KEPT,),
+        actions=Actions.DISCRETE,
+        noised_observations=False,
     )
 
     name: str = "dqn"
@@ -59,7 +62,9 @@ class DqnConfig(AlgoConfig):
 class ReplayConfig(AlgoConfig):
     """Settings of an off-policy learner with a replay memory."""
 
-    traits: ClassVar[Traits] = Traits(sends=(Rows.POOLED,), units=("fresh", "segment"))
+    traits: ClassVar[Traits] = Traits(
+        sends=(Rows.POOLED,), units=("fresh", "segment"), actions=Actions.BOX
+    )
 
     hidden: list[int] = widths([256, 256])  # ReLU layers of actor and critic
     lr: float = positive(3e-4)
@@ -83,6 +88,7 @@ class DqnReplayConfig(ReplayConfig):
         sends=(Rows.POOLED, Rows.TRANSITIONS),
         private_version="dqn",
         units=USERS,
+        actions=Actions.DISCRETE,
     )
 
     name: str = "dqn_replay"
@@ -119,7 +125,10 @@ class UcbViConfig(AlgoConfig):
     """Settings of UCB-VI."""
 
     traits: ClassVar[Traits] = Traits(
-        sends=(Rows.INCREMENTS, Rows.POOLED), units=("episode",), noised_observations=False
+        sends=(Rows.INCREMENTS, Rows.POOLED),
+        units=("episode",),
+        actions=Actions.FINITE,
+        noised_observations=False,
     )
 
     name: str = "ucbvi"

@@ -332,7 +332,7 @@ class Description(Declarations):
         return math.inf
 
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
-        """Further entries of plan.json. `steps`: of the server, in every round (`Algorithm.server_steps`)."""
+        """Further entries of plan.json. `steps`: of the server (`AlgorithmTerms.server_steps`)."""
         return {}
 
     def describe_noise(self, r: int, steps: Sequence[float]) -> str:
