@@ -225,10 +225,11 @@ class SimulatedCollector(batches.BaseCollector):
         return self._shown, np.where(acted, self.device.reward(rewards, t), 0.0)
 
     def _remember(self, acted: np.ndarray, actions: np.ndarray) -> None:
-        """Keep the actions [R, U, ...] of the slots that were stepped, for `set_state`."""
-        if self._history.shape[2]:
-            r, u = np.nonzero(acted)
-            self._history[r, u, self._elapsed[r, u]] = actions[r, u].reshape(len(r), -1)
+        """Keep actions [R, U, ...] for `set_state`; of slots that were not stepped, until their next step."""
+        if self._config.user == "segment":
+            at = self._elapsed.ravel()
+            flat = self._history.reshape(at.size, *self._history.shape[2:])
+            flat[np.arange(at.size), at] = actions.reshape(at.size, -1)
         self._elapsed += acted
 
     def _restart(
@@ -312,10 +313,11 @@ class SimulatedCollector(batches.BaseCollector):
         )
         self._elapsed[:] = elapsed
         self._seeds[:] = arrays["seeds"]
-        self._history[:, :, : elapsed.max(initial=0)] = replay = arrays["history"]
+        longest = int(elapsed.max(initial=0))
+        self._history[:, :, :longest] = replay = arrays["history"][:, :, :longest]
         if self._spec.discrete:
             replay = replay[..., 0].astype(np.int64)
-        for t in range(int(elapsed.max(initial=0))):
+        for t in range(longest):
             advance(self.slots, self._raw, elapsed > t, replay[:, :, t], self._policy.to_env)
         self._episode[:] = arrays["episode"]
         self._return[:] = arrays["return"]
