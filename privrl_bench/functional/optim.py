@@ -9,11 +9,19 @@ from torch import Tensor
 
 
 class Adam(NamedTuple):
-    """Adam's moments and its step count."""
+    """Adam's moments and its step count, which broadcasts.
+
+    Attributes:
+        m: first moments.
+        v: second moments.
+        step: steps so far.
+        peak: elementwise maximum of the second moments so far (AMSGrad); None: plain Adam.
+    """
 
     m: Tensor
     v: Tensor
     step: int | Tensor
+    peak: Tensor | None = None
 
 
 def adam_start(like: Tensor) -> Adam:
@@ -29,47 +37,23 @@ def adam_step(
     eps: float = 1e-5,
     beta1: float = 0.9,
     beta2: float = 0.999,
+    decay: float = 0.0,
 ) -> tuple[Tensor, Adam]:
-    """Take one descent step of Adam (Kingma and Ba 2015, algorithm 1)."""
-    step = state.step + 1
-    m = torch.lerp(state.m, grad, 1.0 - beta1)
-    v = beta2 * state.v + (1.0 - beta2) * grad * grad
-    size = lr / (1.0 - beta1**step)
-    denominator = (v / (1.0 - beta2**step)).sqrt_().add_(eps)
-    return params - m.div(denominator).mul_(size), Adam(m, v, step)
-
-
-class AmsGrad(NamedTuple):
-    """Moments, elementwise maximum of the second moments so far, and a step count that broadcasts."""
-
-    m: Tensor
-    v: Tensor
-    peak: Tensor
-    step: Tensor
-
-
-def amsgrad_step(
-    params: Tensor,
-    grad: Tensor,
-    state: AmsGrad,
-    lr: float,
-    decay: float,
-    eps: float = 1e-8,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-) -> tuple[Tensor, AmsGrad]:
-    """Take one descent step of AdamW with AMSGrad, as in torch; `decay` is the decoupled weight decay.
+    """Take one descent step of Adam, or of AMSGrad if `state` has a peak; `decay` is AdamW's weight decay.
 
     Source:
-        Loshchilov and Hutter 2019 (AdamW), Reddi et al. 2018 (AMSGrad).
+        Kingma and Ba 2015, algorithm 1; Reddi et al. 2018 (AMSGrad); Loshchilov and Hutter 2019 (AdamW).
     """
     step = state.step + 1
     m = torch.lerp(state.m, grad, 1.0 - beta1)
     v = beta2 * state.v + (1.0 - beta2) * grad * grad
-    peak = torch.maximum(state.peak, v)
+    peak = None if state.peak is None else torch.maximum(state.peak, v)
     size = lr / (1.0 - beta1**step)
-    denominator = (peak / (1.0 - beta2**step)).sqrt_().add_(eps)
-    return params * (1.0 - lr * decay) - size * m / denominator, AmsGrad(m, v, peak, step)
+    denominator = ((v if peak is None else peak) / (1.0 - beta2**step)).sqrt_().add_(eps)
+    kept = params * (1.0 - lr * decay) if decay else params
+    # The order of the operations is that of the recorded runs, to the last bit.
+    change = m.div(denominator).mul_(size) if peak is None else (size * m).div_(denominator)
+    return kept - change, Adam(m, v, step, peak)
 
 
 def rmsprop_step(

@@ -1,11 +1,13 @@
 """Optimiser steps against torch's own."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.functional.optim import adam_start, adam_step, limit_norm, project, rmsprop_step
+from privrl_bench.kernels.mlp_kernel import adam
 
 LR = 0.03
 
@@ -28,6 +30,33 @@ def test_adam_equals_torch_over_twenty_steps_with_changing_step_size() -> None:
         fast, state = adam_step(fast, grad, state, lr)
         torch.testing.assert_close(fast, slow.detach(), rtol=1e-10, atol=1e-12)
     assert state.step == 20
+
+
+def test_amsgrad_with_decay_equals_torch() -> None:
+    fast = torch.randn(3, 6, dtype=torch.float64)
+    slow = torch.nn.Parameter(fast.clone())
+    theirs = torch.optim.AdamW([slow], lr=LR, weight_decay=0.05, amsgrad=True)
+    state = adam_start(fast)._replace(peak=torch.zeros_like(fast))
+    for k, grad in enumerate(gradients(20)):
+        slow.grad = grad / (1 + k)  # the largest second moments come first
+        theirs.step()
+        fast, state = adam_step(fast, slow.grad, state, LR, eps=1e-8, decay=0.05)
+        torch.testing.assert_close(fast, slow.detach(), rtol=1e-10, atol=1e-12)
+    assert not torch.equal(state.v, state.peak)
+
+
+@pytest.mark.parametrize("radius", [0.05, float("inf")])
+def test_the_compiled_adam_is_the_same_up_to_rounding(radius) -> None:
+    start = torch.randn(6, generator=torch.Generator().manual_seed(0))
+    params, state = start, adam_start(start)
+    compiled, m, v = start.numpy().copy(), np.zeros(6, np.float32), np.zeros(6, np.float32)
+    for k, grad in enumerate(gradients(20)[:, 0].float()):
+        params, state = adam_step(params, grad, state, LR)
+        params = start + project(params - start, radius)
+        adam(compiled, start.numpy(), grad.numpy().copy(), m, v, k + 1, LR, radius)
+        torch.testing.assert_close(torch.from_numpy(compiled), params, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(m), state.m)
+    torch.testing.assert_close(torch.from_numpy(v), state.v)
 
 
 def test_adam_does_not_modify_its_arguments() -> None:

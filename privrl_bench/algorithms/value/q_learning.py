@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
-from privrl_bench.functional.optim import AmsGrad, amsgrad_step
+from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
 
@@ -87,10 +87,13 @@ class QLearner:
             The new state tensors.
         """
         new, rates = dict(tensors), self._rates
-        before = AmsGrad(new["m"], new["v"], new["peak"], new["updates"])
-        q, (new["m"], new["v"], new["peak"], new["updates"]) = amsgrad_step(
-            new["actor"][:, :-1], gradient, before, rates.lr, rates.decay
+        before = Adam(new["m"], new["v"], new["updates"], new["peak"])
+        q, after = adam_step(
+            new["actor"][:, :-1], gradient, before, rates.lr, eps=1e-8, decay=rates.decay
         )
+        assert after.peak is not None
+        new |= {"m": after.m, "v": after.v, "peak": after.peak}
+        new["updates"] = torch.as_tensor(after.step)
         new["actor"] = torch.cat([q, new["actor"][:, -1:]], dim=-1)
         new["target"] = torch.lerp(new["target"], q, rates.tau)
         return new
