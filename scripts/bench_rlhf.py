@@ -21,7 +21,6 @@ from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.algorithms.language.user_fine_tuning import (
     AnswerBatch,
     AnswerTrainer,
-    UserOptimizerConfig,
 )
 from privrl_bench.composition.compose import compose
 from privrl_bench.models.language.extra import need
@@ -84,18 +83,16 @@ def main() -> None:
     trainer = AnswerTrainer(model, adapter)
     vector = adapter.init(torch.Generator().manual_seed(1)).to(args.device)
     batch = random_answers(trainer, vector, args.users, SHAPES[args.shape].get("vocab_size", 50257))
-    descent = UserOptimizerConfig(
-        config.epochs, config.lr, 1.0, config.optimizer, config.ratio_clip
-    )
+    descent = (config, config.lr, 1.0)
 
     def sequential() -> Tensor:
         alone = (AnswerBatch(*(x[u : u + 1] for x in batch)) for u in range(args.users))
-        return torch.cat([trainer(vector, one, descent) for one in alone])
+        return torch.cat([trainer(vector, one, *descent) for one in alone])
 
     slow, expected = timed(sequential, args.repeats, args.device)
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    fast, found = timed(lambda: trainer(vector, batch, descent), args.repeats, args.device)
+    fast, found = timed(lambda: trainer(vector, batch, *descent), args.repeats, args.device)
     print(
         f"{args.shape}, {args.users} users, {adapter.trained} of {adapter.size} numbers trained, "
         f"{config.epochs} steps of a user, {args.device}: one by one {slow:.3f} s, at once {fast:.3f} s, "

@@ -26,7 +26,7 @@ from pathlib import Path
 from privrl_bench.reporting.convergence import by_setting, kept_runs, rows_of
 from privrl_bench.reporting.kept_figures import draw_from_table
 from privrl_bench.reporting.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
-from privrl_bench.reporting.paper_figure import KINDS, Picture
+from privrl_bench.reporting.paper_figure import KINDS, PaperFigure
 from privrl_bench.reporting.paper_item import Item, write_item
 from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial_scores
 from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
@@ -92,21 +92,21 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
     return len(runs)
 
 
-def small_item(folder: Path, seeds: int | None = None) -> Picture | None:
+def small_item(folder: Path, seeds: int | None = None) -> PaperFigure | None:
     """The figure, if it is one of those with runs of which little is kept."""
     found = paper_item(folder, seeds)
-    if found and isinstance(found[1], Picture) and found[1].small and found[1].settings():
+    if found and isinstance(found[1], PaperFigure) and found[1].small and found[1].settings():
         return found[1]
     return None
 
 
-def kept_in(folder: Path, item: Picture) -> Path:
+def kept_in(folder: Path, item: PaperFigure) -> Path:
     """The folder with the returns.csv.gz of an item, of the same scale."""
     scale = next((f"-{scale}" for scale in SCALES if folder.name.endswith(f"-{scale}")), "")
     return folder.parent / f"{item.facts['kept']}{scale}" if "kept" in item.facts else folder
 
 
-def collect_small(roots: list[Path], folder: Path, item: Picture, add: bool) -> int:
+def collect_small(roots: list[Path], folder: Path, item: PaperFigure, add: bool) -> int:
     """Write returns.csv.gz from run folders; with `add`, beside what it has. Returns the number of runs."""
     store = kept_in(folder, item)
     if store != folder:
@@ -127,7 +127,7 @@ def collect_small(roots: list[Path], folder: Path, item: Picture, add: bool) -> 
     return len(rows)
 
 
-def report_small(folder: Path, item: Picture, out: Path) -> None:
+def report_small(folder: Path, item: PaperFigure, out: Path) -> None:
     """Write table.md and the figure from returns.csv.gz."""
     store = kept_in(folder, item)
     if not (store / RETURNS_FILE).exists():

@@ -29,14 +29,14 @@ CONTRACTS = {
     "Trainer": (["Trainer"], ("experiment/", "run/"), 19),  # goal: 12
 }
 LITERALS = 110  # goal: 0
-CIRCLES = 4  # goal: 0
-TYPED_CIRCLES = 8  # with imports for types only; goal: 0
-SAME_NAMES = 14  # goal: 0
-DOCUMENTED = 2322 / 2323  # share of public names; goal: not lower
+CIRCLES = 2  # goal: 0
+TYPED_CIRCLES = 2  # with imports for types only; goal: 0
+SAME_NAMES = 0
+DOCUMENTED = 1.0  # share of public names; goal: not lower
 CODE = {  # code lines; the design's ceilings are lines with docstrings, about 1.57 times as many
-    "privrl_bench": 32_600,  # goal: 28_300 (44,500 lines: core 33,000, packs 7,000, papers 4,500)
-    "scripts": 4_800,  # goal: 1_300 (2,000 lines with hydra_plugins)
-    "tests": 28_100,  # goal: not more
+    "privrl_bench": 32_500,  # goal: 28_300 (44,500 lines: core 33,000, packs 7,000, papers 4,500)
+    "scripts": 4_600,  # goal: 1_300 (2,000 lines with hydra_plugins)
+    "tests": 28_000,  # goal: not more
     "hydra_plugins": 130,  # goal: not more
 }
 
@@ -51,13 +51,13 @@ none, a way of scaling: algorithms/evaluation/mean_return.py config/checks.py co
     experiment/dataset_setup.py tuning/search_plan.py
 none, status of a guarantee: api/explaining.py audit/leaks.py experiment/result_files.py privacy/guarantee.py
     privacy/accounting/accountants.py reporting/kept_figures.py reporting/looks.py reporting/page.py
-    reporting/paper_figure.py reporting/plots.py
+    reporting/paper_item.py reporting/plots.py
 none, a metric without a better end: metrics.py
 none, no W&B: config/schema/run.py loggers/wandb_logger.py
 none, no critic or baseline: algorithms/loglinear/loglinear_settings.py
     algorithms/loglinear/trajectory_gradient.py algorithms/policy_gradient/dppg.py
 none, a word of another library or of a text: experiment/policy_file.py reporting/style.py
-    models/language/export.py models/language/recipe.py models/language/scores.py
+    models/language/adapters.py models/language/recipe.py models/language/scores.py
     models/language/small_model_training.py
 gaussian, kind of an event or an accountant: audit/canary.py privacy/accounting/accountants.py
     privacy/accounting/releases.py privacy/mechanisms/correlated.py privacy/mechanisms/local.py
@@ -200,12 +200,14 @@ def same_names(tree: Nodes) -> list[str]:
 
 def documented(tree: Nodes) -> tuple[int, int]:
     """Public functions, classes and methods with a docstring, and all of them."""
-    found, bodies = [], [getattr(nodes[0], "body", []) for nodes in tree.values()]
+    found, bodies = list[bool](), [getattr(nodes[0], "body", []) for nodes in tree.values()]
     while bodies:
+        has: dict[str, bool] = {}  # the functions of a property are one name
         for node in bodies.pop():
             if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
-                found.append(ast.get_docstring(node) is not None)
+                has[node.name] = has.get(node.name, False) or ast.get_docstring(node) is not None
                 bodies += [node.body] if isinstance(node, ast.ClassDef) else []
+        found += has.values()
     return sum(found), len(found)
 
 

@@ -13,7 +13,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
-from privrl_bench.reporting.paper_table import Cell, Table, judged, verdict
+from privrl_bench.reporting.paper_table import Cell, PaperTable, judged, verdict
 from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
 from privrl_bench.sweep import jobs
@@ -265,7 +265,7 @@ def test_verdicts() -> None:
     assert [judged(other, runs) for runs in ([], [run(7.0)])] == ["no run", "not comparable"]
     found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
     assert found == ["no run", "below", "inside", "above"]
-    assert verdict(Table("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")
+    assert verdict(PaperTable("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")
 
 
 def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:

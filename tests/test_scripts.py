@@ -12,7 +12,8 @@ from reporting.fake_runs import write_run
 
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.reporting.kept_returns import read_returns
-from privrl_bench.reporting.paper_figure import Line, Panel, Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
+from privrl_bench.reporting.paper_item import Line, Panel
 from privrl_bench.reporting.papers import Paper, Setting
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
@@ -104,7 +105,7 @@ def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
     setting = Setting("cartpole", tuple(words), 2)
     facts = {"window": 2, "target": 300, "held": 500, "episodes": 11}
     panels = [Panel("CartPole", [Line("no noise", False, [setting])])]
-    item = Picture("T", "held", panels, facts)
+    item = PaperFigure("T", "held", panels, facts)
     monkeypatch.setattr(module, "paper_item", lambda folder, seeds=None: (PAPER, item))
     for part, seed in (("one", 0), ("two", 1)):  # trained in two places
         write_run(tmp_path / part / setting.key(seed), seed=seed, final=500.0)

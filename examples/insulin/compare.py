@@ -58,13 +58,13 @@ RULES = {
 }
 SCORES = ("returns", "in_range", "low", "very_low")
 MARKS = {
-    "private": style.Mark("dppg"),
-    "poisson": style.Mark("dppg"),
-    "no noise": style.Mark("dppg", status="none"),
-    "ppo": style.Mark("ppo", status="none"),
-    "basal-bolus": style.Mark("reinforce", status="none"),
-    "corrections after 3 h": style.Mark("a2c", status="none"),
-    "basal only": style.Mark("dqn", status="none"),
+    "private": style.LineMark("dppg"),
+    "poisson": style.LineMark("dppg"),
+    "no noise": style.LineMark("dppg", status="none"),
+    "ppo": style.LineMark("ppo", status="none"),
+    "basal-bolus": style.LineMark("reinforce", status="none"),
+    "corrections after 3 h": style.LineMark("a2c", status="none"),
+    "basal only": style.LineMark("dqn", status="none"),
 }
 LINES = ("private", "poisson")  # that depend on epsilon and on the number of users
 COLUMNS = ("controller", "epsilon", "delta", "status", "users", "seed", *SCORES)

@@ -36,7 +36,7 @@ import torch
 
 from privrl_bench.audit import bounds
 from privrl_bench.audit.canary_rows import LENGTH, Canaries
-from privrl_bench.audit.finding import Finding, Progress, Say
+from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
@@ -154,7 +154,7 @@ def run_canaries(
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
     planted = Canaries(parts, coins, repeat, rounds, known)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
-    started, progress = time.perf_counter(), Progress(say, name, rounds)
+    started, progress = time.perf_counter(), ProgressLines(say, name, rounds)
     try:
         for index in range(rounds):
             session.step()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.audit.canary import long_run, of_length
-from privrl_bench.audit.finding import Progress, Say
+from privrl_bench.audit.finding import ProgressLines, Say
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import Whitening
 from privrl_bench.config.schema import RunConfig
@@ -169,7 +169,7 @@ def train(
     # Initial parameters are public. They are the same for all, so that shadows resemble the others.
     same = {n: x[:1].expand_as(x).clone() for n, x in session.state.tensors.items()}
     session.state = State(0, same)
-    progress = Progress(say, f"end-to-end, {len(places)} replicas", later + 1)
+    progress = ProgressLines(say, f"end-to-end, {len(places)} replicas", later + 1)
     try:
         for index in range(later + 1):
             session.step()

@@ -38,7 +38,7 @@ from privrl_bench.audit.bounds import Bound
 from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.canary_rows import clipped
 from privrl_bench.audit.crafted import ROUNDING, Record, choose_signs, parts_of, train
-from privrl_bench.audit.finding import Finding, Progress, Say
+from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
@@ -103,7 +103,7 @@ def scores_of_later_rounds(
     session = Trainer(parts)
     strategy, sent = parts.gate.mechanism.strategy, config.privacy.users_per_round
     scale = {name: sent / std for name, std in noise_of_sums(parts).items()}
-    progress = Progress(say, "end-to-end, replays", len(record.seen) - 1)
+    progress = ProgressLines(say, "end-to-end, replays", len(record.seen) - 1)
     means = [_in_users_round(record)]  # of every round so far
     try:
         for index in range(1, len(record.seen)):

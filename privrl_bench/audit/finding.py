@@ -57,7 +57,7 @@ class Finding:
         return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
 
 
-class Progress:
+class ProgressLines:
     """Reports progress every ten seconds.
 
     Args:

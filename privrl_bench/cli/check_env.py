@@ -20,7 +20,7 @@ from privrl_bench.config.compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env
-from privrl_bench.envs.proposal import Measured
+from privrl_bench.envs.proposal import EnvMeasures
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.crash import guarded
 
@@ -113,7 +113,7 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
     return lines
 
 
-def _observed(found: Measured) -> str:
+def _observed(found: EnvMeasures) -> str:
     """Least and largest values of each observation; of many observations, of all together."""
     low, high = found.obs_low, found.obs_high
     if len(low) > FEW:
@@ -121,7 +121,7 @@ def _observed(found: Measured) -> str:
     return ", ".join(f"{least:g} to {most:g}" for least, most in zip(low, high, strict=True))
 
 
-def _proposal(found: Measured) -> list[str]:
+def _proposal(found: EnvMeasures) -> list[str]:
     """The proposed YAML file, and how to use it; or that there is one."""
     if found.existing:
         return [f"env={found.existing} exists; no YAML file is proposed"]

@@ -28,7 +28,7 @@ from privrl_bench.privacy.devices import DeviceArrays, DeviceNoise
 from privrl_bench.rollout import finite
 
 
-class Player:
+class CompiledPlayer:
     """Plays the slots' current episodes; see `player`."""
 
     def __init__(self, slots: CartPoleSlots, policy: ArrayPolicy):
@@ -124,8 +124,8 @@ class Player:
         return finished
 
 
-def player(slots: Slots, policy: Policy) -> Player | None:
+def player(slots: Slots, policy: Policy) -> CompiledPlayer | None:
     """The compiled player of these slots and this policy; None: the episodes are stepped."""
     if type(slots) is CartPoleSlots and isinstance(policy, ArrayPolicy):
-        return Player(slots, policy)
+        return CompiledPlayer(slots, policy)
     return None

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from privrl_bench.collectors import batches
 from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.compiled_episodes import Player, player
+from privrl_bench.collectors.compiled_episodes import CompiledPlayer, player
 from privrl_bench.collectors.shards import GroupedSampler
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
@@ -111,7 +111,7 @@ class SimulatedCollector(batches.BaseCollector):
         if self.device is not None:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
-    def compiled(self) -> Player | None:
+    def compiled(self) -> CompiledPlayer | None:
         """The player of episodes in compiled code; None: they are stepped."""
         if self._config.user == "segment" or self.scaler.arrays() is None:
             return None
@@ -254,7 +254,7 @@ class SimulatedCollector(batches.BaseCollector):
 
     def _at_once(
         self,
-        compiled: Player,
+        compiled: CompiledPlayer,
         policy_params: Tensor,
         round_index: int,
         noise: Tensor,

@@ -30,7 +30,7 @@ from privrl_bench.envs.measure import (
     play_corners,
     untouched_randomness,
 )
-from privrl_bench.envs.proposal import Measured, measured
+from privrl_bench.envs.proposal import EnvMeasures, measured
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.spaces import clipped_far_from_zero
 from privrl_bench.envs.user_declaration import declared_users, reset_options
@@ -44,7 +44,7 @@ _TWICE = 200  # steps that are repeated to test determinism
 
 
 @dataclass(frozen=True)
-class Finding:
+class EnvFinding:
     """What one check found.
 
     Attributes:
@@ -69,8 +69,8 @@ class EnvReport:
     """
 
     label: str
-    findings: list[Finding] = field(default_factory=list)
-    measured: Measured | None = None
+    findings: list[EnvFinding] = field(default_factory=list)
+    measured: EnvMeasures | None = None
 
     @property
     def ok(self) -> bool:
@@ -95,7 +95,7 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         try:
             found = [*_gymnasium(env, config.label), *_pictures(env)]
             if config.wrappers:
-                found.append(Finding(FINE, "wrappers", wrappers_in_words(config)))
+                found.append(EnvFinding(FINE, "wrappers", wrappers_in_words(config)))
             limit = _missing_limit(config, env)
         finally:
             env.close()
@@ -106,7 +106,7 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         try:
             spec = env_spec(plain)
         except ConfigError as error:
-            refused = Finding(ERROR, _name_of(error), error.problem)
+            refused = EnvFinding(ERROR, _name_of(error), error.problem)
             return EnvReport(config.label, [*found, refused])
         found += [*_spaces(spec), *_unreachable(spec.action_space, config)]
         played = play(plain, steps, seconds)
@@ -117,7 +117,7 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         return EnvReport(config.label, found, numbers)
 
 
-def brief(config: EnvConfig) -> list[Finding]:
+def brief(config: EnvConfig) -> list[EnvFinding]:
     """Check values, shapes, determinism and the corners of the actions in about a second.
 
     Args:
@@ -145,7 +145,7 @@ def brief(config: EnvConfig) -> list[Finding]:
             env.close()
     bad = [one for one in found if one.severity != FINE]
     steps = sum(first.lengths)
-    return bad or [Finding(FINE, "check", f"{steps} random steps, played twice: nothing found")]
+    return bad or [EnvFinding(FINE, "check", f"{steps} random steps, played twice: nothing found")]
 
 
 def _name_of(error: ConfigError) -> str:
@@ -156,17 +156,17 @@ def _name_of(error: ConfigError) -> str:
 # --- one check each
 
 
-def _missing_limit(config: EnvConfig, env: Any) -> Finding | None:
+def _missing_limit(config: EnvConfig, env: Any) -> EnvFinding | None:
     """The error that there is no time limit; None: there is one."""
     try:
         max_episode_steps(config, env)
     except ConfigError as error:
         text = f"{error.problem}: {error.key}=<steps>; the other checks use {PROVISIONAL}"
-        return Finding(ERROR, "lengths", text)
+        return EnvFinding(ERROR, "lengths", text)
     return None
 
 
-def _gymnasium(env: Any, label: str) -> Iterator[Finding]:
+def _gymnasium(env: Any, label: str) -> Iterator[EnvFinding]:
     """Findings of Gymnasium's own checker, on the environment without wrappers."""
     import gymnasium as gym
     from gymnasium.utils.env_checker import check_env as gymnasium_checker
@@ -197,12 +197,12 @@ def _gymnasium(env: Any, label: str) -> Iterator[Finding]:
             )
     said = dict.fromkeys(_line(str(one.message)) for one in caught if _about(one))
     for text in said:
-        yield Finding(WARNING, "gymnasium", text)
+        yield EnvFinding(WARNING, "gymnasium", text)
     if problem:
         # What prevents training is found again by our own checks, as an error.
-        yield Finding(WARNING, "gymnasium", f"the checker stopped: {problem}")
+        yield EnvFinding(WARNING, "gymnasium", f"the checker stopped: {problem}")
     elif not said:
-        yield Finding(FINE, "gymnasium", "Gymnasium's checker has no objection")
+        yield EnvFinding(FINE, "gymnasium", "Gymnasium's checker has no objection")
 
 
 def _about(warning: warnings.WarningMessage) -> bool:
@@ -218,60 +218,60 @@ def _line(text: str) -> str:
     return " ".join(plain.split()).removeprefix("WARN: ")
 
 
-def _spaces(spec: EnvSpec) -> Iterator[Finding]:
+def _spaces(spec: EnvSpec) -> Iterator[EnvFinding]:
     """What the policy makes of the spaces."""
     image = "; algo.network=cnn takes the image as it is" if spec.image else ""
-    yield Finding(FINE, "observations", f"{spec.observations}{image}")
-    yield Finding(FINE, "actions", spec.action_words)
+    yield EnvFinding(FINE, "observations", f"{spec.observations}{image}")
+    yield EnvFinding(FINE, "actions", spec.action_words)
 
 
-def _unreachable(space: Any, config: EnvConfig) -> Iterator[Finding]:
+def _unreachable(space: Any, config: EnvConfig) -> Iterator[EnvFinding]:
     """A component of the actions of which a new policy plays one value only."""
     if text := clipped_far_from_zero(space, config.action == "stretch"):
-        yield Finding(WARNING, "actions", text)
+        yield EnvFinding(WARNING, "actions", text)
 
 
-def _corners(config: EnvConfig, seconds: float, env: Any = None) -> Iterator[Finding]:
+def _corners(config: EnvConfig, seconds: float, env: Any = None) -> Iterator[EnvFinding]:
     """Whether the actions at the ends of their space can be played: policies play them often."""
     tried, problem = play_corners(config, seconds, env)
     text = problem or f"{tried} actions at the ends of their space, some steps each: finite numbers"
-    yield Finding(ERROR if problem else FINE, "corners", text)
+    yield EnvFinding(ERROR if problem else FINE, "corners", text)
 
 
-def _pictures(env: Any) -> Iterator[Finding]:
+def _pictures(env: Any) -> Iterator[EnvFinding]:
     """Whether `privrl play` can show it."""
     modes = render_modes(env)
     shown = [mode for mode in modes if mode in ("human", "rgb_array")]
     if shown:
-        yield Finding(FINE, "pictures", f"privrl play can show it ({', '.join(shown)})")
+        yield EnvFinding(FINE, "pictures", f"privrl play can show it ({', '.join(shown)})")
         return
     has = f"its render modes are {', '.join(modes)}" if modes else "it has no render modes"
     text = f"privrl play cannot show it: {has}, which training does not need (docs/environments.md)"
-    yield Finding(FINE, "pictures", text)
+    yield EnvFinding(FINE, "pictures", text)
 
 
-def _values(played: Play) -> Iterator[Finding]:
+def _values(played: Play) -> Iterator[EnvFinding]:
     """Whether observations and rewards are finite numbers inside their space."""
     if played.problem:
-        yield Finding(ERROR, "values", played.problem)
+        yield EnvFinding(ERROR, "values", played.problem)
     bad = sum(not (np.abs(x) <= LARGEST).all() for x in played.obs)
     if bad:
         text = f"{bad} of {len(played.obs)} observations are not finite in single precision"
-        yield Finding(ERROR, "values", text)
+        yield EnvFinding(ERROR, "values", text)
     bad = sum(not abs(x) <= LARGEST for x in played.rewards)
     if bad:
         text = f"{bad} of {len(played.rewards)} rewards are not finite in single precision"
-        yield Finding(ERROR, "values", text)
+        yield EnvFinding(ERROR, "values", text)
     elif not played.problem:
-        yield Finding(FINE, "values", f"{len(played.rewards)} steps with finite numbers")
+        yield EnvFinding(FINE, "values", f"{len(played.rewards)} steps with finite numbers")
     if played.outside:
         text = (
             f"{played.outside} of {len(played.obs)} observations are outside the observation_space"
         )
-        yield Finding(WARNING, "values", text)
+        yield EnvFinding(WARNING, "values", text)
 
 
-def _determinism(config: EnvConfig) -> Iterator[Finding]:
+def _determinism(config: EnvConfig) -> Iterator[EnvFinding]:
     """Whether seed and actions determine everything, in a new instance and after other episodes."""
     first = play(config, _TWICE, 5.0)
     steps = sum(first.lengths)
@@ -285,58 +285,58 @@ def _determinism(config: EnvConfig) -> Iterator[Finding]:
         env.close()
     found = _differs(first.agrees(again), first.agrees(play(config, steps, 60.0)))
     text = f"the same seed and actions give the same bits ({steps} steps, three times)"
-    yield found or Finding(FINE, "determinism", text)
+    yield found or EnvFinding(FINE, "determinism", text)
 
 
-def _differs(in_a_used_instance: bool, in_a_new_instance: bool) -> Finding | None:
+def _differs(in_a_used_instance: bool, in_a_new_instance: bool) -> EnvFinding | None:
     """What it means that the same seeds and actions gave equal results in one instance and not in another."""
     if not in_a_new_instance:
         text = (
             "the same seed and actions give other results in a new instance: seeded runs cannot be reproduced, "
             "and env.user=segment cannot be resumed"
         )
-        return Finding(WARNING, "determinism", text)
+        return EnvFinding(WARNING, "determinism", text)
     text = (
         "an episode depends on those before it in the same instance: reset leaves state behind, so that "
         "a user's data can reach the next user (docs/environments.md)"
     )
-    return None if in_a_used_instance else Finding(ERROR, "determinism", text)
+    return None if in_a_used_instance else EnvFinding(ERROR, "determinism", text)
 
 
-def _lengths(played: Play, config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:
+def _lengths(played: Play, config: EnvConfig, spec: EnvSpec) -> Iterator[EnvFinding]:
     """Lengths of episodes, and what T steps of a user are."""
     limit, ended = spec.max_episode_steps, sorted(played.episodes)
     if not ended:
         text = f"no episode ended in {sum(played.lengths)} random steps; the limit is {limit}"
-        yield Finding(WARNING, "lengths", text)
+        yield EnvFinding(WARNING, "lengths", text)
         return
     middle = ended[len(ended) // 2]
     text = (
         f"{len(ended)} episodes of {ended[0]} to {ended[-1]} steps, median {middle}, limit {limit}; "
         f"{played.terminated} ended by themselves"
     )
-    yield Finding(FINE, "lengths", text)
+    yield EnvFinding(FINE, "lengths", text)
     if ended[-1] > limit:
         text = f"an episode of {ended[-1]} steps exceeds the limit of {limit}"
-        yield Finding(ERROR, "lengths", text)
+        yield EnvFinding(ERROR, "lengths", text)
     steps = config.user_steps
     if config.user == "episode" or steps is None:
         what = "one episode" if config.user == "episode" else f"{limit} steps, the episode limit"
-        yield Finding(FINE, "user_steps", f"a user is {what} (env.user={config.user})")
+        yield EnvFinding(FINE, "user_steps", f"a user is {what} (env.user={config.user})")
     elif config.user == "fresh" and steps < ended[0]:
         text = (
             f"T = env.user_steps={steps} is less than the shortest episode ({ended[0]}): no user reaches the "
             f"end of an episode; env.user_steps={min(limit, ended[-1])} would do, or env.user=episode"
         )
-        yield Finding(WARNING, "user_steps", text)
+        yield EnvFinding(WARNING, "user_steps", text)
     else:
         many = steps / max(middle, 1)
         count = f"about {math.ceil(many)} episodes" if many > 1 else "part of an episode"
         text = f"T = env.user_steps={steps}: a user has {count} of random play"
-        yield Finding(FINE, "user_steps", text)
+        yield EnvFinding(FINE, "user_steps", text)
 
 
-def _users(config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:
+def _users(config: EnvConfig, spec: EnvSpec) -> Iterator[EnvFinding]:
     """Who is reset when."""
     if spec.users is None:
         again = {
@@ -345,10 +345,10 @@ def _users(config: EnvConfig, spec: EnvSpec) -> Iterator[Finding]:
             "segment": "environments are not reset between users, so that users share episodes (leaks)",
         }[config.user]
         text = f'simulated; the environment declares none (metadata["users"]); {again}'
-        yield Finding(FINE, "users", text)
+        yield EnvFinding(FINE, "users", text)
         return
     text = (
         f"{spec.users} declared; training resets user k with options {reset_options(0)} (k = 0 here), and "
         f"evaluation and this check with {reset_options(None)}, which the environment takes"
     )
-    yield Finding(FINE, "users", text)
+    yield EnvFinding(FINE, "users", text)

@@ -19,7 +19,7 @@ _GAMMA = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class EnvMeasures:
     """What random actions showed.
 
     Attributes:
@@ -90,7 +90,7 @@ class Measured:
         return {**found, "reward_scaling": "public", "reward_scale": self.reward_scale}
 
 
-def measured(played: Play, config: EnvConfig) -> Measured:
+def measured(played: Play, config: EnvConfig) -> EnvMeasures:
     """Ranges of what random actions showed; numbers that are not finite are left out."""
     obs = np.array(played.obs)
     obs = obs[np.isfinite(obs).all(axis=1)]
@@ -103,7 +103,7 @@ def measured(played: Play, config: EnvConfig) -> Measured:
     returns = _returns(played)
     largest = float(np.abs(rewards).max())
     scale = max(float(returns.std()), largest / config.reward_clip) or 1.0  # no reward is clipped
-    return Measured(
+    return EnvMeasures(
         steps=len(played.rewards),
         obs_low=_short(obs.min(axis=0)),
         obs_high=_short(obs.max(axis=0)),

@@ -15,7 +15,7 @@ from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.types import EnvSpec
 
 
-class Played(NamedTuple):
+class RecordedPolicy(NamedTuple):
     """A policy that is recorded.
 
     Attributes:
@@ -43,7 +43,7 @@ def trained(name: str) -> PolicyFile | None:
     return None
 
 
-def played(name: str, config: EnvConfig, spec: EnvSpec) -> Played:
+def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
     """The policy of this name for an environment.
 
     Args:
@@ -58,7 +58,7 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> Played:
     if file is None:
         known = fixed_policy(name, config, spec)
         about = f"the known policy {name} on {config.label}, with the chance of every action"
-        return Played(known, about, {"algorithm_name": name, "policy": name})
+        return RecordedPolicy(known, about, {"algorithm_name": name, "policy": name})
     check_fits(file, spec, config.label)
     if not file.params.isfinite().all():
         raise ConfigError("policy", f"{file.path}: its parameters are not finite")
@@ -67,4 +67,4 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> Played:
     about = f"the policy {name} (algo={algo}, parameters {digest}) on {config.label}"
     claimed = {key: guarantee[key] for key in ("status", "epsilon", "delta")}
     facts = {"algorithm_name": algo, "policy": name, "policy_guarantee": claimed}
-    return Played(TrainedPlayer(file), about, facts)
+    return RecordedPolicy(TrainedPlayer(file), about, facts)

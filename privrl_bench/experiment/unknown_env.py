@@ -5,12 +5,12 @@ from __future__ import annotations
 from privrl_bench.config.overrides import choices, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
-from privrl_bench.envs.check import ERROR, FINE, Finding, brief
+from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents
 
 _ANY = ("gym", "dmc")  # environments that stand for any of their kind
-_CHECKED: dict[str, list[Finding]] = {}
+_CHECKED: dict[str, list[EnvFinding]] = {}
 
 
 def unknown(config: EnvConfig) -> bool:
@@ -20,7 +20,7 @@ def unknown(config: EnvConfig) -> bool:
     return config.kind != "text" and not named
 
 
-def check_before_training(config: RunConfig) -> list[Finding]:
+def check_before_training(config: RunConfig) -> list[EnvFinding]:
     """Findings of `envs.check.brief` for an unknown Gymnasium environment that is simulated; else none.
 
     Raises:

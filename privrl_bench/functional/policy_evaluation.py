@@ -192,7 +192,7 @@ class Visits(NamedTuple):
         return self.total / self.visits.clamp_min(1.0)
 
 
-class Smooth(NamedTuple):
+class SmoothSolution(NamedTuple):
     """Exact solution theta [..., d] and `bound` [...], a beta-smooth bound of its local L2 sensitivity."""
 
     theta: Tensor
@@ -204,7 +204,7 @@ def spectral(x: Tensor) -> float:
     return float(torch.linalg.matrix_norm(x.double(), 2))
 
 
-def dp_lsw(seen: Visits, phi: Tensor, weights: Tensor, beta: float, width: float) -> Smooth:
+def dp_lsw(seen: Visits, phi: Tensor, weights: Tensor, beta: float, width: float) -> SmoothSolution:
     """Compute DP-LSW: weighted regression of mean first-visit returns, (W^(1/2) Phi)^+ W^(1/2) F.
 
     bound = width |(W^(1/2) Phi)^+| sqrt(psi),
@@ -235,7 +235,7 @@ def dp_lsw(seen: Visits, phi: Tensor, weights: Tensor, beta: float, width: float
         lambda k: (weights.double() / (seen.visits - k).clamp_min(1.0).double() ** 2).sum(-1),
         beta,
     )
-    return Smooth(theta, width * spectral(inverse) * psi.sqrt())
+    return SmoothSolution(theta, width * spectral(inverse) * psi.sqrt())
 
 
 def dp_lsl(
@@ -246,7 +246,7 @@ def dp_lsl(
     users: int,
     beta: float,
     width: float,
-) -> Smooth:
+) -> SmoothSolution:
     """Compute DP-LSL: ridge regression of first-visit returns, weighted by visits.
 
     theta = (Phi^T G Phi + ridge / (2 m) I)^-1 Phi^T G F with G = diag(rho_s |X_s| / m), m users;
@@ -295,7 +295,7 @@ def dp_lsl(
         return (c * inside.sqrt() + length) ** 2
 
     psi = _largest(users, spread, beta)
-    return Smooth(theta, 2.0 * width * norm / room * psi.sqrt())
+    return SmoothSolution(theta, 2.0 * width * norm / room * psi.sqrt())
 
 
 def _largest(last: int, term, beta: float) -> Tensor:  # type: ignore[no-untyped-def]

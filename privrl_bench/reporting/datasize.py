@@ -21,7 +21,7 @@ from privrl_bench.reporting.paper_table import epsilon_of, status_of
 from privrl_bench.reporting.runs import Run, Runs, nested, number
 from privrl_bench.reporting.style import (
     REFERENCE,
-    Mark,
+    LineMark,
     dots,
     figure,
     legend,
@@ -66,7 +66,7 @@ class Series:
     """A line: (x, mean, standard deviation) of its points; a level has one."""
 
     label: str
-    mark: Mark
+    mark: LineMark
     level: bool
     points: list[tuple[float, float, float]]
 
@@ -100,7 +100,7 @@ def draw_kept(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> No
             points = [(number(row[_COLUMNS[key]]), *_error(row)) for row in own]
             if points:
                 algo = next(w[5:] for w in line.settings[0].words if w.startswith("algo="))
-                mark = Mark(algo, max(number(row["epsilon"]) for row in own), own[0]["status"])
+                mark = LineMark(algo, max(number(row["epsilon"]) for row in own), own[0]["status"])
                 found.append(Series(line.label, mark, len(line.settings) == 1, points))
         panels.append(found)
     _draw(picture, panels, path)

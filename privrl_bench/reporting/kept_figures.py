@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.reporting import analytic_figures, datasize, relations
-from privrl_bench.reporting.paper_figure import Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
 from privrl_bench.reporting.paper_item import Item
 from privrl_bench.reporting.runs import number
-from privrl_bench.reporting.style import DASHES, Mark, figure, legend, looks
+from privrl_bench.reporting.style import DASHES, LineMark, figure, legend, looks
 from privrl_bench.reporting.table_writer import parsed
 
 
@@ -20,7 +20,7 @@ def draw_from_table(item: Item, folder: Path, out: Path) -> bool:
     Errors of policy evaluation are drawn as from runs. Of regret the table has the final one only.
     """
     table = folder / "table.md"
-    if not table.exists() or not isinstance(item, Picture):
+    if not table.exists() or not isinstance(item, PaperFigure):
         return False
     rows, path = parsed(table.read_text()), out / "figure.png"
     if item.kind == "datasize":
@@ -43,7 +43,7 @@ def draw_final_regret(rows: Sequence[dict[str, str]], path: Path) -> None:
     with figure(path, len(names), vector=True, row_height=2.4) as places:
         for axes, name in zip(places, names, strict=True):
             own = sorted((r for r in rows if r["panel"] == name), key=lambda r: _method(r["line"]))
-            marks = [Mark(_method(r["line"]), number(r["epsilon"]), r["status"]) for r in own]
+            marks = [LineMark(_method(r["line"]), number(r["epsilon"]), r["status"]) for r in own]
             for at, (row, look) in enumerate(zip(own, looks(marks), strict=True)):
                 mean, half = (float(x) for x in row["regret"].split(" ± "))
                 drawn: Any = {"color": look.colour}

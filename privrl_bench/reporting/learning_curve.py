@@ -12,7 +12,7 @@ import numpy as np
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.plots import scale
 from privrl_bench.reporting.runs import Run, nested, number
-from privrl_bench.reporting.style import PALETTE, Mark, empty, figure, looks, steps_axis
+from privrl_bench.reporting.style import PALETTE, LineMark, empty, figure, looks, steps_axis
 from privrl_bench.reporting.table_writer import short
 
 
@@ -24,7 +24,7 @@ def learning_curve(run: Run, path: Path) -> None:
     steps, returns = run.curve()
     low, high = _interval(run, steps, returns)
     with figure(path, 1) as (axes,):
-        (look,) = looks([Mark(run.algo)])
+        (look,) = looks([LineMark(run.algo)])
         axes.plot(steps, returns, color=look.colour, marker=look.marker, label=run.algo)
         axes.fill_between(steps, low, high, color=look.colour, alpha=0.2, linewidth=0)
         if not len(steps):

@@ -32,7 +32,7 @@ _SHADES = (0.1, 10.0)  # epsilon of the darkest and the lightest shade, unless t
 
 
 @dataclass(frozen=True)
-class Mark:
+class LineMark:
     """What a line stands for.
 
     Attributes:
@@ -79,7 +79,7 @@ def lightness(epsilon: float, among: Sequence[float]) -> float:
     return math.log(epsilon / low) / math.log(high / low)
 
 
-def looks(marks: Sequence[Mark], markers: Sequence[str] = ()) -> list[Look]:
+def looks(marks: Sequence[LineMark], markers: Sequence[str] = ()) -> list[Look]:
     """Looks of the lines of a panel, all different. `markers`: of the lines, if a figure has chosen them."""
     known = [mark.epsilon for mark in marks if _finite(mark.epsilon)]
     found: list[Look] = []
@@ -98,9 +98,9 @@ def looks(marks: Sequence[Mark], markers: Sequence[str] = ()) -> list[Look]:
     return found
 
 
-def looks_of_panels(panels: Sequence[Sequence[tuple[str, Mark]]]) -> list[list[Look]]:
+def looks_of_panels(panels: Sequence[Sequence[tuple[str, LineMark]]]) -> list[list[Look]]:
     """Looks of the lines of each panel, (name, mark): a name has the same marker in all panels."""
-    named: dict[tuple[str, int], Mark] = {}  # a name that a panel has twice is two
+    named: dict[tuple[str, int], LineMark] = {}  # a name that a panel has twice is two
     keys = []
     for panel in panels:
         names = [name for name, _ in panel]
@@ -116,7 +116,7 @@ def looks_of_panels(panels: Sequence[Sequence[tuple[str, Mark]]]) -> list[list[L
     ]
 
 
-def _markers(marks: Sequence[Mark]) -> list[str]:
+def _markers(marks: Sequence[LineMark]) -> list[str]:
     """A marker for each line, all different: the method's for its first line, if no method before has it."""
     first = {mark.method: _place(mark.method) for mark in reversed(marks)}
     free = [one for at, one in enumerate(MARKERS) if at not in first.values()]

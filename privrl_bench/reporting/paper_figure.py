@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import (
     analytic_figures,
     convergence,
@@ -19,45 +17,11 @@ from privrl_bench.reporting import (
     states,
     swept_figures,
 )
-from privrl_bench.reporting.paper_item import Item
+from privrl_bench.reporting.paper_item import Panels
 from privrl_bench.reporting.paper_table import guarantees
 from privrl_bench.reporting.runs import Runs
-from privrl_bench.reporting.style import MOST_LINES, Mark
+from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import aligned, write_table
-
-AnyRun = TypeVar("AnyRun")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a figure. Several settings are its points. `paper`: its mean and half width there."""
-
-    label: str
-    formal: bool
-    settings: list[Any]
-    paper: tuple[float, float] | None = None
-
-    def runs(self, runs: Mapping[Any, Sequence[AnyRun]]) -> list[AnyRun]:
-        """Finished runs of all settings, or what is kept of them."""
-        return [run for setting in self.settings for run in runs.get(setting, [])]
-
-    def mark(self, runs: Mapping[Any, Sequence[Any]]) -> Mark:
-        """Method, epsilon (if the points have the same, rounded) and status of a line with runs."""
-        found = self.runs(runs)
-        every = {
-            float(shown_epsilon(run.epsilon, 1)) for run in found if not math.isnan(run.epsilon)
-        }
-        epsilon = max(run.epsilon for run in found) if len(every) == 1 else math.nan
-        private = "formal" if self.formal else "heuristic"
-        return Mark(found[0].algo, epsilon, "none" if every == {math.inf} else private)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One plot of a figure."""
-
-    label: str
-    lines: list[Line]
 
 
 def _all(picture: Any, runs: Runs) -> Runs:
@@ -105,32 +69,8 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Picture(Item):
-    """A paper's figure.
-
-    Attributes:
-        kind: A name in `KINDS`.
-        facts: Numbers of the figure that no run has.
-    """
-
-    kind: str
-    panels: list[Panel] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def settings(self) -> list[Any]:
-        """Settings of all lines, once."""
-        return list(
-            dict.fromkeys(s for p in self.panels for line in p.lines for s in line.settings)
-        )
-
-    def replaced(self, change: Callable[[Any], Any]) -> Picture:
-        """The figure with other settings."""
-
-        def changed(line: Line) -> Line:
-            return replace(line, settings=[change(setting) for setting in line.settings])
-
-        panels = [replace(panel, lines=list(map(changed, panel.lines))) for panel in self.panels]
-        return replace(self, panels=panels)
+class PaperFigure(Panels):
+    """A paper's figure; `kind` is a name in `KINDS`."""
 
     def complete(self, runs: Runs) -> bool:
         """Whether all runs have the evaluations that the figure shows."""
@@ -141,10 +81,6 @@ class Picture(Item):
     def small(self) -> bool:
         """Whether little of each run is kept, and no `runs.csv`."""
         return KINDS[self.kind].keep is not None
-
-    def datasets(self) -> list[list[str]]:
-        """The dataset whose observations are drawn, if it is one of those."""
-        return [self.facts["collect"]] if "collect" in self.facts else []
 
     def not_drawn(self) -> str:
         """Why there is no figure: a panel has too many lines to be read; empty if there is one."""

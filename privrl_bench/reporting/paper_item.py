@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import page
 from privrl_bench.reporting.runs import Run, Runs
+from privrl_bench.reporting.style import LineMark
+
+AnyRun = TypeVar("AnyRun")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,71 @@ class Item(ABC):
     def datasets(self) -> list[list[str]]:
         """Arguments of `privrl collect` for each dataset that the item itself shows."""
         return []
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure. Several settings are its points. `paper`: its mean and half width there."""
+
+    label: str
+    formal: bool
+    settings: list[Any]
+    paper: tuple[float, float] | None = None
+
+    def runs(self, runs: Mapping[Any, Sequence[AnyRun]]) -> list[AnyRun]:
+        """Finished runs of all settings, or what is kept of them."""
+        return [run for setting in self.settings for run in runs.get(setting, [])]
+
+    def mark(self, runs: Mapping[Any, Sequence[Any]]) -> LineMark:
+        """Method, epsilon (if the points have the same, rounded) and status of a line with runs."""
+        found = self.runs(runs)
+        every = {
+            float(shown_epsilon(run.epsilon, 1)) for run in found if not math.isnan(run.epsilon)
+        }
+        epsilon = max(run.epsilon for run in found) if len(every) == 1 else math.nan
+        private = "formal" if self.formal else "heuristic"
+        return LineMark(found[0].algo, epsilon, "none" if every == {math.inf} else private)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot of a figure."""
+
+    label: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class Panels(Item):
+    """What a figure of a paper shows.
+
+    Attributes:
+        kind: How it is drawn: a name in `paper_figure.KINDS`.
+        facts: Numbers of the figure that no run has.
+    """
+
+    kind: str
+    panels: list[Panel] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> list[Any]:
+        """Settings of all lines, once."""
+        return list(
+            dict.fromkeys(s for p in self.panels for line in p.lines for s in line.settings)
+        )
+
+    def replaced(self, change: Callable[[Any], Any]) -> Self:
+        """The figure with other settings."""
+
+        def changed(line: Line) -> Line:
+            return replace(line, settings=[change(setting) for setting in line.settings])
+
+        panels = [replace(panel, lines=list(map(changed, panel.lines))) for panel in self.panels]
+        return replace(self, panels=panels)
+
+    def datasets(self) -> list[list[str]]:
+        """The dataset whose observations are drawn, if it is one of those."""
+        return [self.facts["collect"]] if "collect" in self.facts else []
 
 
 def write_item(item: Item, paper: str, out: Path, runs: Runs, trivial: Mapping[str, str]) -> Path:

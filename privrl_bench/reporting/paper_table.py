@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table(Item):
+class PaperTable(Item):
     """A paper's table."""
 
     cells: list[Cell]
@@ -65,7 +65,7 @@ class Table(Item):
         both = [s for cell in self.cells for s in (cell.paper_like, cell.formal)]
         return list(dict.fromkeys(s for s in both if s is not None))
 
-    def replaced(self, change: Callable[[Any], Any]) -> Table:
+    def replaced(self, change: Callable[[Any], Any]) -> PaperTable:
         """The table with other settings."""
 
         def changed(setting: Any) -> Any:
@@ -98,7 +98,7 @@ class Table(Item):
 
 
 def comparison(
-    table: Table, runs: Runs, trivial: Mapping[str, str]
+    table: PaperTable, runs: Runs, trivial: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
     """(head, lines): the paper's numbers, ours as in the paper, the formal ones, and a trivial policy's."""
     lines: list[list[str]] = []
@@ -142,7 +142,7 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
     return "below" if mean < low else "above" if mean > high else "inside"
 
 
-def verdict(table: Table, runs: Runs) -> str:
+def verdict(table: PaperTable, runs: Runs) -> str:
     """How many cells are inside or above the paper's interval, as a sentence."""
     found = [judged(cell, runs.get(cell.judged_by, [])) for cell in table.cells]
     other = found.count(NOT_COMPARABLE)

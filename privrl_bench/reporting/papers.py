@@ -18,9 +18,9 @@ from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.reporting.paper_figure import Line, Panel, Picture
-from privrl_bench.reporting.paper_item import Item
-from privrl_bench.reporting.paper_table import Cell, Table
+from privrl_bench.reporting.paper_figure import PaperFigure
+from privrl_bench.reporting.paper_item import Item, Line, Panel
+from privrl_bench.reporting.paper_table import Cell, PaperTable
 from privrl_bench.reporting.run_loader import by_key
 from privrl_bench.reporting.runs import Run
 
@@ -140,7 +140,7 @@ class Paper:
         kept = [w for w in extra if w.partition("=")[0] not in own and words]
         return count, (*kept, *words)
 
-    def _table(self, name: str, scale: str, seeds: int | None) -> Table:
+    def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
         item = self.content["items"][name]
         rows = []
         for env, label, mean, half, *words in item["rows"]:
@@ -150,13 +150,13 @@ class Paper:
             )
             paper = None if mean is None else (mean, half)
             rows.append(Cell(env, label, paper, like, formal, item.get("comparable", True)))
-        return Table(item["title"], rows)
+        return PaperTable(item["title"], rows)
 
-    def _picture(self, name: str, scale: str, seeds: int | None) -> Picture:
+    def _picture(self, name: str, scale: str, seeds: int | None) -> PaperFigure:
         item = self.content["items"][name]
         if "like" in item:
             panels = _panels_like(self._table(item["like"], scale, seeds))
-            return Picture(item["title"], item["picture"], panels)
+            return PaperFigure(item["title"], item["picture"], panels)
         panels = []
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)
@@ -167,7 +167,7 @@ class Paper:
             ]
             panels.append(Panel(panel["label"], lines))
         facts = item.get("facts", {}) | item.get("facts_at", {}).get(scale, {})
-        return Picture(item["title"], item["picture"], panels, facts)
+        return PaperFigure(item["title"], item["picture"], panels, facts)
 
     def _line(self, line: Any, panel: Any, more: Sequence[str], count: int, scale: str) -> Line:
         sized = line.get("scaled", {}).get(scale, [])
@@ -183,7 +183,7 @@ class Paper:
         return Line(line["label"], bool(line.get("formal")), settings)
 
 
-def _panels_like(table: Table) -> list[Panel]:
+def _panels_like(table: PaperTable) -> list[Panel]:
     """A panel for each environment of a table, with a line for each of its settings."""
     panels = []
     for env, cells in itertools.groupby(table.cells, key=lambda cell: cell.env):

@@ -16,8 +16,8 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, number, usable
 from privrl_bench.reporting.style import (
     MOST_LINES,
+    LineMark,
     Look,
-    Mark,
     curve,
     dots,
     empty,
@@ -128,7 +128,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
             lines.setdefault((group.algo, group.variant, 0.0), []).append(group)
     axes.set_xscale("log")
     known = []
-    marks = [Mark(key[0], status=_status(members[0])) for key, members in lines.items()]
+    marks = [LineMark(key[0], status=_status(members[0])) for key, members in lines.items()]
     for at, (key, look) in enumerate(zip(lines, looks(marks), strict=True)):
         members = sorted(lines[key], key=_epsilon)
         mean, low, high = np.array([_spread(one.runs) for one in members]).T
@@ -193,7 +193,7 @@ def _status(group: Group) -> str:
 def _looks(panels: Sequence[tuple[str, Sequence[Group]]]) -> dict[int, Look]:
     """The look of each group, by its id(): groups with the same label have the same marker."""
     found = looks_of_panels(
-        [[(g.label, Mark(g.algo, _epsilon(g), _status(g))) for g in some] for _, some in panels]
+        [[(g.label, LineMark(g.algo, _epsilon(g), _status(g))) for g in some] for _, some in panels]
     )
     return {
         id(group): look

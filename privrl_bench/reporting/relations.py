@@ -15,15 +15,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.reporting.paper_item import Panels
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.reporting.table_writer import aligned, parsed
-
-if TYPE_CHECKING:
-    from privrl_bench.reporting.paper_figure import Picture
 
 QUANTITIES = ("epsilon", "delta", "sigma", "T", "n")
 # Powers of ln epsilon = const + sum of power * ln(quantity); of delta it is that of log(1 / delta).
@@ -140,12 +138,12 @@ def relations(grid: tuple[tuple[float, ...], ...]) -> list[Relation]:
     return found
 
 
-def _of(picture: Picture) -> list[Relation]:
+def _of(picture: Panels) -> list[Relation]:
     facts = picture.facts
     return relations(tuple(tuple(facts[name]) for name in ("delta", "sigma", "T", "n")))
 
 
-def sign_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def sign_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): each pair with the signs and powers of theorem 1 and of the accountants."""
     lines = []
     for one in _of(picture):
@@ -170,7 +168,7 @@ def powers_in_words(values: Sequence[float]) -> str:
     return text if not missing else f"{text} (no answer at {missing} of {len(values)})"
 
 
-def draw_signs(picture: Picture, runs: Runs, path: Path) -> None:
+def draw_signs(picture: Panels, runs: Runs, path: Path) -> None:
     """The matrix of signs, as the paper colours it: green for a positive relation, red for a negative one."""
     draw_kept(parsed(aligned(*sign_table(picture, runs))), path)
 

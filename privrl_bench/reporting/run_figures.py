@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.reporting.paper_item import Line, Panels
 from privrl_bench.reporting.paper_table import epsilon_of, mean_of, status_of
 from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs
 from privrl_bench.reporting.style import (
@@ -28,9 +29,6 @@ from privrl_bench.reporting.style import (
     steps_axis,
 )
 
-if TYPE_CHECKING:
-    from privrl_bench.reporting.paper_figure import Line, Picture
-
 
 @dataclass(frozen=True)
 class Drawn:
@@ -44,7 +42,7 @@ class Drawn:
 LINES = "formal lines are solid, heuristic ones dashed, those without privacy dotted"
 
 
-def points(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def points(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): final return of each setting, and the regret where it is known."""
     lines = []
     for panel in picture.panels:
@@ -81,7 +79,7 @@ def caption(runs: Runs) -> str:
 
 
 def drawn_panels(
-    picture: Picture, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
+    picture: Panels, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
 ) -> Iterator[tuple[Any, list[Drawn]]]:
     """Axes, and the lines of the panel that have runs. The figure is saved to `path` after the last panel."""
     shown = [[line for line in panel.lines if line.runs(runs)] for panel in picture.panels]
@@ -109,7 +107,7 @@ def drawn_panels(
 
 
 def draw_curves(
-    picture: Picture,
+    picture: Panels,
     runs: Runs,
     path: Path,
     metric: str = "eval/return_mean",
@@ -133,7 +131,7 @@ def draw_curves(
         steps_axis(axes, facts.get("label", label), facts.get("steps", steps_name))
 
 
-def draw_regret(picture: Picture, runs: Runs, path: Path) -> None:
+def draw_regret(picture: Panels, runs: Runs, path: Path) -> None:
     """Mean cumulative regret over seeds against steps."""
     draw_curves(picture, runs, path, "exact/regret", "cumulative regret")
 
@@ -149,7 +147,7 @@ def draw_points(axes: Any, one: Drawn, groups: list[tuple[float, list[Run]]]) ->
         dots(axes, one.look, one.line.label, x, mean, (mean - half, mean + half), one.turn)
 
 
-def draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
+def draw_epsilon(picture: Panels, runs: Runs, path: Path) -> None:
     """Final return against epsilon, log axis."""
     for axes, drawn in drawn_panels(picture, runs, path):
         axes.set_xscale("log")
@@ -163,7 +161,7 @@ def draw_epsilon(picture: Picture, runs: Runs, path: Path) -> None:
         axes.set_ylabel("final return")
 
 
-def draw_spent(picture: Picture, runs: Runs, path: Path) -> None:
+def draw_spent(picture: Panels, runs: Runs, path: Path) -> None:
     """Return against the epsilon spent at each evaluation: one curve for each run, log axis."""
     for axes, drawn in drawn_panels(picture, runs, path):
         known: set[float] = set()

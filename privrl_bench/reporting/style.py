@@ -29,10 +29,10 @@ from privrl_bench.reporting.looks import (
     REFERENCE as REFERENCE,
 )
 from privrl_bench.reporting.looks import (
-    Look as Look,
+    LineMark as LineMark,
 )
 from privrl_bench.reporting.looks import (
-    Mark as Mark,
+    Look as Look,
 )
 from privrl_bench.reporting.looks import (
     lightness as lightness,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from privrl_bench.reporting.paper_item import Line, Panels
 from privrl_bench.reporting.paper_table import epsilon_of, mean_of, status_of
 from privrl_bench.reporting.run_figures import draw_points, drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
-
-if TYPE_CHECKING:
-    from privrl_bench.reporting.paper_figure import Line, Picture
 
 
 def _points(line: Line, key: str, runs: Runs) -> list[tuple[float, list[Run]]]:
@@ -23,7 +20,7 @@ def _points(line: Line, key: str, runs: Runs) -> list[tuple[float, list[Run]]]:
     return sorted(found, key=lambda one: one[0])
 
 
-def swept_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def swept_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): final return for each value."""
     key, lines = picture.facts["key"], []
     for panel in picture.panels:
@@ -34,7 +31,7 @@ def swept_table(picture: Picture, runs: Runs) -> tuple[list[str], list[list[str]
     return ["panel", "line", key, "seeds", "return", "epsilon", "status"], lines
 
 
-def draw_swept(picture: Picture, runs: Runs, path: Path) -> None:
+def draw_swept(picture: Panels, runs: Runs, path: Path) -> None:
     """Mean final return against the value of the key `facts["key"]`, with 95 % intervals."""
     key = picture.facts["key"]
     for axes, drawn in drawn_panels(picture, runs, path):

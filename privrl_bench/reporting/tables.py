@@ -77,7 +77,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Terms:
+class GuaranteeTerms:
     """Unit, notion and adjacency of a guarantee, and the names of its caveats."""
 
     unit: str
@@ -111,7 +111,7 @@ class Row:
     delta: float
     epsilon_paper: float  # nan where the paper's formula does not apply
     guarantee: str
-    terms: Terms
+    terms: GuaranteeTerms
     steps: int
     steps_per_second: float
     measure: Objective = RETURN
@@ -309,7 +309,7 @@ def _row(group: Group) -> Row:
     )
 
 
-def _terms(runs: Sequence[Run]) -> Terms:
+def _terms(runs: Sequence[Run]) -> GuaranteeTerms:
     """The terms of the runs' guarantees, joined by `/` where they differ."""
 
     def joined(key: str) -> str:
@@ -318,7 +318,9 @@ def _terms(runs: Sequence[Run]) -> Terms:
         )
 
     names = {name for run in runs for name in run.caveats}
-    return Terms(joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names)))
+    return GuaranteeTerms(
+        joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names))
+    )
 
 
 def _largest(values: Any, empty: float = math.nan) -> float:

@@ -15,7 +15,7 @@ from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.runs import number
 from privrl_bench.reporting.style import (
     REFERENCE,
-    Mark,
+    LineMark,
     dots,
     epsilon_axis,
     figure,
@@ -53,7 +53,7 @@ def lines(env: str) -> list[list[Point]]:
 def draw(path: Path) -> Path:
     """Draw the figure. Returns its path."""
     tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or without_noise(env)]
-    marks = [Mark("dppg"), Mark("ppo", status="none"), Mark("dppg", status="none")]
+    marks = [LineMark("dppg"), LineMark("ppo", status="none"), LineMark("dppg", status="none")]
     private, not_private, noiseless = looks(marks)
     with figure(path, len(tasks), row_height=1.2) as places:
         for axes, env in zip(places, tasks, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.reporting.paper_table import NOT_COMPARABLE, Table, comparison
+from privrl_bench.reporting.paper_table import NOT_COMPARABLE, PaperTable, comparison
 from privrl_bench.reporting.papers import Paper, finished_runs
 from privrl_bench.reporting.results_store import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
@@ -106,7 +106,7 @@ def _of_table(paper: str, name: str, item: str) -> list[Number]:
 def _compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
     """Lines of a paper's table, with the stored runs of a scale."""
     table = described(paper).item(item, scale)
-    assert isinstance(table, Table)
+    assert isinstance(table, PaperTable)
     folder = STORE / paper / (item if scale == "paper" else f"{item}-{scale}")
     runs = finished_runs(folder, table) if (folder / RUNS_FILE).exists() else {}
     head, lines = comparison(table, runs, {})

@@ -10,7 +10,7 @@ import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.paper_table import Table
+from privrl_bench.reporting.paper_table import PaperTable
 from privrl_bench.reporting.papers import Paper
 from privrl_bench.reporting.results_store import read_results
 from privrl_bench.reporting.runs import Run, number
@@ -63,10 +63,10 @@ def chosen(item: str, start: str) -> list[Run]:
 
 
 @cache
-def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Table:
+def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> PaperTable:
     """A table of a paper at a scale."""
     table = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item(item, scale)
-    assert isinstance(table, Table)
+    assert isinstance(table, PaperTable)
     return table
 
 

@@ -11,7 +11,7 @@ from helpers import sized
 from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
 from privrl_bench.algorithms.language.dppg_text import DppgText
-from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, UserOptimizerConfig
+from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch
 from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
@@ -27,26 +27,26 @@ BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_c
 LORA = ("algo.lora_trains=both", "algo.targets=linear", "algo.rank=2")
 
 
-def one_user(model, adapter, vector, lesson, descent):
+def one_user(model, adapter, vector, lesson, config, radius):
     """Displacement of one user, by a plain module, autograd and torch's optimisers."""
     fixed = adapter.size - adapter.trained
     start = vector[fixed:]
     moved = torch.zeros_like(start)
-    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[descent.optimizer]
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[config.optimizer]
     steps = lesson.old.shape[-1]
     row = lesson.tokens[lesson.seen]  # without padding
     answer = int(lesson.seen[-steps:].sum())
     point = torch.nn.Parameter(start.clone())
-    more = {"eps": 1e-5} if descent.optimizer == "adam" else {}
-    optimizer = kind([point], lr=descent.lr, **more)
-    for _ in range(descent.epochs):
+    more = {"eps": 1e-5} if config.optimizer == "adam" else {}
+    optimizer = kind([point], lr=config.lr, **more)
+    for _ in range(config.epochs):
         weights = adapter.weights(torch.cat([vector[:fixed], point]))
         logits = torch.func.functional_call(model, weights, (row[None],)).logits[0]
         said = torch.log_softmax(logits, -1)[:-1].gather(-1, row[1:, None])[-answer:, 0]
         ratio = (said - lesson.old[:answer]).exp()
         gain = ratio * lesson.advantages[:answer]
-        if descent.ratio_clip is not None:
-            low, high = 1 - descent.ratio_clip, 1 + descent.ratio_clip
+        if config.ratio_clip is not None:
+            low, high = 1 - config.ratio_clip, 1 + config.ratio_clip
             gain = torch.minimum(gain, ratio.clamp(low, high) * lesson.advantages[:answer])
         optimizer.zero_grad()
         (-gain.mean()).backward()
@@ -54,7 +54,7 @@ def one_user(model, adapter, vector, lesson, descent):
         with torch.no_grad():
             moved = point - start
             norm = float(moved.norm())
-            point.copy_(start + moved * min(1.0, descent.radius / norm))
+            point.copy_(start + moved * min(1.0, radius / norm))
     return (point - start).detach()
 
 
@@ -71,9 +71,8 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     seen[1, -3:] = False
     old = algo.trainer.logprobs(vector, users.tokens[0], seen, NEW)
     batch = AnswerBatch(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
-    config = parts.config.algo
-    descent = UserOptimizerConfig(3, config.lr, 0.3, config.optimizer, config.ratio_clip)
-    rows = algo.trainer(vector, batch, descent)
+    config = replace(parts.config.algo, epochs=3)
+    rows = algo.trainer(vector, batch, config, config.lr, 0.3)
     assert rows.shape == (5, algo.adapter.trained)
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
     there = [u for u in range(5) if u != ABSENT]
@@ -81,7 +80,7 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     assert not rows[ABSENT].any()
     for u in there:
         alone = one_user(
-            task.model, algo.adapter, vector, AnswerBatch(*(x[u] for x in batch)), descent
+            task.model, algo.adapter, vector, AnswerBatch(*(x[u] for x in batch)), config, 0.3
         )
         torch.testing.assert_close(rows[u], alone, atol=1e-5, rtol=1e-4)
 

@@ -96,10 +96,10 @@ def test_user_training(name, radius, plain):
 def test_user_training_of_an_ensemble(adam):
     ensemble = ensembles.small()
     start, replica, data, order = ensembles.problem(ensemble)
-    optimizer = user_ensemble.UserOptimizerConfig(order, 1e-2, 1e-3, adam)
+    config = ensembles.settings_of(1e-2, 1e-3, adam)
     clip = user_ensemble.clipping(ensemble, "layer", 0.3)
     found, expected = (
-        user_ensemble.train(ensemble, start, replica, data, optimizer, clip, device)
+        user_ensemble.train(ensemble, start, replica, data, order, config, clip, device)
         for device in (GPU, "cpu")
     )
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-5)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
 from privrl_bench.algorithms.model_based.user_ensemble import (
-    UserOptimizerConfig,
     clipped,
     clipping,
     train,
@@ -40,17 +40,22 @@ def problem(ensemble, users=4, steps=40, batch=5, epochs=2, seed=0, dtype=torch.
     return start, replica, data, order
 
 
-def by_hand(ensemble, start, replica, data, config, kind, bound):
+def settings_of(lr, decay, adam):
+    kind = "adam" if adam else "sgd"
+    return PrimorlConfig(model_lr=lr, model_decay=decay, model_optimizer=kind)
+
+
+def by_hand(ensemble, start, replica, data, order, config, kind, bound):
     """Each member on each trajectory in turn, with torch's modules and optimisers."""
     rows = []
     for user, r in enumerate(replica.tolist()):
         parts = []
         for begin in start[r].reshape(ensemble.members, -1):
             leaf = begin.clone().requires_grad_()
-            make = torch.optim.Adam if config.adam else torch.optim.SGD
-            more = {"eps": 1e-5} if config.adam else {}
-            optimizer = make([leaf], lr=config.lr, **more)
-            for batch in config.order[:, user].flatten(0, 1):
+            make = torch.optim.Adam if config.model_optimizer == "adam" else torch.optim.SGD
+            more = {"eps": 1e-5} if config.model_optimizer == "adam" else {}
+            optimizer = make([leaf], lr=config.model_lr, **more)
+            for batch in order[:, user].flatten(0, 1):
                 x, y = data[0][user, batch], data[1][user, batch]
                 at, h = 0, x
                 for k, (a, b) in enumerate(ensemble.net.shapes):
@@ -63,7 +68,7 @@ def by_hand(ensemble, start, replica, data, config, kind, bound):
                 log_var = 0.5 - torch.nn.functional.softplus(0.5 - free)
                 log_var = -10 + torch.nn.functional.softplus(log_var + 10)
                 loss = ((mean - y) ** 2 / log_var.exp() + log_var).mean()
-                loss = loss + 0.5 * config.decay * (leaf**2).sum()
+                loss = loss + 0.5 * config.model_decay * (leaf**2).sum()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -89,10 +94,10 @@ def by_hand(ensemble, start, replica, data, config, kind, bound):
 def test_tensors_equal_the_loop(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble, dtype=torch.float64)
-    config = UserOptimizerConfig(order, 3e-3, 1e-3, adam)
+    config = settings_of(3e-3, 1e-3, adam)
     clip = clipping(ensemble, kind, bound)
-    found = train_batched(ensemble, start, replica, data, config, clip)
-    expected = by_hand(ensemble, start, replica, data, config, kind, bound)
+    found = train_batched(ensemble, start, replica, data, order, config, clip)
+    expected = by_hand(ensemble, start, replica, data, order, config, kind, bound)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -102,22 +107,22 @@ def test_tensors_equal_the_loop(kind, adam, bound) -> None:
 def test_compiled_equals_tensors(kind, adam, bound) -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    config, clip = UserOptimizerConfig(order, 3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
-    found = train(ensemble, start, replica, data, config, clip)
+    config, clip = settings_of(3e-3, 1e-3, adam), clipping(ensemble, kind, bound)
+    found = train(ensemble, start, replica, data, order, config, clip)
     double = tuple(x.double() for x in data)
-    expected = train_batched(ensemble, start.double(), replica, double, config, clip)
+    expected = train_batched(ensemble, start.double(), replica, double, order, config, clip)
     torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=2e-5)
 
 
 def test_threads_and_neighbours_change_nothing() -> None:
     ensemble = small()
     start, replica, data, order = problem(ensemble)
-    config, clip = UserOptimizerConfig(order, 3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
-    together = train(ensemble, start, replica, data, config, clip)
+    config, clip = settings_of(3e-3, 0.0, True), clipping(ensemble, "flat", 0.1)
+    together = train(ensemble, start, replica, data, order, config, clip)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        spread = train(ensemble, start, replica, data, config, clip)
+        spread = train(ensemble, start, replica, data, order, config, clip)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(together, spread)
@@ -126,7 +131,8 @@ def test_threads_and_neighbours_change_nothing() -> None:
         start,
         replica[1:2],
         (data[0][1:2], data[1][1:2]),
-        config._replace(order=order[:, 1:2]),
+        order[:, 1:2],
+        config,
         clip,
     )
     assert torch.equal(lone[0], together[1])

@@ -6,8 +6,8 @@ from helpers import BOX, CHOICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.policy_gradient.batched_training import BatchedUserTrainer
 from privrl_bench.algorithms.policy_gradient.user_training import (
+    BatchedUserTrainer,
     PolicyObjective,
     UserOptimizerConfig,
     UserTrainer,

@@ -6,8 +6,12 @@ import torch
 from helpers import policy_loss
 
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.multi_categorical import MultiCategoricalPolicy
-from privrl_bench.models.policy import CategoricalPolicy, GaussianPolicy, Surrogate
+from privrl_bench.models.policy import (
+    CategoricalPolicy,
+    GaussianPolicy,
+    MultiCategoricalPolicy,
+    Surrogate,
+)
 from privrl_bench.types import EnvSpec
 
 N, B, D, A = 3, 7, 5, 4

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import torch
 
-from privrl_bench.models.multi_categorical import MultiCategoricalPolicy
-from privrl_bench.models.policy import CategoricalPolicy, Surrogate
+from privrl_bench.models.policy import CategoricalPolicy, MultiCategoricalPolicy, Surrogate
 from privrl_bench.types import EnvSpec
 
 SPEC = EnvSpec("several", 3, False, 2, 10, choices=(2, 3))

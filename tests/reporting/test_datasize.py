@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.reporting.datasize import draw_errors, error_table, spread_of
-from privrl_bench.reporting.paper_figure import Line
+from privrl_bench.reporting.paper_item import Line
 from privrl_bench.reporting.runs import Run
 
 METRIC = "eval/mspbe"

@@ -12,7 +12,7 @@ from test_scripts import load
 from privrl_bench.reporting import kept_returns as kept
 from privrl_bench.reporting.convergence import by_setting, keep, kept_runs, table
 from privrl_bench.reporting.convergence import kept as kept_of
-from privrl_bench.reporting.paper_figure import Line
+from privrl_bench.reporting.paper_item import Line
 
 load("write_results")  # puts scripts/ on the path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.reporting.paper_figure import Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
 from privrl_bench.reporting.papers import Paper
 from privrl_bench.reporting.relations import (
     QUANTITIES,
@@ -74,7 +74,7 @@ def test_signs_are_of_the_quantities_and_unknown_where_they_change() -> None:
 
 
 def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
-    picture = Picture("title", "relations", [], ONE)
+    picture = PaperFigure("title", "relations", [], ONE)
     head, lines = sign_table(picture, {})
     assert len(relations(tuple(tuple(ONE[name]) for name in ("delta", "sigma", "T", "n")))) == 10
     for line in lines:
@@ -87,7 +87,7 @@ def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
 
 def test_the_committed_table_has_all_pairs_and_every_one_agrees() -> None:
     item = Paper(ROOT / "scripts" / "papers" / "gpope.yaml").item("table1", "paper")
-    assert isinstance(item, Picture)
+    assert isinstance(item, PaperFigure)
     assert not item.settings()
     lines = parsed((STORE / "table.md").read_text())
     pairs = {frozenset((line["grows"], line["follows"])) for line in lines}

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_scripts import load
 
-from privrl_bench.reporting.paper_figure import Line, Panel, Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
+from privrl_bench.reporting.paper_item import Line, Panel
 from privrl_bench.reporting.results_store import read_results, write_results
 from privrl_bench.reporting.run_loader import by_key, load_run, load_runs
 from privrl_bench.reporting.runs import Run, usable
@@ -142,7 +143,7 @@ def test_tables_and_figures_of_a_store_are_those_of_the_run_folders(tmp_path) ->
     assert exact(summarise(stored)) == exact(summarise(runs))
     lines = [Line("z = 1", True, ["a"]), Line("PPO", False, ["b"])]
     for kind in ("curves", "epsilon", "spent"):
-        picture = Picture("A figure", kind, [Panel("CartPole", lines)])
+        picture = PaperFigure("A figure", kind, [Panel("CartPole", lines)])
         for name, source in (("folders", tmp_path / "runs"), ("store", tmp_path / "store")):
             get = by_key(source)
             chosen = {

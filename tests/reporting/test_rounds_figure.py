@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.reporting.analytic_figures import draw_rounds, rounds_table
-from privrl_bench.reporting.paper_figure import Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
 from privrl_bench.reporting.papers import Paper
 from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import ABSENT, parsed
@@ -73,13 +73,13 @@ def test_a_tenth_of_q_gains_more_than_ten_times_the_rounds() -> None:
 
 def test_the_item_draws_every_q_in_at_most_six_lines() -> None:
     item = Paper(ROOT / "scripts" / "papers" / "primorl.yaml").item("fig6", "paper")
-    assert isinstance(item, Picture)
+    assert isinstance(item, PaperFigure)
     assert sorted(item.facts["q"], reverse=True) == list(RATES)
     assert 2 * len(item.facts["q"]) <= MOST_LINES
 
 
 def test_rounds_beyond_the_most_are_not_counted_by_pld(tmp_path) -> None:
-    picture = Picture("title", "rounds", [], SMALL)
+    picture = PaperFigure("title", "rounds", [], SMALL)
     _, lines = rounds_table(picture, {})
     assert lines[0] == ["20", "0.3", "RDP", "14", "660", "47.1"]
     assert lines[1][2:4] == ["PLD", "36"]

@@ -5,7 +5,7 @@ import pytest
 
 from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.reporting import states
-from privrl_bench.reporting.paper_figure import Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
 
 
 def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) -> None:
@@ -21,7 +21,7 @@ def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) ->
     )
     monkeypatch.setattr(states, "open_dataset", lambda name: flat)
     facts = {"data": "a/b-v0", "episodes": 1, "names": ["x", "y"], "paper": [0.5, 0.25]}
-    picture = Picture("title", "states", [], facts)
+    picture = PaperFigure("title", "states", [], facts)
     head, lines = states.state_table(picture, {})
     assert head[4] == "interquartile range"
     assert lines[0][1:5] == ["1.000", "2.000", "3.000", "2.000"]

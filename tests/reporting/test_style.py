@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from privrl_bench.reporting.kept_figures import draw_from_table
-from privrl_bench.reporting.paper_figure import Line, Panel, Picture
+from privrl_bench.reporting.paper_figure import PaperFigure
+from privrl_bench.reporting.paper_item import Line, Panel
 from privrl_bench.reporting.papers import Paper
 from privrl_bench.reporting.style import (
     CUT,
     MOST_LINES,
     WIDTH,
-    Mark,
+    LineMark,
     curve,
     epsilon_axis,
     figure,
@@ -32,16 +33,18 @@ PAPERS = sorted((ROOT / "scripts" / "papers").glob("*.yaml"))
 
 
 def test_a_method_has_the_same_colour_and_marker_beside_any_others() -> None:
-    (alone,) = looks([Mark("gpope", 1.0)])
-    beside = looks([Mark("dp_lsw", 1.0), Mark("lstd", status="none"), Mark("gpope", 1.0)])
+    (alone,) = looks([LineMark("gpope", 1.0)])
+    beside = looks(
+        [LineMark("dp_lsw", 1.0), LineMark("lstd", status="none"), LineMark("gpope", 1.0)]
+    )
     assert beside[2] == alone
     assert len({look.colour for look in beside}) == len({look.marker for look in beside}) == 3
-    assert looks([Mark("my own method")]) == looks([Mark("my own method")])
+    assert looks([LineMark("my own method")]) == looks([LineMark("my own method")])
 
 
 def test_a_smaller_epsilon_is_darker() -> None:
     for epsilons in ([0.1, 1.0, 10.0], [0.01, 0.5, 300.0], [0.6]):
-        found = looks([Mark("dppg", epsilon) for epsilon in epsilons])
+        found = looks([LineMark("dppg", epsilon) for epsilon in epsilons])
         sums = [sum(look.colour) for look in found]
         assert sums == sorted(sums)
         assert len(set(sums)) == len(sums)
@@ -50,31 +53,33 @@ def test_a_smaller_epsilon_is_darker() -> None:
 
 def test_only_formal_lines_are_solid_and_no_two_lines_look_the_same() -> None:
     statuses = ("formal", "heuristic", "none", "unreviewed")
-    found = looks([Mark("dppg", 1.0, status) for status in statuses])
+    found = looks([LineMark("dppg", 1.0, status) for status in statuses])
     assert [look.dash for look in found] == ["-", "--", ":", "-."]
     same = looks(
-        [Mark("dppg")] * 3 + [Mark("dppg", 1.0)] * 3 + [Mark("dppg", math.inf, "none")] * 2
+        [LineMark("dppg")] * 3
+        + [LineMark("dppg", 1.0)] * 3
+        + [LineMark("dppg", math.inf, "none")] * 2
     )
     assert len(set(same)) == 8
 
 
 def test_every_line_of_a_panel_has_its_own_marker_and_a_name_the_same_in_all_panels() -> None:
-    names = {f"z = {z}": Mark("dppg", 1.0 / z) for z in (1, 2, 3)}
-    first = {"PPO": Mark("ppo", status="none"), **names}
-    second = {"another": Mark("dppg", 0.1), "z = 3": names["z = 3"], "PPO": first["PPO"]}
+    names = {f"z = {z}": LineMark("dppg", 1.0 / z) for z in (1, 2, 3)}
+    first = {"PPO": LineMark("ppo", status="none"), **names}
+    second = {"another": LineMark("dppg", 0.1), "z = 3": names["z = 3"], "PPO": first["PPO"]}
     every = looks_of_panels([[*first.items()], [*second.items()]])
     pairs = zip((first, second), every, strict=True)
     shown = [dict(zip(panel, found, strict=True)) for panel, found in pairs]
     for found in shown:
         assert len({look.marker for look in found.values()}) == len(found)
-    (twice,) = looks_of_panels([[("DPPG", Mark("dppg")), ("DPPG", Mark("dppg"))]])
+    (twice,) = looks_of_panels([[("DPPG", LineMark("dppg")), ("DPPG", LineMark("dppg"))]])
     assert twice[0].marker != twice[1].marker
     for name in ("PPO", "z = 3"):
         assert shown[0][name].marker == shown[1][name].marker
 
 
 def test_intervals_end_at_the_largest_return_and_the_legend_says_so(tmp_path) -> None:
-    (look,) = looks([Mark("dppg")])
+    (look,) = looks([LineMark("dppg")])
     for env, highest in (("cartpole", 500.0), ("hopper", 520.0)):
         with figure(tmp_path / "a.svg", 1) as places:
             returns_of(places[0], env)
@@ -97,14 +102,14 @@ def test_shipped_items_have_at_most_six_lines_a_panel(path, scale) -> None:
     paper = Paper(path)
     for name in paper.items():
         item = paper.item(name, scale)
-        if isinstance(item, Picture):
+        if isinstance(item, PaperFigure):
             assert not item.not_drawn(), name
             assert all(len(panel.lines) <= MOST_LINES for panel in item.panels)
 
 
 def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
     lines = [Line(f"line {k}", True, [k]) for k in range(MOST_LINES + 1)]
-    picture = Picture("A figure", "curves", [Panel("task", lines)])
+    picture = PaperFigure("A figure", "curves", [Panel("task", lines)])
     (reason, *_) = picture.write(tmp_path, {}, {})
     assert "7 lines, at most 6 can be read" in reason.text
     assert reason.text in capsys.readouterr().out
@@ -114,11 +119,11 @@ def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
 def test_one_legend_plain_ticks_and_both_files(tmp_path) -> None:
     with figure(tmp_path / "a.png", 3, vector=True) as places:
         for axes in places[:2]:
-            for at, look in enumerate(looks([Mark("dppg"), Mark("ppo", status="none")])):
+            for at, look in enumerate(looks([LineMark("dppg"), LineMark("ppo", status="none")])):
                 curve(
                     axes, look, f"line {at}", [1, 2, 3], [1, 2, 3], ([0, 1, 2], [2, 3, 4]), (at, 2)
                 )
-        (other,) = looks([Mark("ucbvi")])
+        (other,) = looks([LineMark("ucbvi")])
         curve(places[2], other, "line 0", [0.1, 1.0], [1, 2])
         epsilon_axis(places[2], [0.1, 1.0])
         paper_values(places[2], [(1.0, 0.5, other)])

@@ -28,7 +28,6 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, annealed
 from privrl_bench.algorithms.language.fine_tuning import TextAlgorithm
 from privrl_bench.algorithms.language.language_settings import DppgTextConfig
-from privrl_bench.algorithms.language.user_fine_tuning import UserOptimizerConfig
 from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
@@ -75,19 +74,13 @@ class DppgText(TextAlgorithm):
             Row u depends on user u's data and on released parameters only.
         """
         config, rows, seen = self.config, [], []
-        descent = UserOptimizerConfig(
-            config.epochs,
-            float(config.lr),
-            self._context.privacy.clip,
-            config.optimizer,
-            config.ratio_clip,
-        )
+        lr, clip = float(config.lr), self._context.privacy.clip
         for r, actor in enumerate(state.tensors["actor"]):  # replicas separately
             vector = actor.to(self.task.model.device)
             batch, ratios = self.answer_batch(vector, users, r)
             baseline = state.tensors["baseline"][r].to(vector.device)
             batch = batch._replace(advantages=batch.advantages - baseline)
-            rows.append(self.trainer(vector, batch, descent).cpu())
+            rows.append(self.trainer(vector, batch, config, lr, clip).cpu())
             here = users.mask[r].any(-1)
             kl = ratios.sum(-1).cpu()[here]
             seen.append({"train/kl": float(kl.mean()) if len(kl) else math.nan})

@@ -1,4 +1,4 @@
-"""Local training of a language model: one copy of the adapter per user, all users of a round at once."""
+"""A user's training of a language model: one copy of the adapter per user, all users of a round at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from privrl_bench.algorithms.language.language_settings import DppgTextConfig
 from privrl_bench.functional.answers import surrogate_loss
 from privrl_bench.functional.optim import adam_start, adam_step, project
 from privrl_bench.models.language.adapters import Adapter
@@ -31,16 +32,6 @@ class AnswerBatch(NamedTuple):
     seen: Tensor
     old: Tensor
     advantages: Tensor
-
-
-class UserOptimizerConfig(NamedTuple):
-    """Settings of a user's training: E steps per user, each on the user's complete answer."""
-
-    epochs: int
-    lr: float
-    radius: float  # L2 bound of the displacement, enforced after every step
-    optimizer: str  # sgd | adam, with new moments for every user
-    ratio_clip: float | None
 
 
 class AnswerTrainer:
@@ -90,18 +81,31 @@ class AnswerTrainer:
         own = dict(self.model.named_parameters())
         return max(1, sum(own[name].numel() for name in self.adapter.names))
 
-    def __call__(self, vector: Tensor, batch: AnswerBatch, descent: UserOptimizerConfig) -> Tensor:
-        """Return every user's displacement [N, P] after E steps from `vector` [size]."""
+    def __call__(
+        self, vector: Tensor, batch: AnswerBatch, config: DppgTextConfig, lr: float, radius: float
+    ) -> Tensor:
+        """Train every user's copy of the adapter, each step on the user's complete answer.
+
+        Args:
+            vector: [size] start.
+            batch: of N users.
+            config: `epochs` E, `optimizer` (adam: with new moments for every user) and `ratio_clip`.
+            lr: step size.
+            radius: L2 bound of the displacement, enforced after every step.
+
+        Returns:
+            [N, P] displacements.
+        """
         count, trained = len(batch.tokens), self.adapter.trained
         fixed, start = vector.split([len(vector) - trained, trained])
-        gradients = self.gradients(descent.ratio_clip, count)
+        gradients = self.gradients(config.ratio_clip, count)
         moved = torch.zeros(count, trained, device=vector.device, dtype=vector.dtype)
         adam = adam_start(moved)
-        for _ in range(descent.epochs):
+        for _ in range(config.epochs):
             grad = gradients(start + moved, fixed, batch)
-            if descent.optimizer == "adam":
-                moved, adam = adam_step(moved, grad, adam, descent.lr)
+            if config.optimizer == "adam":
+                moved, adam = adam_step(moved, grad, adam, lr)
             else:
-                moved = moved - descent.lr * grad
-            moved = project(moved, descent.radius)
+                moved = moved - lr * grad
+            moved = project(moved, radius)
         return moved

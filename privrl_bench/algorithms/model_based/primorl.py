@@ -26,7 +26,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, per_user, step_order
 from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
 from privrl_bench.algorithms.model_based.offline_training import ModelBased, with_first
-from privrl_bench.algorithms.model_based.user_ensemble import UserOptimizerConfig, clipping, train
+from privrl_bench.algorithms.model_based.user_ensemble import clipping, train
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -92,12 +92,8 @@ class Primorl(ModelBased):
             state.tensors["model"],
             joined // valid.shape[1],
             (per_user(inputs)[joined], per_user(targets)[joined]),
-            UserOptimizerConfig(
-                order[:, joined],
-                config.model_lr,
-                config.model_decay,
-                config.model_optimizer == "adam",
-            ),
+            order[:, joined],
+            config,
             self._clip,
             self._context.device,
         )

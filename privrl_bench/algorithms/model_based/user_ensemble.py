@@ -1,4 +1,4 @@
-"""Local training of an ensemble: every user trains copies of all members on their own trajectory.
+"""A user's training of an ensemble: every user trains copies of all members on their own trajectory.
 
 Source: "Differentially Private Deep Model-Based RL" (Rio, Barlier, Colin, Thomas), algorithms 2 and 3.
 """
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
 from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
 from privrl_bench.kernels import ensemble_training
 from privrl_bench.kernels.machine import uses_kernels
@@ -48,28 +49,13 @@ def clipping(ensemble: Ensemble, kind: str, bound: float) -> Clipping:
     return Clipping(tuple(ends), bound / (ensemble.members * len(ends)) ** 0.5)
 
 
-class UserOptimizerConfig(NamedTuple):
-    """Settings of a user's training of an ensemble.
-
-    Attributes:
-        order: [E, N, minibatches, B] indices into T, from `algorithms.base.step_order`.
-        lr: step size.
-        decay: L2 penalty of all parameters.
-        adam: Adam with new moments for every user; otherwise gradient descent.
-    """
-
-    order: Tensor
-    lr: float
-    decay: float
-    adam: bool
-
-
 def train(
     ensemble: Ensemble,
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: UserOptimizerConfig,
+    order: Tensor,
+    config: PrimorlConfig,
     clip: Clipping,
     device: str = "cpu",
 ) -> Tensor:
@@ -83,7 +69,9 @@ def train(
         start: [R, M * P] initial parameters.
         replica: [N] replica of each user.
         data: inputs [N, T, I] and targets [N, T, K] of the users.
-        optimizer: minibatches, step size and penalty.
+        order: [E, N, minibatches, B] indices into T, from `algorithms.base.step_order`.
+        config: `model_lr`, `model_decay` (L2 penalty of all parameters) and `model_optimizer` (adam: with new
+            moments for every user).
         clip: separately clipped parts.
         device: torch device of the computation.
 
@@ -91,8 +79,8 @@ def train(
         [N, M * P] displacements, on the CPU.
     """
     if uses_kernels(start, device):
-        return _sequential(ensemble, start, replica, data, optimizer, clip)
-    return train_batched(ensemble, start.to(device), replica, data, optimizer, clip).cpu()
+        return _sequential(ensemble, start, replica, data, order, config, clip)
+    return train_batched(ensemble, start.to(device), replica, data, order, config, clip).cpu()
 
 
 def _sequential(
@@ -100,13 +88,14 @@ def _sequential(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: UserOptimizerConfig,
+    order: Tensor,
+    config: PrimorlConfig,
     clip: Clipping,
 ) -> Tensor:
     net, users = ensemble.net, len(replica)
     table = torch.cat(data, dim=-1).float().contiguous().numpy()
     begin = start.reshape(len(start), ensemble.members, net.size).contiguous().numpy()
-    whose, order = replica.numpy(), optimizer.order.numpy()
+    whose = replica.numpy()
     widths = np.array([net.inputs, *net.hidden, net.outputs])
     result = np.empty((users, ensemble.members, net.size), np.float32)
     ends = np.array(clip.ends)
@@ -115,13 +104,13 @@ def _sequential(
         begin,
         whose,
         table,
-        order,
+        order.numpy(),
         widths,
         ends,
         clip.radius,
-        optimizer.lr,
-        optimizer.decay,
-        optimizer.adam,
+        config.model_lr,
+        config.model_decay,
+        config.model_optimizer == "adam",
         result,
     )
     return torch.from_numpy(result).reshape(users, ensemble.members * net.size)
@@ -132,7 +121,8 @@ def train_batched(
     start: Tensor,
     replica: Tensor,
     data: tuple[Tensor, Tensor],
-    optimizer: UserOptimizerConfig,
+    order: Tensor,
+    config: PrimorlConfig,
     clip: Clipping,
 ) -> Tensor:
     """Train all users and members by the same tensor operations; arguments and result as in `train`."""
@@ -141,24 +131,22 @@ def train_batched(
     begin = start.reshape(len(start), members, size)[replica].reshape(-1, size)
     params, adam = begin, adam_start(begin)
     whose = torch.arange(len(replica), device=start.device).repeat_interleave(members)
-    for piece in optimizer.order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+    for piece in order.to(start.device).movedim(2, 1).flatten(0, 1):  # [N, B] each
         rows = piece[whose].unsqueeze(-1)
         x = inputs[whose].take_along_dim(rows, 1)
         y = targets[whose].take_along_dim(rows, 1)
         leaf = params.detach().requires_grad_()
         loss = ensemble.loss(ensemble.net.forward(leaf, x), y).sum()
         (grad,) = torch.autograd.grad(loss, leaf)
-        params, adam = _step(params, grad + optimizer.decay * params, adam, optimizer)
+        params, adam = _step(params, grad + config.model_decay * params, adam, config)
         params = begin + clipped(params - begin, clip)
     return (params - begin).reshape(len(replica), members * size)
 
 
-def _step(
-    params: Tensor, grad: Tensor, adam: Adam, optimizer: UserOptimizerConfig
-) -> tuple[Tensor, Adam]:
-    if optimizer.adam:
-        return adam_step(params, grad, adam, optimizer.lr)
-    return params - optimizer.lr * grad, adam
+def _step(params: Tensor, grad: Tensor, adam: Adam, config: PrimorlConfig) -> tuple[Tensor, Adam]:
+    if config.model_optimizer == "adam":
+        return adam_step(params, grad, adam, config.model_lr)
+    return params - config.model_lr * grad, adam
 
 
 def clipped(displacement: Tensor, clip: Clipping) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 
 from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
 from privrl_bench.algorithms.ope.ope_settings import DpLslConfig
-from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsl, spectral
+from privrl_bench.functional.policy_evaluation import SmoothSolution, Visits, dp_lsl, spectral
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.mechanisms.smooth import smoothness
 
@@ -28,7 +28,7 @@ class DpLsl(OutputPerturbation):
 
     config: DpLslConfig
 
-    def answer(self, seen: Visits) -> Smooth:
+    def answer(self, seen: Visits) -> SmoothSolution:
         """See `OutputPerturbation.answer`."""
         config, users = self.config, self._context.privacy.population
         beta = smoothness(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 
 from privrl_bench.algorithms.ope.linear_evaluation import OutputPerturbation
-from privrl_bench.functional.policy_evaluation import Smooth, Visits, dp_lsw
+from privrl_bench.functional.policy_evaluation import SmoothSolution, Visits, dp_lsw
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.mechanisms.smooth import smoothness
 
@@ -27,7 +27,7 @@ from privrl_bench.privacy.mechanisms.smooth import smoothness
 class DpLsw(OutputPerturbation):
     """DP-LSW."""
 
-    def answer(self, seen: Visits) -> Smooth:
+    def answer(self, seen: Visits) -> SmoothSolution:
         """See `OutputPerturbation.answer`."""
         beta = smoothness(
             self._context.privacy.epsilon or 0.0, self._context.privacy.delta, self.features.size

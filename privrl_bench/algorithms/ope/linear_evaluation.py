@@ -14,7 +14,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.ope.ope_settings import EvaluationConfig, OutputConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.policy_evaluation import Smooth, Steps, Visits, first_visits
+from privrl_bench.functional.policy_evaluation import SmoothSolution, Steps, Visits, first_visits
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.models.linear_values import (
@@ -246,7 +246,7 @@ class OutputPerturbation(EvaluationAlgorithm):
         return Visits(total, visits)
 
     @abstractmethod
-    def answer(self, seen: Visits) -> Smooth:
+    def answer(self, seen: Visits) -> SmoothSolution:
         """Return theta [..., d] without noise, and its smooth bound."""
 
     def user_update(

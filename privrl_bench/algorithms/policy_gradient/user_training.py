@@ -1,19 +1,17 @@
-"""Local training: every user trains a copy of the parameters on their own data."""
+"""A user's training: every user trains a copy of the parameters on their own data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.policy_gradient.batched_training import (
-    BatchedUserTrainer,
-    UserOptimizerConfig,
-)
+from privrl_bench.algorithms.base import take_steps
 from privrl_bench.functional.discounted_returns import normalize
+from privrl_bench.functional.optim import Adam, adam_step, project
 from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.kernels.mlp_training import train_users
 from privrl_bench.kernels.policy_heads import SQUARED, Head
@@ -22,7 +20,7 @@ from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy, Surrogate
 
 
-class Objective(Protocol):
+class TrainingObjective(Protocol):
     """The loss of every user, on minibatches of tensors [N, B, ...] named as in `columns`.
 
     It is defined twice, for the two implementations of a user's training: as a gradient of tensors, and as the
@@ -76,7 +74,7 @@ class PolicyObjective:
         return self.policy.net
 
     def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `Objective.gradient`."""
+        """See `TrainingObjective.gradient`."""
         advantage = batch["advantage"]
         if self.normalize:
             advantage = normalize(advantage, torch.ones_like(advantage, dtype=torch.bool))
@@ -84,7 +82,7 @@ class PolicyObjective:
         return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
 
     def head(self) -> Head | None:
-        """See `Objective.head`."""
+        """See `TrainingObjective.head`."""
         kind = self.policy.kernel_head
         if kind is None:
             return None
@@ -104,15 +102,34 @@ class ValueObjective:
     columns: ClassVar[tuple[str, ...]] = ("obs", "target")
 
     def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `Objective.gradient`."""
+        """See `TrainingObjective.gradient`."""
         unpacked = self.net.unpack(params)
         layers = self.net.layers(unpacked, batch["obs"])
         error = layers[-1] - batch["target"].unsqueeze(-1)
         return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
 
     def head(self) -> Head | None:
-        """See `Objective.head`."""
+        """See `TrainingObjective.head`."""
         return Head(SQUARED)
+
+
+class UserOptimizerConfig(NamedTuple):
+    """Settings of every user's training.
+
+    Attributes:
+        order: [E, N, M, B] indices of the users' steps, from `algorithms.base.step_order`: M minibatches
+            of B steps in each of E epochs.
+        lr: step size.
+        radius: L2 bound of the displacement, enforced after every step.
+        adam: initial moments [N, P].
+        plain: gradient descent instead of Adam.
+    """
+
+    order: Tensor
+    lr: float
+    radius: float
+    adam: Adam
+    plain: bool = False
 
 
 class UserTrainer:
@@ -130,7 +147,7 @@ class UserTrainer:
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
 
-    def __init__(self, objective: Objective, device: str = "cpu"):
+    def __init__(self, objective: TrainingObjective, device: str = "cpu"):
         self.objective = objective
         self._device = device
         self._batched = BatchedUserTrainer(objective, device)
@@ -153,13 +170,16 @@ class UserTrainer:
         return self._batched(start, data, optimizer)
 
 
-def compiled(objective: Objective) -> bool:
+def compiled(objective: TrainingObjective) -> bool:
     """Whether there is compiled code for the objective's network and loss."""
     return isinstance(objective.net, Mlp) and objective.head() is not None
 
 
 def sequential(
-    start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig, objective: Objective
+    start: Tensor,
+    data: dict[str, Tensor],
+    optimizer: UserOptimizerConfig,
+    objective: TrainingObjective,
 ) -> Tensor:
     """Train every user in compiled code; arguments and result as in `UserTrainer.__call__`."""
     columns = [data[name].float() for name in objective.columns]
@@ -185,3 +205,35 @@ def sequential(
         result,
     )
     return torch.from_numpy(result)
+
+
+class BatchedUserTrainer:
+    """Trains all users by the same tensor operations, in any precision and on any device (a GPU).
+
+    Args:
+        objective: loss of each user.
+        device: torch device of the computation.
+    """
+
+    def __init__(self, objective: TrainingObjective, device: str):
+        self._objective = objective
+        self._device = torch.device(device)
+
+    def __call__(
+        self, start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig
+    ) -> Tensor:
+        """Train every user's copy of the parameters; see `UserTrainer.__call__`."""
+        device, adam = self._device, optimizer.adam
+        with torch.inference_mode():
+            begin = start.to(device)
+            columns = {name: data[name].to(device) for name in self._objective.columns}
+            params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
+            for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+                batch = {name: take_steps(x, index) for name, x in columns.items()}
+                grad = self._objective.gradient(params, batch)
+                if optimizer.plain:
+                    moved = params - optimizer.lr * grad
+                else:
+                    moved, adam = adam_step(params, grad, adam, optimizer.lr)
+                params = begin + project(moved - begin, optimizer.radius)
+            return (params - begin).cpu()

@@ -29,7 +29,7 @@ _LENGTHS, _ORDER = 11, 12  # names of random streams
 _CORPUS_USERS = 1 << 32  # number of the first generated review that no model was trained on
 
 
-class Review(NamedTuple):
+class PromptReview(NamedTuple):
     """A review, its index in the file (`place`), and its identifier; None: it has none."""
 
     place: int
@@ -39,7 +39,7 @@ class Review(NamedTuple):
     def public(self, seed: int, holdout: int) -> bool:
         """Whether it is for evaluation: one of `holdout` is, by a hash of its identifier or else its text.
 
-        >>> sum(Review(0, str(i)).public(seed=0, holdout=20) for i in range(10_000))
+        >>> sum(PromptReview(0, str(i)).public(seed=0, holdout=20) for i in range(10_000))
         501
         """
         what = f"text {self.text}" if self.name is None else f"name {self.name}"
@@ -47,7 +47,7 @@ class Review(NamedTuple):
         return int.from_bytes(digest, "big") % holdout == 0
 
 
-def reviews_of(config: TextConfig) -> Iterator[Review]:
+def reviews_of(config: TextConfig) -> Iterator[PromptReview]:
     """Yield reviews in a public order: of the grammar, or of the configured file.
 
     The order of a file is shuffled, because files are often sorted by label. It is a function of `seed` and
@@ -59,7 +59,7 @@ def reviews_of(config: TextConfig) -> Iterator[Review]:
     if config.prompts == MADE:
         corpus = Corpus(config.seed)
         numbers = range(config.reviews or 0)
-        return (Review(i, corpus.review(_CORPUS_USERS + i).text, str(i)) for i in numbers)
+        return (PromptReview(i, corpus.review(_CORPUS_USERS + i).text, str(i)) for i in numbers)
     if not config.prompts:
         raise ConfigError(
             KEY,
@@ -69,7 +69,7 @@ def reviews_of(config: TextConfig) -> Iterator[Review]:
     # Sort by random keys: NumPy guarantees PCG64's raw numbers across versions, but not its permutations.
     keys = np.random.PCG64(np.random.SeedSequence([config.seed, _ORDER])).random_raw(len(found))
     order = np.argsort(keys, kind="stable")[: config.reviews]
-    return (Review(int(i), *found[i]) for i in order)
+    return (PromptReview(int(i), *found[i]) for i in order)
 
 
 def _read(path: Path) -> list[tuple[str, str | None]]:

@@ -112,7 +112,7 @@ class ExactGaussian(Composition):
         return exact_gaussian.epsilon_of(counts, distance, delta)
 
 
-class UniformSingleUser(Composition):
+class SingleUser(Composition):
     """One of n users in every round, under the Gaussian mechanism: `single_user.py`."""
 
     what = "rounds of one of n users"
@@ -205,7 +205,7 @@ def _halved(event: Any) -> DpEvent | None:
 
 # The first that supports an event analyses it. Events that only dp-accounting knows go to its accountants.
 ACCOUNTANTS: dict[str, tuple[type[Any], ...]] = {
-    "pld": (Stated, ExactGaussian, UniformSingleUser, CappedPoisson, PLDAccountant),
+    "pld": (Stated, ExactGaussian, SingleUser, CappedPoisson, PLDAccountant),
     "rdp": (Stated, DoubledRdp),
     "gaussian": (Stated, ExactGaussian),
 }
