@@ -90,8 +90,13 @@ def test_two_classes_of_one_name_are_found_at_any_level(tmp_path):
 
 
 def test_public_names_without_docstrings_are_counted(tmp_path):
-    text = "class A:\n    'Doc.'\n    def f(self): ...\n    def _g(self): ...\n\ndef f():\n    'Doc.'\n"
-    assert counts(tmp_path, {"a.py": text})["share without docstrings"][0] == pytest.approx(1 / 3)
+    """A property is one name; private ones and functions inside functions are none."""
+    prop = (
+        "    @property\n    def z(self):\n        'Doc.'\n    @z.setter\n    def z(self, x): ...\n"
+    )
+    text = f"class A:\n    'Doc.'\n{prop}    def f(self): ...\n    def _g(self): ...\n"
+    text += "def f():\n    'Doc.'\n    def g(): ...\n"
+    assert counts(tmp_path, {"a.py": text})["share without docstrings"][0] == pytest.approx(1 / 4)
 
 
 def test_code_is_without_docstrings_comments_and_blank_lines(tmp_path):
