@@ -16,8 +16,6 @@ from unittest import mock
 
 import torch
 
-from privrl_bench.collectors import simulated as rollout
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
@@ -26,6 +24,8 @@ from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.users.collectors import live as rollout
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 
 def main() -> None:

@@ -38,7 +38,6 @@ import torch
 
 from privrl_bench.algorithms.policy_gradient.critics import PrivateCritic, SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
@@ -48,6 +47,7 @@ from privrl_bench.experiment.metric_writer import MetricWriter
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 FOREVER = "total_steps=1_000_000_000"
 SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")

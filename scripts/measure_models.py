@@ -26,7 +26,7 @@ from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.experiment.builder import RunComponents, build
-from privrl_bench.experiment.selection import make_collector
+from privrl_bench.experiment.shard_work import make_collector
 from privrl_bench.functional.averaging import AVERAGE
 
 _MOST = 30_000  # public steps that are predicted

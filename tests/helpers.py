@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from privrl_bench.algorithms.base import AlgorithmContext, PrivacyFacts
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
@@ -21,6 +20,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, State, UserBatch
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 CHOICE = EnvSpec("choice", obs_dim=3, discrete=True, actions=4, max_episode_steps=100)
 BOX = EnvSpec("box", 3, False, 2, 100, np.array([-1.0, -2.0]), np.array([1.0, 4.0]))

@@ -35,7 +35,7 @@ NOT_RUN = {
     "privrl audit leaks algo=mine": "tests/test_plugins.py, with another name",
     "privrl audit epsilon algo=dppg env=cartpole": "minutes; tests/audit/test_canary.py, on fewer runs",
     "privrl collect +collect=": "minutes; tests/datasets/test_collect.py, on shorter runs",
-    "privrl collect policy=medium": "tests/collectors/test_trained_policy_episodes.py, on another run",
+    "privrl collect policy=medium": "tests/users/test_trained_policy_episodes.py, on another run",
     "privrl collect policy=expert": "the same",
     "privrl reproduce primorl-table6": "needs the dataset of the lines before it",
     "python scripts/measure_models.py": "tests/algorithms/test_mopo.py",

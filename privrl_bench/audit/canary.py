@@ -38,13 +38,12 @@ from privrl_bench.audit import bounds
 from privrl_bench.audit.canary_rows import LENGTH, Canaries
 from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents, build
-from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.types import generator
+from privrl_bench.users import kind_of
 
 _COIN_TAG = 61
 _MOST_FURTHER = 200  # rounds after the last canary's
@@ -96,10 +95,8 @@ class CanaryRun:
 
 
 def long_run(config: RunConfig) -> RunComponents:
-    """Components of a run with room for a round of any size; one round where texts are used up."""
-    if config.env.kind == "text":
-        return build([replace(config, rounds=1)], [None])
-    return build([replace(config, total_steps=2**62)], [None])
+    """Components of a run with room for a round of any size."""
+    return build([kind_of(config).longest(config)], [None])
 
 
 def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:
@@ -158,7 +155,7 @@ def run_canaries(
     try:
         for index in range(rounds):
             session.step()
-            if config.source is Data.KEPT:  # the draw has users who arrive later, too
+            if parts.users.returning:  # the draw has users who arrive later, too
                 collector = session.collector
                 drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
@@ -189,10 +186,8 @@ def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
 
 def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
     """Components of a run of so many rounds."""
-    listed = in_order(config) and not config.algo.traits.one_cohort
-    if listed and config.data.id is None:  # as many users as the attack needs
-        users = rounds * config.privacy.users_per_round
-        config = replace(config, privacy=replace(config.privacy, population=users))
+    users = rounds * config.privacy.users_per_round  # as many as the attack needs
+    config = kind_of(config).with_users(config, users)
     return build([of_length(config, rounds, round_steps)], [None])
 
 

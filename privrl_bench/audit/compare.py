@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
-from privrl_bench.experiment.guarantee_terms import CARRIED_OVER
+from privrl_bench.users.collectors.returning_users import KEPT
+from privrl_bench.users.simulated import CARRIED_OVER
 
 SAME_ROUND = "same round's"  # before `users` and `rows`: of other users in the user's own round
 # What a collector carries to later rounds: start of the tensor's name -> name of the path.

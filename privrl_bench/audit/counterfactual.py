@@ -11,7 +11,7 @@ second must not differ at all.
 
 With noise on devices a device's output is the release. The substitute has other observations (and
 rewards, if noised), and the device shows what the model's did. Then not even the user's own row may
-differ. Where users return (`collectors/returning_users.py`), the user arrives in the first round
+differ. Where users return (`users/collectors/returning_users.py`), the user arrives in the first round
 that differs, and is replaced in every later round that the user joins.
 """
 
@@ -30,8 +30,6 @@ from privrl_bench.audit.replacement_data import ABSENT, NULL, SHORT, ZERO, slots
 from privrl_bench.audit.substitutes import substitution_for
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
-from privrl_bench.collectors.collector import Batch
-from privrl_bench.collectors.returning_users import KEPT
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build, supports_replicas
@@ -40,6 +38,8 @@ from privrl_bench.experiment.summary import RunResult
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
+from privrl_bench.users.collectors.collector import Batch
+from privrl_bench.users.collectors.returning_users import KEPT
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:

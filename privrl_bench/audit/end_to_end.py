@@ -43,10 +43,10 @@ from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.types import State
+from privrl_bench.users import kind_of
 
 _SHADOWS = 200
 _REPLAYED_USERS = 16  # simulated users of one replay
@@ -157,7 +157,7 @@ def _refuse(config: RunConfig) -> None:
     refuse_unauditable(config)
     if config.privacy.rules.sampler.independent:
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
-    if config.env.kind == "text" or in_order(config):
+    if not kind_of(config).act_in_simulators(config):
         raise ConfigError(
             "--attack", "end-to-end crafts steps of live simulators; use canary or one-run"
         )

@@ -240,14 +240,8 @@ def _not_covered(parts: RunComponents, compiled: bool, late: bool) -> tuple[str,
         lines.append("runs that are trained together (this algorithm trains one at a time)")
     if compiled and parts.gate.devices is not None:
         lines.append("compiled episodes with noise on devices (they are stepped here)")
-    if config.data.id is not None:
-        lines.append("how the dataset is loaded and split (the user is replaced after it)")
-    if config.env.kind == "text":
-        lines.append(
-            "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
-        )
-    if parts.spec.users is not None:
-        lines.append("what the environment does for a declared user (users are simulated here)")
+    if parts.users.untested:
+        lines.append(parts.users.untested)
     if config.hardware.workers != 1:
         lines.append("other processes (hardware.workers), which run the same code")
     if config.hardware.device != "cpu":

@@ -24,10 +24,9 @@ from privrl_bench.config.folder_names import leaf_name
 from privrl_bench.config.overrides import plain_groups
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import env_spec
-from privrl_bench.experiment.declared_users import in_order
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.users import kind_of
 
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
 
@@ -52,7 +51,7 @@ SMALL = {
 def check_auditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, or if users would be real."""
     refuse_unauditable(config)
-    users = env_spec(config.env).users
+    users = kind_of(config).spec_of(config).users
     if users is not None:
         raise ConfigError(
             "env",
@@ -83,14 +82,14 @@ def attacked_runs(
     found = {}
     # The attack chooses the number of rounds. A budget and a bound on the users are those of the planned run.
     unbounded = replace(config.privacy, epsilon=None)
-    if not (in_order(config) or config.privacy.rules.sampler.every_round):
+    kind = kind_of(config)
+    if not (kind.in_order(config) or config.privacy.rules.sampler.every_round):
         unbounded = replace(unbounded, population=None)
     config = replace(config, privacy=unbounded)
     for attack in _attacks(options.attack, config):
         run, changes = (config, []) if options.full_size else shrunk(config, attack, given)
-        if in_order(run) and not run.algo.traits.one_cohort:
-            users = None if run.data.id is not None else run.privacy.users_per_round
-            run = replace(run, rounds=1, privacy=replace(run.privacy, population=users))
+        if kind.in_order(run) and not run.algo.traits.one_cohort:
+            run = kind.with_users(replace(run, rounds=1), run.privacy.users_per_round)
         found[attack] = run, changes
     return found
 
@@ -112,7 +111,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
         return (name,)
     if config.privacy.rules.sampler.independent:
         return ("canary",)
-    live = config.env.kind != "text" and not in_order(config)
+    live = kind_of(config).act_in_simulators(config)
     return tuple(a for a in ATTACKS if live or a != "end-to-end")
 
 
@@ -156,17 +155,18 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         changes.append(f"{full}={value}")
         return replace(target, **{key: value})
 
-    # Every prompt is used once: the canaries of a round are all its users.
-    users = min(small.users, 4) if env.kind == "text" and attack == "canary" else small.users
+    kind = kind_of(config)
+    # Of few users, the canaries of a round are all.
+    users = min(small.users, 4) if kind.scarce and attack == "canary" else small.users
     if algo.traits.one_cohort:
         privacy = change(replace(privacy, users_per_round=1), "population", users, "privacy")
     elif not privacy.rules.sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")
-    if env.kind == "text":
-        algo = change(algo, "baseline_prompts", small.users, "algo")
-    elif env.user == "episode":
+    for key, size in kind.algo_sizes(small.users).items():
+        algo = change(algo, key, size, "algo")
+    if kind.steps_in_env and env.user == "episode":
         env = change(env, "max_episode_steps", small.user_steps, "env")
-    else:
+    elif kind.steps_in_env:
         before = canary.long_run(config)
         env = change(env, "user_steps", small.user_steps, "env")
         if env.user == "segment" and "env.user_steps" not in given:

@@ -155,9 +155,8 @@ def recorded(parts: RunComponents) -> RunComponents:
     """
     log = replace(parts.config.log, wandb="offline", progress=True, lines=10**7, plot=False)
     evaluation = replace(parts.config.eval, every=1)
-    return replace(
-        parts, configs=[replace(config, log=log, eval=evaluation) for config in parts.configs]
-    )
+    configs = [replace(config, log=log, eval=evaluation) for config in parts.configs]
+    return replace(parts, users=parts.users.of(configs))
 
 
 class Recorder:

@@ -7,14 +7,11 @@ from typing import Any
 
 from privrl_bench.audit.visits import WINDOW
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.config.traits import Data, Product
-from privrl_bench.experiment.builder import env_spec, user_steps
-from privrl_bench.experiment.declared_users import in_order
+from privrl_bench.users import kind_of
 
 LATER = 2  # rounds after the user's
 USERS = 4  # of a round
-_TRAJECTORIES = 6  # of users under a known policy
-_STEPS, _EPOCHS, _MINIBATCHES, _EPISODES = 64, 2, 4, 1
+_EPOCHS, _MINIBATCHES, _EPISODES = 2, 4, 1
 # So that every round trains the policy in the model.
 _MODEL_BASED = {
     **{"check_every": 1, "improve_every": 1, "policy_steps": 10, "policy_turns": 1},
@@ -22,7 +19,7 @@ _MODEL_BASED = {
 }
 
 
-class _Cuts:
+class Cuts:
     """Reduces sizes of a configuration and records the changes.
 
     Args:
@@ -54,6 +51,12 @@ class _Cuts:
         self.lines.append(f"total_steps {self.config.total_steps} -> {steps}")
         self.config = replace(self.config, total_steps=steps)
 
+    def rounds(self, rounds: int) -> None:
+        """Set `rounds` of an algorithm that has several."""
+        if not self.config.algo.traits.one_round and "rounds" not in self.given:
+            self.config = replace(self.config, rounds=rounds)
+            self.lines.append(f"rounds -> {rounds}")
+
 
 def shrink(
     config: RunConfig,
@@ -74,52 +77,13 @@ def shrink(
     Returns:
         The configuration, and the changes: `env.user_steps 2048 -> 64`.
     """
-    if config.source in (Data.KEPT, Data.TEXTS) or in_order(config):  # users are used up
+    kind = kind_of(config)
+    if kind.used_up or kind.in_order(config):
         rounds = max(rounds, WINDOW)
-    cuts = _Cuts(config, given)
+    cuts = Cuts(config, given)
     cuts.cut("algo", epochs=_EPOCHS, minibatches=_MINIBATCHES, **_MODEL_BASED)
     cuts.cut("privacy", users_per_round=users)
     cuts.cut("eval", episodes=_EPISODES)
     cuts.cut("hardware", workers=1)
-    if config.algo.traits.releases is Product.VALUES:
-        many = config.rounds if "rounds" in given and config.rounds else rounds
-        need = many * cuts.config.privacy.users_per_round if in_order(config) else 0
-        cuts.cut("privacy", population=max(_TRAJECTORIES, need))
-        cuts.cut("algo", reference=_TRAJECTORIES)
-    takes = config.source in (Data.RECORDED, Data.KEPT, Data.ACTED)
-    if takes and not config.algo.traits.one_round and "rounds" not in given:
-        cuts.config = replace(cuts.config, rounds=rounds)
-        cuts.lines.append(f"rounds -> {rounds}")
-    if config.source is not Data.RECORDED:
-        (_cut_texts if config.env.kind == "text" else _cut_simulated)(cuts, rounds, users, user)
+    kind.shrink(cuts, rounds, users, user)
     return cuts.config, cuts.lines
-
-
-def _cut_texts(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
-    """Reduce the sizes of a run on prompts; arguments as `shrink`."""
-    cuts.cut("algo", baseline_prompts=users)
-    config = cuts.config
-    need = rounds * config.privacy.users_per_round * config.env.text.new_tokens
-    if config.total_steps > need and not {"total_steps", "rounds"} & cuts.given:
-        cuts.steps(need)
-
-
-def _cut_simulated(cuts: _Cuts, rounds: int, users: int, user: int) -> None:
-    """Reduce the sizes of a run on simulators; arguments as `shrink`."""
-    if cuts.config.source is Data.KEPT:  # few users, so that the user joins soon
-        cuts.cut("algo", act_every=1, new_users=user + 1)
-        coming = cuts.config.algo.people(cuts.config.rounds or rounds)
-        cuts.cut("privacy", users_per_round=coming - 1, population=coming)
-    config = cuts.config
-    # T, in the key that determines it. A minibatch has at least one step.
-    spec = env_spec(config.env)
-    key = "max_episode_steps" if config.env.user == "episode" else "user_steps"
-    explicit: Any = {key: user_steps(config.env, spec)}
-    cuts.config = replace(config, env=replace(config.env, **explicit))
-    cuts.cut("env", **{key: max(_STEPS, getattr(config.algo, "minibatches", 1))})
-    need = rounds * config.privacy.users_per_round * getattr(cuts.config.env, key)
-    once = not config.privacy.rules.sampler.every_round
-    bounded = (spec.users or config.privacy.population) and once
-    wrong = config.total_steps < need or (bounded and config.total_steps > need)
-    if wrong and "total_steps" not in cuts.given:
-        cuts.steps(need)

@@ -9,7 +9,6 @@ from typing import Any, Protocol, cast
 import numpy as np
 from torch import Tensor
 
-from privrl_bench.collectors.collector import Batch, Collector
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.privacy.devices import DeviceNoise
@@ -17,6 +16,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import UserBatch
+from privrl_bench.users.collectors.collector import Batch, Collector
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from privrl_bench.config.overrides import (
     plain_groups,
 )
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.policy_file import changed_env, env_words
@@ -35,6 +34,7 @@ from privrl_bench.experiment.recording import (
     record_runs,
 )
 from privrl_bench.reporting.style import PALETTE, figure
+from privrl_bench.users import kind_of
 
 ABOUT = """Record the episodes of training runs, or of a policy that does not change, as a local Minari dataset.
 
@@ -91,7 +91,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     raw, given = config.compose_raw(words), explicit_keys(words)
     first = checked(raw, given)
-    if first.privacy.rules.mechanism.private or first.source is Data.RECORDED:
+    if first.privacy.rules.mechanism.private or kind_of(first).from_data:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 

@@ -17,7 +17,6 @@ from privrl_bench.cli.parsing import Parser, check_at_least, given
 from privrl_bench.composition.compose import replaced
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
-from privrl_bench.config.traits import Product
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded
 from privrl_bench.experiment.writable import check_folder
@@ -26,6 +25,7 @@ from privrl_bench.reporting.papers import Paper, Setting, finished_runs, trivial
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.sweep import jobs
 from privrl_bench.sweep.workers import run_jobs
+from privrl_bench.users import kind_of
 
 ABOUT = """Reproduce tables and figures of papers: run what is missing, compare, draw.
 
@@ -198,10 +198,10 @@ def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
 
 
 def _size(job: jobs.Job) -> int:
-    """Approximate number of environment steps; of policy evaluation, those of the users count as well."""
+    """Approximate number of environment steps; those of users who act before the run count as well."""
     run = job.config
-    if run.rounds and run.algo.traits.releases is Product.VALUES:
-        return (run.rounds + (run.privacy.population or 0)) * _STEPS
+    if run.rounds and kind_of(run).from_data and run.privacy.population:
+        return (run.rounds + run.privacy.population) * _STEPS
     return run.total_steps
 
 

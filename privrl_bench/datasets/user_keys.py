@@ -4,7 +4,7 @@ The metadata of a dataset say `users: simulated` or `users: real`. Nothing else 
 which everyone can give, or an author. Datasets that `privrl collect` made before it wrote the key are known by
 its card: it has the overrides and one of two descriptions, and was written by no other command. The command
 never recorded users that an environment declares, so whoever relies on such a card checks that the run's
-environment is that of the card and declares none (`experiment/dataset_setup.py`).
+environment is that of the card and declares none (`users/recorded.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Label = str | int | float | bool | None
 Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode has no value
 
 
-class Users(NamedTuple):
+class EpisodeUsers(NamedTuple):
     """Users of K episodes.
 
     Attributes:
@@ -107,7 +107,7 @@ def _may_name(value: Label) -> bool:
     return (isinstance(value, str | int) and not isinstance(value, bool)) or whole
 
 
-def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users:
+def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> EpisodeUsers:
     """Determine the users of a dataset's episodes.
 
     Args:
@@ -125,7 +125,7 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
     if key is None or (key == AUTO and ours not in labels):
         if key == AUTO and repeated:
             raise ConfigError("data.user_key", _unnamed(labels, repeated, name))
-        return Users(np.arange(episodes, dtype=np.int64), None, repeated)
+        return EpisodeUsers(np.arange(episodes, dtype=np.int64), None, repeated)
     key = ours if key == AUTO else key
     if key not in labels:
         what = "is Minari's own, not a user's," if key in MINARIS else "is in no episode"
@@ -146,7 +146,9 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Users
         )
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(_name(value), len(numbers)) for value in values]
-    return Users(np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key))
+    return EpisodeUsers(
+        np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key)
+    )
 
 
 def _name(value: Label | None) -> str:

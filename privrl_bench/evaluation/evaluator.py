@@ -1,17 +1,19 @@
 """The interfaces of evaluators, and evaluations that training does not wait for.
 
-An evaluator is made by a factory under its name in `experiment/selection.py`. Nothing else knows
-its class.
+The class for what a run releases is found by `evaluation.evaluator_of`. What depends on how a run is judged is
+asked of the class.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from privrl_bench.config.traits import Product
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.objective import Objective
@@ -44,15 +46,34 @@ class Evaluation(Protocol):
         ...
 
 
-class Evaluator(Protocol):
+class Evaluator(ABC):
     """Judges released parameters on simulated or public data.
 
-    Attributes:
+    Class attributes:
+        judges: what the releases are.
         objective: what a run is judged by.
+        note: what it needs no user's data for, in the guarantee.
+        acts: the released policy acts in environments, so that it has exact values where these have tables.
+        shows_start: the initial parameters are judged in every run, for examples before and after it.
     """
 
-    objective: Objective
+    judges: ClassVar[Product]
+    objective: ClassVar[Objective]
+    note: ClassVar[str]
+    acts: ClassVar[bool] = False
+    shows_start: ClassVar[bool] = False
 
+    @classmethod
+    @abstractmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """The evaluator of a run, of its users, algorithm and streams; it makes environments when it begins."""
+
+    @classmethod
+    def start(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+        """What is reached before any data, by name; `rows`: of `metrics.jsonl`. Empty: it is no reference."""
+        return {}
+
+    @abstractmethod
     def evaluate(
         self,
         policy_params: Tensor,
@@ -71,11 +92,9 @@ class Evaluator(Protocol):
         Raises:
             EnvironmentFailure: an environment raised.
         """
-        ...
 
-    def close(self) -> None:
-        """Free the environments."""
-        ...
+    def close(self) -> None:  # noqa: B027
+        """Free the environments; nothing by default."""
 
 
 class BackgroundEvaluator:
@@ -89,8 +108,8 @@ class BackgroundEvaluator:
         aside: in a process of its own, once evaluations have taken longer than a process takes to start.
     """
 
-    def __init__(self, kind: Callable[..., Evaluator], *arguments: Any, aside: bool):
-        self.objective: Objective = kind.objective  # type: ignore[attr-defined]
+    def __init__(self, kind: type[Evaluator], *arguments: Any, aside: bool):
+        self.objective = kind.objective
         self._kind = kind
         self._arguments = arguments
         self._evaluator: Evaluator | None = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.prompts import Answerer
+from privrl_bench.config.traits import Product
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.evaluation.returns import ReturnEvaluation
 from privrl_bench.functional.rng import Streams
@@ -17,11 +19,12 @@ from privrl_bench.models.language.adapters import Adapter
 from privrl_bench.models.language.generation import answer_logprobs
 from privrl_bench.models.language.scores import answer_perplexity
 from privrl_bench.models.language.task import TextTask
+from privrl_bench.users.collectors.answered import Answerer
 
 SAMPLES = 4  # texts that an evaluation shows
 
 
-class GenerationEvaluator:
+class GenerationEvaluator(Evaluator):
     """Answers of released parameters on the evaluation streams; see `Evaluator`.
 
     The prompts are public and the same in every evaluation: the first E of the task's evaluation
@@ -32,7 +35,17 @@ class GenerationEvaluator:
         episodes: E.
     """
 
+    judges = Product.TEXT_POLICY
     objective = RETURN
+    note = "evaluation prompts are public"
+    shows_start = True
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        users, episodes = parts.users, parts.users.config.eval.episodes
+        made = (users.task, parts.algo.adapter, parts.streams, episodes)
+        return BackgroundEvaluator(cls, *made, aside=False)
 
     def __init__(self, task: TextTask, adapter: Adapter, streams: list[Streams], episodes: int):
         self._answers = Answerer(task, adapter)
@@ -77,5 +90,5 @@ class GenerationEvaluator:
         invalid = int((~torch.isfinite(scores)).sum())
         return ReturnEvaluation(scores.double().numpy(), lengths, more, samples, invalid)
 
-    def close(self) -> None:
-        """Nothing to free."""
+
+EVALUATOR = GenerationEvaluator

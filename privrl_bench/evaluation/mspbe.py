@@ -11,19 +11,19 @@ values and public data are used.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
-from privrl_bench.collectors.behavior import BehaviorCollector
-from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.config.traits import Product
 from privrl_bench.envs.registry import process_of, tables_of
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
 from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.functional.policy_evaluation import (
     Moments,
@@ -34,6 +34,8 @@ from privrl_bench.functional.policy_evaluation import (
 )
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.acted import BehaviorCollector
+from privrl_bench.users.collectors.collector import BatchShape
 
 _REFERENCE_SEED, _REFERENCE_SIDE = 0, 2
 
@@ -124,7 +126,7 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     return Reference(Moments(*(x / steps for x in total)), reward / steps, False)
 
 
-class MspbeEvaluator:
+class MspbeEvaluator(Evaluator):
     """Errors of released values; see `Evaluator`. It has the reference, which takes time to make.
 
     Args:
@@ -132,7 +134,21 @@ class MspbeEvaluator:
         algo: features, behavior policy and evaluated policy.
     """
 
+    judges = Product.VALUES
     objective = MSPBE
+    note = "errors are measured with the environment's tables, or with simulated trajectories of no user"
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        made = (parts.users.config.env, parts.users.spec, parts.algo)
+        return BackgroundEvaluator(cls, *made, aside=False)
+
+    @classmethod
+    def start(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+        """See `Evaluator.start`: the error of values of 0, where it was measured."""
+        found = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
+        return {"start (theta = 0)": {"mean": found[0]}} if found else {}
 
     def __init__(self, config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm):
         self._reference = reference(config, spec, algo)
@@ -151,5 +167,5 @@ class MspbeEvaluator:
             for error in mspbe(policy_params, self._reference.moments).tolist()
         ]
 
-    def close(self) -> None:
-        """Nothing to free."""
+
+EVALUATOR = MspbeEvaluator

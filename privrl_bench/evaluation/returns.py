@@ -11,17 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.compiled_episodes import player
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.config.traits import Product
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci, mean_ci
 from privrl_bench.kernels.episodes import EpisodeState
+from privrl_bench.kernels.machine import workers_of
 from privrl_bench.models.policy import Policy
 from privrl_bench.rollout import begin, lost, rollout
 from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.compiled_episodes import player
 
 _BLOCK = 64  # steps whose noise is drawn at once
 
@@ -78,7 +81,7 @@ class ReturnEvaluation:
         }
 
 
-class ReturnEvaluator:
+class ReturnEvaluator(Evaluator):
     """Whole episodes of released policies on the evaluation streams; see `Evaluator`.
 
     The environments are simulated and belong to no user.
@@ -89,7 +92,18 @@ class ReturnEvaluator:
         greedy: take the most likely action.
     """
 
+    judges = Product.POLICY
     objective = RETURN
+    note = "evaluation episodes are simulated"
+    acts = True
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        users, config = parts.users, parts.users.config
+        made = (config.env, users.spec, parts.algo.policy, parts.streams, config.eval.episodes)
+        greedy = config.eval.policy == "greedy"
+        return BackgroundEvaluator(cls, *made, greedy, aside=workers_of(config) > 1)
 
     def __init__(
         self,
@@ -193,3 +207,6 @@ def _evaluations(
         ReturnEvaluation(mine, steps, invalid=int(count))
         for mine, steps, count in zip(returns, lengths, invalid, strict=True)
     ]
+
+
+EVALUATOR = ReturnEvaluator

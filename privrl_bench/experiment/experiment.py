@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.evaluation import evaluator_of
 from privrl_bench.experiment import crash
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.checkpoint import CHECKPOINT_PAUSE, Checkpoints
@@ -139,7 +140,7 @@ class Experiment:
                 self._save_if_written()
             for r in self.alive:
                 crash.save(error, self.dirs[r].path)
-            return self._end("failed", crash.describe(error, self.parts.private_users), 1)
+            return self._end("failed", crash.describe(error, self.parts.users.may_be_real), 1)
         finally:
             tell_of_compiling(None)
             progress.close()
@@ -148,8 +149,8 @@ class Experiment:
     def _train(self, progress: Progress, stop: Stop) -> bool:
         """Train until the end or a signal; returns whether the end was reached."""
         trainer = self.trainer
-        texts = self.parts.task is not None
-        if trainer.round == 0 and (texts or self._due(0)):
+        start = evaluator_of(self.config).shows_start
+        if trainer.round == 0 and (start or self._due(0)):
             self._before()
         while not trainer.over and self.alive and stop.signal is None:
             self._snapshot = trainer.snapshot()
@@ -325,7 +326,7 @@ class Experiment:
         files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")
         mirror.finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
-        print(result_text(summary, rundir.path, files, config.from_data), flush=True)
+        print(result_text(summary, rundir.path, files, self.parts.users.from_data), flush=True)
         return RunResult("done", "", rundir.path, summary)
 
     def _end(self, status: str, reason: str, code: int) -> list[RunResult]:

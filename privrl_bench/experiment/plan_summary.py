@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.declared_users import needed
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.calibrate import needed_z
@@ -14,7 +13,7 @@ from privrl_bench.privacy.accounting.calibrate import needed_z
 
 def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
     """The plan of replica r as `plan.json` holds it."""
-    gate, config = parts.gate, parts.configs[r]
+    gate, config, about = parts.gate, parts.configs[r], parts.users.describe()
     return {
         "algo": config.algo.name,
         "env": config.env.label,
@@ -29,14 +28,14 @@ def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
         "releases": parts.rounds,
         "releases_per_user": gate.participation or parts.rounds,
         "users_per_round": config.privacy.users_per_round,
-        "users": needed(config, parts.rounds),
+        "users": parts.users.needed(parts.rounds),
         "steps_per_user": parts.steps,
         "steps": parts.rounds * parts.round_steps,
         "parameters": {block.name: block.size for block in gate.blocks},
         "clip": {block.name: block.clip for block in gate.blocks},
         "event": gate.event(r).to_dict(),
         **preview_facts(gate, r),
-        **({} if parts.data is None else {"data": parts.data.describe()}),
+        **({"data": about} if about else {}),
         **gate.mechanism.plan_entries(r, parts.algo.terms().server_steps(parts.rounds)),
     }
 

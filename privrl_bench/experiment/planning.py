@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.identity import identity
-from privrl_bench.config.traits import Data
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.declared_users import in_words, limited_by_population, needed
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import frontier
@@ -68,7 +66,7 @@ class Plan:
         least_users: the least number of users at this epsilon with which the predicted return is near that of
             runs without noise; None: no preview, or nothing that large was measured.
         has_store: whether there are results to compare with.
-        from_data: see `RunConfig.from_data`: `steps` are then of trajectories, not of an environment.
+        from_data: see `Users.from_data`: `steps` are then of trajectories, not of an environment.
     """
 
     algo: str
@@ -140,10 +138,10 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         users_per_round=privacy.users_per_round,
         rounds=parts.rounds,
         rounds_asked=_asked(parts, r),
-        by_population=limited_by_population(config, parts.rounds),
-        users=needed(config, parts.rounds),
+        by_population=parts.users.limit(parts.rounds),
+        users=parts.users.needed(parts.rounds),
         population=privacy.population,
-        who=_who(parts, r),
+        who=parts.users.who(parts.rounds),
         steps_per_user=parts.steps,
         steps=steps,
         mechanism=privacy.mechanism,
@@ -163,7 +161,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         best_split=previews[1],
         least_users=previews[2],
         has_store=folder is not None,
-        from_data=config.from_data,
+        from_data=parts.users.from_data,
     )
 
 
@@ -172,7 +170,7 @@ def _previews(
 ) -> tuple[Prediction | None, Prediction | None, Least | None]:
     """(of the plan, of the best split of its users, least users): each user is in one round, z is given."""
     config, gate = parts.configs[r], parts.gate
-    used = needed(config, parts.rounds)
+    used = parts.users.needed(parts.rounds)
     if used is None or gate.participation != 1 or not config.privacy.z or gate.is_preview:
         return None, None, None
     settings = dict(flatten(asdict(config)))
@@ -191,21 +189,9 @@ def _asked(parts: RunComponents, r: int) -> int:
     by_steps = config.total_steps // parts.round_steps
     if config.algo.traits.one_round:
         return parts.rounds
-    if limited_by_population(config, parts.rounds) and parts.rounds < by_steps:
+    if parts.users.limit(parts.rounds) and parts.rounds < by_steps:
         return by_steps
     return config.rounds or by_steps
-
-
-def _who(parts: RunComponents, r: int) -> str:
-    """The users of the run, with the population where it bounds them."""
-    config = parts.configs[r]
-    words = in_words(config, parts.spec, parts.rounds)
-    if not words and config.privacy.rules.sampler.exact:
-        return f"exactly {config.privacy.population:,}, a public number"
-    if not words and config.source is not Data.RECORDED and config.env.user == "segment":
-        return "segments of running episodes"
-    bound = config.privacy.population if needed(config, parts.rounds) is not None else None
-    return f"{words}, of a population of {bound:,}" if bound and parts.spec.users is None else words
 
 
 def _noise(parts: RunComponents, r: int) -> tuple[BlockNoise, ...]:

@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from privrl_bench.collectors.fixed_policy_episodes import Player
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.policy_file import PolicyFile, check_fits, read_policy
 from privrl_bench.experiment.trained_policy import TrainedPlayer
 from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.fixed_policy_episodes import Player
 
 
 class RecordedPolicy(NamedTuple):

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from privrl_bench.collectors.fixed_policy_episodes import Playing
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.datasets.episode_files import read_shard, write_shard
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
@@ -35,6 +34,7 @@ from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import Stop, catching_signals
 from privrl_bench.loggers.progress import Progress
 from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.fixed_policy_episodes import Playing
 
 _SAVE_EVERY = 50_000  # steps between checkpoints
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

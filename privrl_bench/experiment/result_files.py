@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from privrl_bench.config.traits import Product
+from privrl_bench.evaluation import evaluator_of
 from privrl_bench.evaluation.baselines import references
-from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.experiment import policy_file
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.run_dir import RunDir, read_lines
@@ -21,15 +20,12 @@ POLICY, CURVE = "policy.pt", "curve.png"
 def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, float]]:
     """Return what is reached without learning, by name.
 
-    Of a run that is judged by returns: policies without learning, for at most a fiftieth of its steps each.
-    Of one that is judged by the error of its values: those before any data, where they were evaluated.
+    Of a policy that acts: policies without learning, for at most a fiftieth of the run's steps each. Else what
+    the evaluator says of the start (`Evaluator.start`).
     """
-    if parts.config.algo.traits.releases is Product.VALUES:
-        rows = read_lines(rundir / "metrics.jsonl")
-        start = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
-        return {"start (theta = 0)": {"mean": start[0]}} if start else {}
-    if parts.config.algo.traits.releases is not Product.POLICY:
-        return {}
+    judge = evaluator_of(parts.config)
+    if not judge.acts:
+        return judge.start(read_lines(rundir / "metrics.jsonl"))
     steps = parts.iterations * parts.round_steps // 50
     return references(parts.config.env, parts.spec, steps)
 
@@ -50,9 +46,9 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
     a policy of another run.
     """
     parts = trainer.parts
-    users = parts.spec.users is not None or parts.data is not None
     unbounded = parts.gate.guarantee(r, trainer.releases(r)).status == "none"
-    kept = (users and unbounded) or parts.algo.terms().policy_guarantee is not None
+    policy_guarantee = parts.algo.terms().policy_guarantee
+    kept = (parts.users.may_be_real and unbounded) or policy_guarantee is not None
     return [rundir / CURVE, *([] if kept else [rundir / POLICY])]
 
 

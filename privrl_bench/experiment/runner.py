@@ -14,12 +14,10 @@ from typing import Any
 
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import resume_words, unknown_env
 from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
-from privrl_bench.experiment.declared_users import in_words, limited_by_population
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan_summary import (
@@ -221,7 +219,7 @@ def _run_group(
     for r in range(len(configs)):  # every error of the plan before a folder is made
         describe_plan(plain, r)
     unknown_env.check_before_training(configs[0])
-    with never_left_running(dirs, private=plain.private_users):
+    with never_left_running(dirs, private=plain.users.may_be_real):
         return _train(configs, dirs, overrides)
 
 
@@ -280,7 +278,7 @@ def _limit(parts: RunComponents, given: list[str]) -> list[str]:
     config, asked = parts.config, parts.config.total_steps // parts.round_steps
     if "rounds" in explicit_keys(given) or parts.rounds >= asked:
         return []
-    if not limited_by_population(config, parts.rounds):
+    if not parts.users.limit(parts.rounds):
         return []
     enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
     return [f"  limit   {config.privacy.population} users {enough}"]
@@ -295,14 +293,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
-    users = in_words(config, parts.spec, parts.rounds)
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    total = parts.rounds * parts.round_steps
-    size = f" x {_count(parts.steps, 'step')} = {total} steps"
-    if config.source is Data.KEPT:
-        size, users = "", f"{users}, for {_count(parts.steps, 'step')}: {total} steps"
-    if config.from_data:
-        size = f", trajectories of at most {_count(parts.steps, 'step')}"
+    size, users = parts.users.size_in_words(parts.rounds)
     if after := parts.iterations - parts.rounds:
         users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
     print(
@@ -313,8 +305,8 @@ def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) ->
         reason = one_process(parts)
         several = f"up to {workers} processes; each computes the updates of some users of a round"
         print(f"  workers {f'1: {reason}' if reason else several}")
-    if parts.data is not None:
-        print(f"  data    {parts.data.describe()}")
+    if about := parts.users.describe():
+        print(f"  data    {about}")
     for line in unknown_env.lines(parts):
         print(line)
     print(f"  values  {unknown_env.values(config)}")

@@ -7,21 +7,17 @@ from collections.abc import Callable
 from torch import Tensor
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.collectors.collector import Collector
-from privrl_bench.collectors.shards import microbatch, microbatches
-from privrl_bench.config.traits import Data
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
+from privrl_bench.users.collectors.batches import shard_size
+from privrl_bench.users.collectors.collector import Collector
+from privrl_bench.users.collectors.shards import microbatch, microbatches
 
 _MEMORY = 2**27  # bytes of a shard's batch
 _MOST = 4096
-_KEPT = {  # collectors with users who are kept in memory
-    Data.KEPT: "the trajectories of returning users are kept in one process",
-    Data.ACTED: "the simulated dataset is kept in one process",
-}
 
 
 def whole_round(components: RunComponents) -> str:
@@ -40,19 +36,14 @@ def whole_round(components: RunComponents) -> str:
 
 def one_shard(components: RunComponents) -> str:
     """Why a round has one shard, in one process; empty: it may have many."""
-    env = components.config.env
-    if env.user == "segment" and components.config.source is Data.LIVE:
-        return "env.user=segment carries simulators from round to round"
-    if "running" in (env.obs_scaling, env.reward_scaling):
-        return "running statistics are shared"
-    return whole_round(components)
+    return components.users.one_shard() or whole_round(components)
 
 
 def one_process(components: RunComponents) -> str:
     """Why one process has all shards of a round; empty: others may have some."""
     if type(components.algo) is not algorithm(components.config.algo.name):
         return "the algorithm is not made from the configuration alone"
-    return one_shard(components) or _KEPT.get(components.config.source, "")
+    return one_shard(components) or components.users.one_process
 
 
 def slots_of(components: RunComponents, cohort: Cohort) -> int:
@@ -71,6 +62,21 @@ def shard_users(components: RunComponents, workers: int = 1) -> int:
     wanted = wanted or min(_MOST, max(1, _MEMORY // user), -(-slots // workers))
     size = microbatch(slots, components.config.algo.traits.microbatch)
     return max(1, -(-wanted // size)) * size
+
+
+def make_collector(components: RunComponents, users: int | None = None) -> Collector:
+    """The collector of a run.
+
+    Args:
+        components: of the run.
+        users: of a shard; None: as one process takes them.
+
+    Raises:
+        ConfigError, EnvironmentFailure: it cannot be made.
+    """
+    if components.config.algo.traits.full_batch:
+        users = shard_size(components.spec, components.steps)
+    return components.users.collector(components, users or shard_users(components))
 
 
 class ShardWork:

@@ -6,8 +6,7 @@ from privrl_bench.config.plugins import Additions, restore
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.round_stats import RoundStats
-from privrl_bench.experiment.selection import make_collector
-from privrl_bench.experiment.shard_work import ShardWork
+from privrl_bench.experiment.shard_work import ShardWork, make_collector
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.pipe_worker import answer
 from privrl_bench.privacy.row_sum import RowSum

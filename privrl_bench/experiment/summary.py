@@ -148,7 +148,7 @@ def result_text(
 ) -> str:
     """Return what a finished run reached, beside which references, and its files.
 
-    `from_data`: see `RunConfig.from_data`. Such a run counts rounds, others environment steps.
+    `from_data`: see `Users.from_data`. Such a run counts rounds, others environment steps.
     """
     measure, guarantee = objective_of(summary), summary["guarantee"]
     shown, solved = summary[measure.name], summary.get("solved")

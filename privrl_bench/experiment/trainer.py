@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.collector import Collector
-from privrl_bench.config.traits import Product
+from privrl_bench.evaluation import evaluator_of
 from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
 from privrl_bench.experiment.builder import RunComponents
-from privrl_bench.experiment.selection import make_collector, make_evaluator
-from privrl_bench.experiment.shard_work import ShardWork, slots_of
+from privrl_bench.experiment.shard_work import ShardWork, make_collector, slots_of
 from privrl_bench.experiment.worker_pool import WorkerPool
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
+from privrl_bench.users.collectors.collector import Collector
 
 CHECKPOINT_VERSION = 5
 
@@ -42,9 +41,10 @@ class Trainer:
         self._frozen: dict[int, dict[str, Tensor]] = {}
         self.work = ShardWork(parts, make_collector(parts))
         self.pool = WorkerPool(parts, self.work)
-        self.evaluator = make_evaluator(parts)
+        judge = evaluator_of(config)
+        self.evaluator = judge.of(parts)
         # With noised observations users act with another policy than the one with known values.
-        hidden = parts.gate.devices is not None or config.algo.traits.releases is not Product.POLICY
+        hidden = parts.gate.devices is not None or not judge.acts
         self._exact = None if hidden else exact(config.env, parts.algo.policy)
         self._regret = torch.zeros(len(parts.configs), dtype=torch.float64)
 
@@ -114,7 +114,7 @@ class Trainer:
         for r, wanted in enumerate(needs_release):
             if private and not wanted:
                 parts.gate.end(r)
-        if not parts.config.from_data:  # users act with what was released
+        if not parts.users.from_data:  # users act with what was released
             parts.gate.sync()
         parts.gate.announce(index)
         self.collector.scaler.use(parts.algo.scaling(self.state))

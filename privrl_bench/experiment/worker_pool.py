@@ -19,8 +19,7 @@ from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.engines import ENGINES, Engine, Worker
 from privrl_bench.experiment.round_stats import RoundStats
-from privrl_bench.experiment.selection import make_collector
-from privrl_bench.experiment.shard_work import ShardWork, one_process, shard_users
+from privrl_bench.experiment.shard_work import ShardWork, make_collector, one_process, shard_users
 from privrl_bench.kernels.machine import workers_of
 from privrl_bench.kernels.pipe_worker import WorkerDied
 from privrl_bench.kernels.signals import preparing

@@ -19,12 +19,12 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
    `algorithms/*.user_update`. Tested bit for bit by `privrl audit leaks` (tests/audit/test_leaks.py, every
    shipped algorithm and option). Declared exceptions must be permitted here by name and stand in the guarantee.
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
-   at every attempt: `collectors/simulated.py` (tests/collectors/test_simulated.py); Poisson cohorts may
+   at every attempt: `users/collectors/live.py` (tests/users/test_simulated.py); Poisson cohorts may
    differ, a caveat then says so. Users whom an environment declares are named to it by number; in fixed
    cohorts each is in one round (`draw`: tests/experiment/test_declared_users.py).
 c. Poisson: see `sampling/poisson.py`. The size of a cohort is drawn here, once for a round; slots beyond it
-   are not valid (tests/collectors/test_simulated.py). The members are drawn here too where they are in a
-   dataset (`collectors/dataset.py`) or declared by an environment. Other live users are simulated,
+   are not valid (tests/users/test_simulated.py). The members are drawn here too where they are in a
+   dataset (`users/collectors/dataset.py`) or declared by an environment. Other live users are simulated,
    independently in every round: a deployment must draw them uniformly, afresh and in secret (a note).
 d. U, z, clip, blocks, the number of rounds and delta are public: they are configuration. A replica ends
    early when its parameters, which are released, are not finite, or when the user of the program or a signal
@@ -38,7 +38,7 @@ g. R replicas and other runs are experiments on the same users: each epsilon is 
 h. A resumed run has the same configuration, alone in its folder: `experiment/runner.py`,
    `experiment/run_dir.py` (lock, comparison).
 i. Local: observations of an environment (and rewards, if noised) go to `DeviceNoise` and nowhere else:
-   `collectors/simulated.py`, held by the leak test, which then changes what one device sees, not what it shows.
+   `users/collectors/live.py`, held by the leak test, which then changes what a device sees, not what it shows.
 j. Parameters change through `Released` alone: `experiment/trainer.py` has one call of `server`. State that
    an algorithm kept of a row elsewhere is found by the leak test, not by the imports.
 """

@@ -149,7 +149,7 @@ class DeviceArrays(NamedTuple):
 
 
 class DeviceNoise:
-    """The devices of R replicas of U users. The gate draws a round's noise, `collectors/simulated.py` adds it.
+    """The devices of R replicas of U users. The gate draws a round's noise, `users/collectors/live.py` adds it.
 
     Args:
         ranges: public box and unit of the noise.

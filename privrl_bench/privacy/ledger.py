@@ -272,7 +272,7 @@ class Ledger:
             participation: in how many rounds at most one user takes part; None: in all of them.
             before: count rounds below this one only (a resumed run repeats rounds that it knows).
 
-        A round has the same users at every attempt (`collectors/simulated.py`: their random streams are
+        A round has the same users at every attempt (`users/collectors/live.py`: their random streams are
         functions of slot and round). So the worst user is in the rounds whose attempts together cost most, the
         largest sums of z^-2 (all of one adjacency, not subsampled when `participation` is a number); those are
         returned.

@@ -1,7 +1,7 @@
 """Where privacy noise comes from. Only this module draws it.
 
 `seeded` is reproducible and gives no protection against an adversary who knows the seed, which is published
-with the run; it is refused for users who are not known to be simulated (`declared_users.check_noise`). `secure`
+with the run; it is refused for users who are not known to be simulated (`users.check_noise`). `secure`
 is for data of real users. Whoever takes part in a round by chance, and what a search draws, comes from the same
 source as the noise. Clipped rows are integers on a public grid (`grid.py`), and get integer noise (`integers`):
 

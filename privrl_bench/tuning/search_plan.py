@@ -10,8 +10,8 @@ from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnCon
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
-from privrl_bench.config.traits import Data, Product
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.evaluation import evaluator_of
 from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
@@ -29,6 +29,7 @@ from privrl_bench.tuning.run_costs import (
     runs_of_costs,
 )
 from privrl_bench.tuning.settings import Search, public_words
+from privrl_bench.users import kind_of
 
 _LENGTHS = ("rounds", "total_steps", "privacy.users_per_round", "privacy.population")
 _SCORE_USERS = 100  # without a population
@@ -160,7 +161,7 @@ def _on_users(search: Search) -> SearchPlan:
 
 def _check_apart(search: Search, parts: RunComponents) -> None:
     """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
-    listed = parts.spec.users is not None or parts.config.source in (Data.RECORDED, Data.ACTED)
+    listed = parts.users.numbered
     for key, apart in (
         ("tune.users", search.tune.users is not None),
         ("tune.score", search.tune.score == "private"),
@@ -220,18 +221,12 @@ def _on_public(search: Search) -> SearchPlan:
 
 def _check_simulated(parts: RunComponents) -> None:
     """Raise ConfigError where the runs of a search that is taken as public have data of users."""
-    found = {
-        f"env {parts.spec.name} declares users": parts.spec.users is not None,
-        "data.id names a dataset": parts.data is not None,
-        "env names prompts": parts.task is not None,
-    }
-    for what, there in found.items():
-        if there:
-            raise ConfigError(
-                "tune.public",
-                f"must lead to a simulator without users, but with these words {what}; "
-                "leave tune.public out to count the search",
-            )
+    if what := parts.users.private_because:
+        raise ConfigError(
+            "tune.public",
+            f"must lead to a simulator without users, but with these words {what}; "
+            "leave tune.public out to count the search",
+        )
 
 
 def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
@@ -249,7 +244,7 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
     tune = search.tune
     if tune.score == "public":
         return 0
-    if config.source is not Data.LIVE or config.algo.traits.releases is not Product.POLICY:
+    if kind_of(config).gives not in MeanReturnConfig.traits.data or not evaluator_of(config).acts:
         raise ConfigError(
             "tune.score", "private needs users who play with a policy; use tune.score=public"
         )

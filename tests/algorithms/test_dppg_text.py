@@ -62,7 +62,7 @@ def one_user(model, adapter, vector, lesson, config, radius):
 def test_all_users_at_once_are_each_user_alone(texts, words):
     """The issue's bound is 1e-5; a quarter of the users is clipped and one has a short answer."""
     parts = parts_of(texts, "dppg", *words)
-    algo, task = parts.algo, parts.task
+    algo, task = parts.algo, parts.users.task
     users = session(texts, "dppg", *words).collect(algo.init(parts.streams).tensors["actor"], 0)
     g = torch.Generator().manual_seed(1)
     vector = algo.init(parts.streams).tensors["actor"][0]
@@ -134,7 +134,7 @@ def test_adam_at_the_server_sees_releases_only(texts, monkeypatch):
 def test_a_release_moves_the_trained_parameters_and_nothing_else(texts, words, monkeypatch):
     """No value head: all that is trained is one clipped block of adapter parameters of the model."""
     one = session(texts, "dppg", "algo.anneal_server=false", *words)
-    algo, model = one.parts.algo, one.parts.task.model
+    algo, model = one.parts.algo, one.parts.users.task.model
     (block,) = algo.blocks()
     assert block.size == algo.adapter.trained
     assert set(one.state.tensors) == {"actor", "baseline"}
@@ -193,7 +193,7 @@ def test_it_learns_what_is_scored(texts):
 
 def test_everybody_is_asked_once(texts):
     one = session(texts, "dppg", rounds=12)
-    actor, prompts = one.state.tensors["actor"], one.parts.task.prompts_train
+    actor, prompts = one.state.tensors["actor"], one.parts.users.task.prompts_train
     asked = []
     for index in range(12):
         users = one.collector.collect(actor, index, sized(5))
@@ -287,10 +287,10 @@ def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, ca
     assert set(saved) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
     tokens = torch.tensor([[1, 2, 3, 4, 5]])
     weights = parts.algo.adapter.weights(saved["actor"])
-    ours = logits_of(parts.task.model, weights, tokens)
-    loaded = PeftModel.from_pretrained(copy.deepcopy(parts.task.model), str(folder)).eval()
+    ours = logits_of(parts.users.task.model, weights, tokens)
+    loaded = PeftModel.from_pretrained(copy.deepcopy(parts.users.task.model), str(folder)).eval()
     torch.testing.assert_close(logits_of(loaded, {}, tokens), ours, atol=1e-6, rtol=1e-5)
-    assert not torch.allclose(ours, logits_of(parts.task.model, {}, tokens), atol=1e-4)
+    assert not torch.allclose(ours, logits_of(parts.users.task.model, {}, tokens), atol=1e-4)
     assert json.loads((folder / "adapter_config.json").read_text())["r"] == config.algo.rank
 
 
@@ -304,7 +304,7 @@ def test_all_weights_leave_a_whole_model(texts, tmp_path):
     tokens = torch.tensor([[1, 2, 3]])
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     weights = parts.algo.adapter.weights(saved["actor"])
-    ours = logits_of(parts.task.model, weights, tokens)
+    ours = logits_of(parts.users.task.model, weights, tokens)
     torch.testing.assert_close(logits_of(loaded, {}, tokens), ours, atol=1e-6, rtol=1e-5)
 
 

@@ -6,7 +6,7 @@ from text_runs import ABSENT, NEW, config_of, learned, session
 from privrl_bench.algorithms.language.ppo_text import whitened
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
-from privrl_bench.collectors.collector import BatchShape
+from privrl_bench.users.collectors.collector import BatchShape
 
 
 def test_advantages_are_whitened_over_the_batch():
@@ -34,9 +34,9 @@ def test_a_round_is_torchs_adam_on_the_clipped_loss(texts):
         weights, losses = algo.adapter.weights(point), []
         for u in there:
             row, size = users.tokens[0, u][users.seen[0, u]], int(users.mask[0, u].sum())
-            logits = torch.func.functional_call(one.parts.task.model, weights, (row[None],)).logits[
-                0
-            ]
+            logits = torch.func.functional_call(
+                one.parts.users.task.model, weights, (row[None],)
+            ).logits[0]
             said = torch.log_softmax(logits, -1)[:-1].gather(-1, row[1:, None])[-size:, 0]
             ratio, gain = (said - batch.old[u, :size]).exp(), advantages[u, :size]
             losses.append(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())

@@ -21,7 +21,6 @@ from helpers import (
 from privrl_bench.algorithms.base import check_actions
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import ReinforceConfig
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
@@ -32,6 +31,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 STREAMS = [Streams(3), Streams(8)]
 LENGTHS = [[70, 33, 1], [2, 40, 64]]  # some longer than a piece of `user_update`

@@ -5,11 +5,11 @@ from functools import cache
 
 import torch
 
-from privrl_bench.collectors.prompts import public_answers
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment.builder import build
 from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.users.collectors.answered import public_answers
 
 WORDS = [
     *("the", "a", "film", "plot", "cast", "was", "is", "so", "very", "and", "but"),
@@ -100,7 +100,7 @@ def learned(texts, algo, *words, rounds=7):
     few = ["algo.baseline_prompts=8"] if algo == "dppg" else []
     more = ("privacy.users_per_round=24", "env.text.holdout=20", "algo.kl_coef=0.0", *few)
     one = session(texts, algo, *more, *words, rounds=rounds)
-    task = replace(one.parts.task, score=how_many_good)
+    task = replace(one.parts.users.task, score=how_many_good)
     one.collector.answers.task = task
     if algo == "dppg":
         one.parts.algo._ask = public_answers(task, one.parts.streams)(one.parts.algo.adapter, 8)

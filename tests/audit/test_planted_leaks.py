@@ -18,7 +18,6 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.replacement_data import CRAFTED, SubstituteUser
 from privrl_bench.audit.visits import Visit
 from privrl_bench.cli.audit import leaks as main
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.optim import adam_start
@@ -27,6 +26,7 @@ from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 ROUND = 1
 

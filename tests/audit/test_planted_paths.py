@@ -24,12 +24,12 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.audit.visits import late_rounds, visits_after
 from privrl_bench.cli.audit import leaks as main
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment import policy_file
 from privrl_bench.privacy.contribution import Contribution, check_private
 from privrl_bench.types import State
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 
 @cache

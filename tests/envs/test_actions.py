@@ -12,7 +12,6 @@ from spaces_pkg import BOXES
 import privrl_bench as pb
 from privrl_bench.algorithms.base import check_actions
 from privrl_bench.cli.main import main
-from privrl_bench.collectors import batches
 from privrl_bench.config.traits import Actions
 from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.envs.registry import SLOTS, env_spec
@@ -24,6 +23,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import DeterministicPolicy, SquashedPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.trivial_policies import RandomPolicy, Trivial, TrivialPolicy
+from privrl_bench.users.collectors import batches
 
 BOUNDED = [name for name, box in BOXES.items() if np.isfinite(action_box(box)).all()]
 

@@ -13,7 +13,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.guarantee_terms import unit_in_words
+from privrl_bench.users.users import unit_in_words
 
 
 @pytest.mark.parametrize(

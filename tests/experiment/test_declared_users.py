@@ -144,7 +144,7 @@ def test_replicas_and_workers_play_the_same_users(log) -> None:
 
 def test_an_evaluation_in_a_process_of_its_own_plays_simulations(log, monkeypatch) -> None:
     monkeypatch.setattr("privrl_bench.evaluation.evaluator._WORTH_A_PROCESS", -1.0)
-    monkeypatch.setattr("privrl_bench.experiment.selection.workers_of", lambda config: 2)
+    monkeypatch.setattr("privrl_bench.evaluation.returns.workers_of", lambda config: 2)
     session = session_of("rounds=1")
     watch(session, log)
     elsewhere = [x for x in clinic_log(log) if x[2] != clinic_log(log)[0][2]]
@@ -233,10 +233,10 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
 
 def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_path) -> None:
     from privrl_bench.cli.collect import collect, parse
-    from privrl_bench.collectors.fixed_policy_episodes import play
     from privrl_bench.envs.registry import env_spec, make_slots
     from privrl_bench.functional.rng import Streams
     from privrl_bench.models.fixed_policies import fixed_policy
+    from privrl_bench.users.collectors.fixed_policy_episodes import play
 
     config = own("Clinic")
     spec = env_spec(config)

@@ -30,8 +30,8 @@ from privrl_bench.config.schema import (
 )
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator as evaluate
+from privrl_bench.evaluation import returns
 from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment import selection
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run, run_each
 
@@ -635,7 +635,7 @@ def aside(monkeypatch):
     """Evaluations in a process of their own, from the second on."""
 
     def begin():
-        monkeypatch.setattr(selection, "workers_of", lambda config: 2)
+        monkeypatch.setattr(returns, "workers_of", lambda config: 2)
         monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", -1.0)
 
     return begin
@@ -700,14 +700,14 @@ def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch
 def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(evaluate, "PipeWorker", lambda *a: made.append(a) or Late(0)(*a))
-    monkeypatch.setattr(selection, "workers_of", lambda config: 2)
+    monkeypatch.setattr(returns, "workers_of", lambda config: 2)
     train(cartpole(), tmp_path / "short")
     assert not made
     monkeypatch.setattr(evaluate, "_WORTH_A_PROCESS", 0.0)
     train(cartpole(), tmp_path / "long")
     assert len(made) == 1
     assert_same(essence(tmp_path / "short"), essence(tmp_path / "long"))
-    monkeypatch.setattr(selection, "workers_of", lambda config: 1)
+    monkeypatch.setattr(returns, "workers_of", lambda config: 1)
     train(cartpole(total_steps=512 * 5), tmp_path / "busy")
     assert len(made) == 1
 

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.audit.watch import Wrapped
-from privrl_bench.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import engines, worker_pool
@@ -30,6 +29,7 @@ from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 
 SMALL = [
     *("algo=dppg", "env=cartpole", "log=none", "eval.every=0", "eval.episodes=1"),

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from privrl_bench.collectors import simulated
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.compose import choices, has_texts
 from privrl_bench.config.identity import noise_key
@@ -35,6 +34,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.users.collectors import live as simulated
 
 SMALL = (
     *("privacy=local", "algo.hidden=[8]", "privacy.users_per_round=3", "env.user_steps=16"),
@@ -314,7 +314,7 @@ def test_an_observation_is_noised_once_and_the_policy_saw_what_the_batch_holds(
         return watched
 
     monkeypatch.setattr(policy, "sampler", spied, raising=False)
-    # Compiled episodes do not call it; tests/collectors/test_compiled_episodes.py compares them.
+    # Compiled episodes do not call it; tests/users/test_compiled_episodes.py compares them.
     monkeypatch.setattr(simulated, "player", lambda slots, policy: None)
     last = None
     for index in range(4):

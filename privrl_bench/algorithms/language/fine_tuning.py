@@ -47,7 +47,7 @@ class TextAlgorithm(Algorithm):
         return (Block("actor", self.adapter.trained, self._context.privacy.clip),)
 
     def terms(self) -> AlgorithmTerms:
-        """The unit is the review at one index; `collectors/prompts.py` uses each index once."""
+        """The unit is the review at one index; `users/prompts.py` uses each index once."""
         unit = Unit("one private review (its prompt, answer and score), used once", 1)
         notes = {
             "reviews": f"their number, {len(self.task.prompts_train)}, and order are assumed to be public; "

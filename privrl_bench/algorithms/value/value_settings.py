@@ -48,15 +48,6 @@ class DqnConfig(AlgoConfig):
         """See `AlgoConfig.round_steps`: the steps of the users that come; stored steps are not new."""
         return math.ceil(self.new_users * steps / self.act_every)
 
-    def people(self, rounds: int) -> int:
-        """See `AlgoConfig.people`."""
-        return self.new_users * math.ceil(rounds / self.act_every)
-
-    def arrivals(self, round_index: int) -> range:
-        """See `AlgoConfig.arrivals`."""
-        turn, rest = divmod(round_index, self.act_every)
-        return range(0) if rest else range(turn * self.new_users, (turn + 1) * self.new_users)
-
 
 @dataclass
 class ReplayConfig(AlgoConfig):

@@ -31,14 +31,3 @@ class AlgoConfig(Section):
             steps: T, the steps of one user.
         """
         return users * steps
-
-    def people(self, rounds: int) -> int:
-        """Number of users that come in `rounds` rounds, with `returning_users`."""
-        return 0
-
-    def arrivals(self, round_index: int) -> range:
-        """Indices of the users that come in a round, with `returning_users`.
-
-        As many come in every round that has any; round 0 has.
-        """
-        return range(0)

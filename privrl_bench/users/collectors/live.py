@@ -23,14 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors import batches
-from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.compiled_episodes import CompiledPlayer, player
-from privrl_bench.collectors.shards import GroupedSampler
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.envs.user_slots import UserSlots
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
@@ -38,6 +33,11 @@ from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.rollout import advance, finite, lost, rollout
 from privrl_bench.types import EnvSpec, UserBatch
+from privrl_bench.users.collectors import batches
+from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.compiled_episodes import CompiledPlayer, player
+from privrl_bench.users.collectors.shards import GroupedSampler
+from privrl_bench.users.collectors.user_slots import UserSlots
 
 
 def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:

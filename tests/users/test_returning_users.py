@@ -5,8 +5,8 @@ import pytest
 import torch
 from helpers import members_of, own, rollout_of, shipped, sized, tensors
 
-from privrl_bench.collectors.returning_users import ReturningUsers
 from privrl_bench.envs.registry import env_spec
+from privrl_bench.users.collectors.returning_users import ReturningCollector
 
 STEPS = 30
 
@@ -21,7 +21,7 @@ def made(config=None, seeds=(0, 1), people=6, room=4):
         **{**vars(shipped("cartpole")), "user": "episode", "max_episode_steps": STEPS}
     )
     rollout, actor = rollout_of(config, list(seeds), 2, STEPS)
-    return ReturningUsers(rollout, env_spec(config), people, room, arrivals), actor
+    return ReturningCollector(rollout, env_spec(config), people, room, arrivals), actor
 
 
 def test_everybody_has_their_own_episode_and_number_in_any_order():

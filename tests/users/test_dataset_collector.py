@@ -9,8 +9,6 @@ import pytest
 import torch
 from helpers import members_of
 
-from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.dataset import DatasetCollector, open_data, scaled_by
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
@@ -28,6 +26,8 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.dataset import DatasetCollector, open_data, scaled_by
 
 WORDS = (
     *("algo=primorl", "env=pendulum", "env.max_episode_steps=40", "data.public=0.1", "log=none"),
@@ -177,10 +177,10 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
 
 def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     parts = build([config_of(sets)], [None])
-    mean, std, *_ = moments(parts.data.trajectories, parts.data.split.public)
+    mean, std, *_ = moments(parts.users.data.trajectories, parts.users.data.split.public)
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
-    assert parts.config.privacy.population == parts.data.users == 54
+    assert parts.config.privacy.population == parts.users.data.users == 54
     given = (
         "their data give {}the units of the model, early stopping and policy training; no user's"
     )

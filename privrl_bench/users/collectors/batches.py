@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.shards import some_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
+from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.shards import some_of
 
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 

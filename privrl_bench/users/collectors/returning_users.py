@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, blank_of, train_stats
-from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
+from privrl_bench.users.collectors.batches import BaseCollector, blank_of, train_stats
+from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]
 
 
-class ReturningUsers(BaseCollector):
+class ReturningCollector(BaseCollector):
     """Users who keep their trajectories.
 
     User k is the k-th to arrive, a public number, and user k of an environment that declares users.

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, train_stats
-from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
@@ -25,6 +23,8 @@ from privrl_bench.models.language.generation import Answers, generate
 from privrl_bench.models.language.task import TextTask
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
+from privrl_bench.users.collectors.batches import BaseCollector, train_stats
+from privrl_bench.users.collectors.collector import BatchShape
 
 
 class Answerer:

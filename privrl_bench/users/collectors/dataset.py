@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, PaddedUsers, blank, clear_idle
-from privrl_bench.collectors.collector import BatchShape
 from privrl_bench.config.presets import collect_command
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
@@ -22,6 +20,8 @@ from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
+from privrl_bench.users.collectors.batches import BaseCollector, PaddedUsers, blank, clear_idle
+from privrl_bench.users.collectors.collector import BatchShape
 
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
 

@@ -1,6 +1,6 @@
 """Episodes in compiled code: CartPole with one network (`kernels/episodes.py`).
 
-These are the episodes that `collectors/simulated.py` and `evaluation/returns.py` step with tensors,
+These are the episodes that `users/collectors/live.py` and `evaluation/returns.py` step with tensors,
 from the same random numbers, up to the rounding of sines and sums. With noise on devices the policy and
 the buffer get what the users' devices show, value by value as in `privacy/devices.py`.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from privrl_bench.collectors.batches import blank
 from privrl_bench.envs.classic import CartPoleSlots
 from privrl_bench.envs.slots import Slots
 from privrl_bench.kernels.episodes import (
@@ -26,6 +25,7 @@ from privrl_bench.models.choices import ArrayPolicy
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.devices import DeviceArrays, DeviceNoise
 from privrl_bench.rollout import finite
+from privrl_bench.users.collectors.batches import blank
 
 
 class CompiledPlayer:

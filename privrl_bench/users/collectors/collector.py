@@ -1,8 +1,8 @@
 """The interface of collectors, which make the batches of a round's users.
 
-A collector is made by a factory under its name in `experiment/selection.py`. Nothing else knows its
-class. The leak test replaces a user in the batches that `shards` yields; `audit/substitutes.py`
-says where a collector allows an earlier replacement.
+A collector is made by `Users.collector` of its kind. Nothing else knows its class. The leak test replaces a
+user in the batches that `shards` yields; `audit/substitutes.py` says where a collector allows an earlier
+replacement.
 """
 
 from __future__ import annotations

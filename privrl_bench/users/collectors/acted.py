@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.collectors.batches import BaseCollector, PaddedUsers, blank_of, shard_size
-from privrl_bench.collectors.collector import BatchShape
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.linear_values import ActingPolicy, behavior_probs_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
+from privrl_bench.users.collectors.batches import BaseCollector, PaddedUsers, blank_of, shard_size
+from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 
 @dataclass

@@ -5,9 +5,6 @@ import pytest
 import torch
 from helpers import assert_same_users, changed, shipped, sized, tensors
 
-from privrl_bench.collectors import compiled_episodes as episodes
-from privrl_bench.collectors import simulated as rollout
-from privrl_bench.collectors.simulated import SimulatedCollector
 from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.scaling import FrozenScaling
@@ -21,6 +18,9 @@ from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.models.trivial_policies import RandomPolicy
 from privrl_bench.privacy.devices import DeviceNoise, ranges_of
+from privrl_bench.users.collectors import compiled_episodes as episodes
+from privrl_bench.users.collectors import live as rollout
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 STEPS = 150
 ENV = changed(

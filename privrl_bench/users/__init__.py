@@ -1,0 +1,49 @@
+"""Who the users of a run are: the kinds, one module each.
+
+The folder is the registry: a module with `USERS = <class>` is added and nothing else. Plugins add modules of
+their own (`register`), which are asked first. Importing a kind does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.discovery import classes
+
+if TYPE_CHECKING:
+    from privrl_bench.config.schema import RunConfig
+    from privrl_bench.types import EnvSpec
+    from privrl_bench.users.users import Users
+
+OUTSIDE: dict[str, str] = {}  # name -> module of another package
+
+
+def kinds() -> list[type[Users]]:
+    """The kinds of users, those of plugins first."""
+    outside = [importlib.import_module(module).USERS for module in OUTSIDE.values()]
+    return [*outside, *classes(__name__, "USERS").values()]
+
+
+def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
+    """The kind of a run's users; `spec`: of its environment, where it is known.
+
+    Raises:
+        ConfigError: no kind gives what the algorithm learns from.
+    """
+    for kind in kinds():
+        if kind.claims(run, spec):
+            return kind
+    wanted = " or ".join(data.value for data in run.algo.traits.data)
+    raise ConfigError("algo", f"algo={run.algo.name} learns from {wanted}, which no users give")
+
+
+def users_of(configs: list[RunConfig]) -> Users:
+    """The users of runs that differ in seed and z only.
+
+    Raises:
+        ConfigError: the environment cannot be made, or the configuration does not fit its users.
+    """
+    spec = kind_of(configs[0]).spec_of(configs[0])
+    return kind_of(configs[0], spec)(configs, spec)

@@ -1,0 +1,84 @@
+"""Users whom an environment declares: real users, who are numbered (`envs/user_declaration.py`).
+
+In cohorts of fixed size every user is used once, in the order of their numbers, so a run needs rounds * U of
+them. Otherwise who takes part is drawn from `privacy.population` numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data
+from privrl_bench.errors import ConfigError
+from privrl_bench.users.simulated import SimulatedUsers
+from privrl_bench.users.users import check_noise, data_of, with_population
+
+if TYPE_CHECKING:
+    from privrl_bench.types import EnvSpec
+
+PUBLIC = "the number of users that the environment declares"
+UNTESTED = "what the environment does for a declared user (users are simulated here)"
+
+
+class DeclaredUsers(SimulatedUsers):
+    """Users whom an environment declares; see `Users`."""
+
+    name = "declared"
+
+    @classmethod
+    def claims(cls, run: RunConfig, spec: EnvSpec | None = None) -> bool:
+        """See `Users.claims`."""
+        return data_of(run) is Data.LIVE and spec is not None and spec.users is not None
+
+    def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """`privacy.population` may be left out.
+
+        Raises:
+            ConfigError: the run cannot use declared users, or the population is too small.
+        """
+        run, declared = configs[0], self.spec.users or 0
+        label, population = run.env.label, run.privacy.population
+        if run.env.user == "segment":
+            once = " or ".join(unit for unit in run.algo.traits.units if unit != "segment")
+            raise ConfigError(
+                "env.user",
+                f"{label} declares {declared} users, and with segment a user would be in several rounds; "
+                f"use {once}",
+            )
+        check_noise(run, f"{label} declares {declared} users")
+        if run.privacy.rules.sampler.every_round:
+            return with_population(configs, self._drawn_from(run, declared))
+        if (population or declared) < declared:
+            raise ConfigError(
+                "privacy.population",
+                f"must be at least the {declared} users that {label} declares, got {population}",
+            )
+        return with_population(configs, population or declared)
+
+    @property
+    def untested(self) -> str:
+        """See `Users.untested`."""
+        return UNTESTED
+
+    def public(self) -> list[str]:
+        """See `Users.public`."""
+        return [PUBLIC]
+
+    def notes(self) -> dict[str, str]:
+        """See `Users.notes`."""
+        return super().notes() | notes_of_declared(self.config.privacy.rules.sampler.every_round)
+
+
+def notes_of_declared(drawn: bool) -> dict[str, str]:
+    """What the guarantee takes for granted of an environment that declares users; `drawn`: by number."""
+    who = "drawn afresh and in secret in every round" if drawn else "in the order of their numbers"
+    return {
+        "users": f"the environment plays user k when reset(options={{'user': k}}) says so: {who}; the order "
+        "and what it knows of one user do not depend on another's data",
+        "evaluation": "the environment must answer reset(options={'user': None, 'evaluation': True}) with a "
+        "simulation; no user's data",
+    }
+
+
+USERS = DeclaredUsers

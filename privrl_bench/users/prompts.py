@@ -1,0 +1,128 @@
+"""Users with prompts: a user is one place of a public order, and their prompt is answered in one round."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data, Draws
+from privrl_bench.errors import ConfigError, require
+from privrl_bench.users.users import Users
+
+if TYPE_CHECKING:
+    from privrl_bench.functional.rng import Streams
+    from privrl_bench.models.language.task import TextTask
+    from privrl_bench.types import EnvSpec
+    from privrl_bench.users.collectors.collector import Collector
+
+_TASKS: dict[str, TextTask] = {}  # the last one opened, shared by the runs of a process
+
+
+def _rlhf(module: str) -> Any:
+    """A module that needs the extra `rlhf`."""
+    return importlib.import_module(f"privrl_bench.{module}")
+
+
+class PromptUsers(Users):
+    """Users with prompts; see `Users`.
+
+    Attributes:
+        task: models and prompts.
+    """
+
+    name = "prompts"
+    gives = Data.TEXTS
+    draws = (Draws.NEXT,)
+    in_environments = False
+    used_up = True
+    steps_in_env = False
+    scarce = True
+
+    @classmethod
+    def given_steps(cls, run: RunConfig) -> int | None:
+        """See `Users.given_steps`."""
+        return run.env.text.new_tokens
+
+    @classmethod
+    def longest(cls, run: RunConfig) -> RunConfig:
+        """See `Users.longest`: of one round, because prompts are used up."""
+        return replace(run, rounds=1)
+
+    @classmethod
+    def algo_sizes(cls, users: int) -> dict[str, int]:
+        """See `Users.algo_sizes`."""
+        return {"baseline_prompts": users}
+
+    @classmethod
+    def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
+        """See `Users.shrink`."""
+        cuts.cut("algo", **cls.algo_sizes(users))
+        run = cuts.config
+        need = rounds * run.privacy.users_per_round * run.env.text.new_tokens
+        if run.total_steps > need and not {"total_steps", "rounds"} & cuts.given:
+            cuts.steps(need)
+
+    def __init__(self, configs: list[RunConfig], spec: EnvSpec):
+        self.task = _task_of(configs[0])
+        super().__init__(configs, spec)
+
+    @property
+    def untested(self) -> str:
+        """See `Users.untested`."""
+        return "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
+
+    @property
+    def private_because(self) -> str:
+        """See `Users.private_because`."""
+        return "env names prompts"
+
+    def divided(self, pooled: bool) -> tuple[int, str]:
+        """See `Users.divided`: whole answers."""
+        return self.config.privacy.users_per_round, "users"
+
+    def check_enough(self, rounds: int) -> None:
+        """Every user is a place with a prompt of its own. Raises ConfigError: there are not enough."""
+        super().check_enough(rounds)
+        config, there = self.config, len(self.task.prompts_train)
+        users = config.privacy.users_per_round
+        if rounds * users > there:
+            raise ConfigError(
+                "rounds" if config.rounds else "total_steps",
+                f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
+                f"{config.env.label} has {there}: at most {there // users} rounds, "
+                f"total_steps={there // users * users * self.task.new_tokens}",
+            )
+
+    def public_sources(self, streams: list[Streams]) -> dict[str, Any]:
+        """Models and prompts, and answers to public ones."""
+        ask = _rlhf("users.collectors.answered").public_answers(self.task, streams)
+        return {"task": self.task, "ask": ask}
+
+    def collector(self, parts: Any, size: int) -> Collector:
+        """See `Users.collector`."""
+        from privrl_bench.users.collectors.shards import microbatch
+
+        slots, algo = parts.gate.slots, parts.algo
+        together = microbatch(slots, config.algo.traits.microbatch)
+        made: Collector = _rlhf("users.collectors.answered").PromptCollector(
+            self.config.env, self.task, algo.adapter, parts.streams, slots, together, size
+        )
+        return made
+
+
+def _task_of(run: RunConfig) -> TextTask:
+    """Models and prompts of a text environment. Raises ConfigError."""
+    device = run.hardware.device  # a model that is in use is never moved
+    key = repr((run.env, run.env.text, device))
+    if key not in _TASKS:
+        _TASKS.clear()
+        _TASKS[key] = _rlhf("models.language.task").open_task(run.env).to(device)
+    there = len(_TASKS[key].prompts_eval)
+    rule = f"at most the {there} prompts for evaluation of {run.env.label}"
+    require("eval.episodes", run.eval.episodes <= there, rule, run.eval.episodes)
+    return _TASKS[key]
+
+
+USERS = PromptUsers

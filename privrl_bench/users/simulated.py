@@ -1,0 +1,96 @@
+"""Users who are simulated: each acts with the policy of a round in an environment that declares no users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Data, Draws
+from privrl_bench.errors import ConfigError
+from privrl_bench.users.users import Users, with_population
+
+if TYPE_CHECKING:
+    from privrl_bench.types import EnvSpec
+    from privrl_bench.users.collectors.collector import Collector
+    from privrl_bench.users.collectors.live import SimulatedCollector
+
+CARRIED_OVER = "carried-over environment"
+
+
+class SimulatedUsers(Users):
+    """Users who act in environments with the released policy; see `Users`."""
+
+    name = "simulated"
+    gives = Data.LIVE
+    draws: ClassVar[tuple[Draws, ...]] = (Draws.NEXT, Draws.EACH)
+
+    @classmethod
+    def claims(cls, run: RunConfig, spec: EnvSpec | None = None) -> bool:
+        """See `Users.claims`."""
+        return super().claims(run) and (spec is None or spec.users is None)
+
+    def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """Poisson cohorts are drawn from a known number of users. Raises ConfigError: it is not known."""
+        if not configs[0].privacy.rules.sampler.independent:
+            return configs
+        return with_population(configs, self._drawn_from(configs[0], None))
+
+    def _drawn_from(self, run: RunConfig, declared: int | None) -> int:
+        """The number of users that Poisson cohorts are drawn from. Raises ConfigError."""
+        cohort, population = run.privacy.users_per_round, run.privacy.population or declared
+        if population is None:
+            raise ConfigError(
+                "privacy.population",
+                "Poisson sampling needs the number of users, at least "
+                f"privacy.users_per_round={cohort}, got null",
+            )
+        if population < max(declared or 0, cohort):
+            least = f"the {declared} users that {run.env.label} declares"
+            if population >= (declared or 0):
+                least = f"privacy.users_per_round={cohort}"
+            raise ConfigError("privacy.population", f"must be at least {least}, got {population}")
+        return population
+
+    def notes(self) -> dict[str, str]:
+        """See `Users.notes`."""
+        if not self.config.privacy.rules.sampler.independent:
+            return {}
+        return {"people": "a user's randomness is their own, whoever else joins the round"}
+
+    def caveats(self) -> dict[str, str]:
+        """See `Users.caveats`."""
+        if self.config.env.user != "segment":
+            return {}
+        return {
+            CARRIED_OVER: "an episode shares its segments with others and shapes when and where later ones "
+            "run; epsilon is for nulling every segment it touches, not for the episode alone"
+        }
+
+    def one_shard(self) -> str:
+        """See `Users.one_shard`."""
+        if self.config.env.user == "segment":
+            return "env.user=segment carries simulators from round to round"
+        return super().one_shard()
+
+    def collector(self, parts: Any, size: int) -> Collector:
+        """See `Users.collector`."""
+        return cast("Collector", self.live(parts, size))
+
+    def live(self, parts: Any, users: int) -> SimulatedCollector:
+        """Environments with so many slots in each replica; `parts`: see `Users.collector`."""
+        from privrl_bench.users.collectors.live import SimulatedCollector
+
+        config = self.config
+        return SimulatedCollector(
+            config.env,
+            self.spec,
+            parts.algo.policy,
+            parts.streams,
+            users,
+            self.steps,
+            config.algo.gamma,
+            parts.gate.devices,
+        )
+
+
+USERS = SimulatedUsers
