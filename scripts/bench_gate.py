@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 SETTINGS = {
@@ -37,7 +37,7 @@ def bench(env: str, rounds: int, words: list[str]) -> dict[str, Any]:
         ["algo=dppg", f"env={env}", "log=none", f"rounds={rounds}", "hardware.workers=1", *words]
     )
     with tempfile.TemporaryDirectory() as folder:
-        parts = build([config], [Path(folder) / "ledger.jsonl"])
+        parts = make_plan([config]).opened([Path(folder) / "ledger.jsonl"])
         gate, times = parts.gate, []
         add, release, open_ = gate.add, gate.release, [0.0, 0.0]
 

@@ -15,7 +15,7 @@ import time
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 CASES = {
@@ -37,7 +37,7 @@ QUIET = ("eval.every=0", "log=none", "log.plot=false", "log.progress=false")
 def trainer(words: str, device: str) -> Trainer:
     """A run on a device after its first round."""
     config = compose([*words.split(), *QUIET, f"hardware.device={device}", "hardware.workers=1"])
-    one = Trainer(build([config], [None]))
+    one = Trainer(make_plan([config]))
     one.step()
     return one
 

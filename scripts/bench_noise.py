@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.noise import NoiseSource, noise_source
 
@@ -84,7 +84,7 @@ def bench(env: str, repeats: int, rounds: int, more: list[str]) -> dict[str, Any
     words = ["algo=dppg", f"env={env}", "privacy.noise=secure", "log=none", *more]
     config = compose([*words, "total_steps=1_000_000_000"])
     with tempfile.TemporaryDirectory() as folder:
-        parts = build([config], [Path(folder) / "ledger.jsonl"])
+        parts = make_plan([config]).opened([Path(folder) / "ledger.jsonl"])
         sizes = [block.size for block in parts.gate.blocks]
         result: dict[str, Any] = {"env": env, "parameters": sum(sizes), **draws(sizes, repeats)}
         session = Trainer(parts)

@@ -41,9 +41,9 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
-from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.metric_writer import MetricWriter
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.gate import Gate
@@ -59,7 +59,7 @@ SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=
 class BareLoop:
     """The environments of one run, stepped without a policy: Gymnasium's one by one, or our slots."""
 
-    def __init__(self, parts: RunComponents, *, ours: bool):
+    def __init__(self, parts: Plan, *, ours: bool):
         spec, count = parts.spec, parts.gate.slots
         self._count, self._ours = count, ours
         rng = np.random.default_rng(0)
@@ -102,7 +102,7 @@ class Rounds:
 
     def __init__(self, words: list[str], folder: Path, replicas: int = 1):
         runs = [compose([*words, "log=none", FOREVER, f"seed={r}"]) for r in range(replicas)]
-        self.parts = build(runs, [folder / f"{time.time_ns()}.jsonl" for _ in runs])
+        self.parts = make_plan(runs).opened([folder / f"{time.time_ns()}.jsonl" for _ in runs])
         self._session = Trainer(self.parts)
         self._session.step()  # warm up: compiled code, caches
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import one_thread
 
@@ -30,7 +30,7 @@ def begun(words: list[str], workers: int, folder: Path) -> Trainer:
     """A run whose workers are ready and whose kernels are compiled."""
     more = ["log=none", "rounds=100000", f"hardware.workers={workers}"]
     run = compose([*words, *more])
-    session = Trainer(build([run], [folder / f"{time.time_ns()}.jsonl"]))
+    session = Trainer(make_plan([run]).opened([folder / f"{time.time_ns()}.jsonl"]))
     for _ in range(3):
         session.step()
     return session

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 
@@ -28,7 +28,7 @@ def main() -> None:
         ["algo=ppo", *given, *defaults, "env.obs_scaling=running", "env.reward_scaling=running"]
     )
     torch.set_num_threads(1)
-    parts = build([config], [None])
+    parts = make_plan([config])
     session = Trainer(parts)
     for index in range(parts.rounds):
         session.step()

@@ -18,7 +18,7 @@ import torch
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.registry import make_slots
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 NAMES = ("position", "speed", "angle", "rate")
@@ -54,7 +54,7 @@ def main() -> None:
     words.append(f"rounds={options.episodes}")
     raw = [compose([*words, f"seed={i}"]) for i in range(options.runs)]
     torch.set_num_threads(1)
-    trainer = Trainer(build(raw, [None] * len(raw)))
+    trainer = Trainer(make_plan(raw))
     states: list[list[np.ndarray]] = [[] for _ in raw]
     while not trainer.over:
         trainer.step()

@@ -25,7 +25,7 @@ from privrl_bench.algorithms.model_based.model_rollouts import UNCERTAINTY
 from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_slots
-from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.shard_work import make_collector
 from privrl_bench.functional.averaging import AVERAGE
 
@@ -50,7 +50,7 @@ def of_public_steps(algo: ModelBased, models: Tensor) -> None:
         print("         {:6.2f} predicted {:6.2f} deviation {:5.2f}".format(*shown))
 
 
-def first_states(parts: RunComponents, count: int) -> Tensor:
+def first_states(parts: Plan, count: int) -> Tensor:
     """[1, B, D] scaled observations after a reset."""
     collector = make_collector(parts)
     collector.scaler.use(parts.algo.scaling(parts.algo.init(parts.streams)))
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=40)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    parts = build([compose((given.run / "overrides.txt").read_text().split())], [None])
+    parts = make_plan([compose((given.run / "overrides.txt").read_text().split())])
     algo, state = parts.algo, torch.load(given.run / "checkpoint.pt", weights_only=True)["state"]
     assert isinstance(algo, ModelBased)
     with torch.inference_mode():

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.types import State
 
@@ -57,7 +57,7 @@ def rows_of(run: Path, steps: int, words: tuple[str, ...], users: int) -> list[T
     """Rows [U, P] of two cohorts, float64."""
     given = json.loads((run / "plan.json").read_text())["env"]
     size = (f"privacy.users_per_round={users}", f"env.user_steps={steps}")
-    parts = build([compose(["algo=dppg", f"env={given}", *SETTINGS, *size, *words])], [None])
+    parts = make_plan([compose(["algo=dppg", f"env={given}", *SETTINGS, *size, *words])])
     saved = torch.load(run / "checkpoint.pt", weights_only=False)["state"]
     session = Trainer(parts)
     tensors = dict(session.state.tensors)

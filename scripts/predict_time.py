@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import cores, one_thread
 
@@ -32,7 +32,7 @@ DEFAULT = ["algo=dppg", "env=cartpole"]
 def trainer(words: list[str], users: int, workers: int, rounds: int) -> Trainer:
     """Of a run of so many users a round."""
     more = [f"privacy.users_per_round={users}", f"rounds={rounds}", f"hardware.workers={workers}"]
-    return Trainer(build([compose([*words, *more, "log=none"])], [None]))
+    return Trainer(make_plan([compose([*words, *more, "log=none"])]))
 
 
 def measure(words: list[str], users: int, shards: int) -> dict[str, float]:

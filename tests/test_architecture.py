@@ -58,7 +58,7 @@ def test_only_the_gate_makes_releases_and_noise(path):
         return
     made = called(path)
     assert not made & {"Released", "Guarantee"}
-    assert "Ledger" not in made or named(path) == "experiment/builder.py"
+    assert "Ledger" not in made or named(path) == "experiment/plan.py"
     assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
     # Initial weights and action noise are drawn in models, first states of simulators in envs.
     if path.relative_to(ROOT).parts[0] not in ("models", "envs"):

@@ -18,7 +18,7 @@ from privrl_bench.config import algorithm_registry, overrides, plugins
 from privrl_bench.config.compose import help_text
 from privrl_bench.config.identity import digest
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.provenance import provenance
 from privrl_bench.privacy import mechanisms
@@ -352,7 +352,7 @@ def test_a_plugin_in_a_file_comes_too_late(package):
 
 def status(words):
     """Of the plan of these words, with the note that says why."""
-    guarantee = describe_plan(build([compose(words)], [None]), 0)["guarantee"]
+    guarantee = describe_plan(make_plan([compose(words)]), 0)["guarantee"]
     why = [note for note in guarantee["notes"] if note.startswith("unreviewed")]
     return guarantee["status"], "".join(why)
 

@@ -18,7 +18,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.experiment.builder import build, resolved
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plugin_review import FOLDER, audits, effect, write
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import check_hardware, one_thread
@@ -151,12 +151,10 @@ def _tested(
     """The configuration that the leak test trains, and the test of the search that it is a run of."""
     if is_search(given):
         plan = plan_search(read_search(given))
-        (config,) = resolved([plan.runs[0].composed[0]])
-        return config, lambda keys, user: find_search_leaks(plan, keys, user)
+        return plan.runs[0].given[0], lambda keys, user: find_search_leaks(plan, keys, user)
     config = compose(given)
     check_hardware(config)
-    (config,) = resolved([config])
-    return config, None
+    return make_plan([config]).given[0], None
 
 
 def audit_epsilon(
@@ -226,9 +224,9 @@ def _claim(
         return plan.runs[0].config, plan.guarantee, runs
     config = compose(given, config_dir)
     check_hardware(config)
-    (config,) = resolved([config])
-    lower_bound.check_auditable(config)
-    return config, build([config], [None]).gate.guarantee(0), None
+    run = make_plan([config])
+    lower_bound.check_auditable(run.given[0])
+    return run.given[0], run.gate.guarantee(0), None
 
 
 def _bounds(findings: Sequence[Finding]) -> list[str]:

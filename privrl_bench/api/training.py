@@ -12,7 +12,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.planning import Plan
+from privrl_bench.experiment.planning import PlanReport
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
@@ -94,7 +94,7 @@ def plan(
     config_dir: str | None = None,
     results: Path | None = None,
     **groups: Any,
-) -> Plan:
+) -> PlanReport:
     """Plan a run: rounds, users, noise, epsilon under both adjacencies, measured results near it.
 
     Nothing is trained or written. `privacy.epsilon` alone finds the noise.
@@ -108,13 +108,13 @@ def plan(
     Raises:
         ConfigError: bad input.
     """
-    from privrl_bench.experiment.builder import build
-    from privrl_bench.experiment.planning import plan_of
+    from privrl_bench.experiment.plan import make_plan
+    from privrl_bench.experiment.planning import report_of
 
     with own_folder(config_dir):
         run = compose(words_of(words, groups))
         check_hardware(run)
-        return plan_of(build([run], [None]), 0, results)
+        return report_of(make_plan([run]), 0, results)
 
 
 def load_run(folder: str | Path) -> Run:

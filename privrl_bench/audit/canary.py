@@ -39,7 +39,7 @@ from privrl_bench.audit.canary_rows import LENGTH, Canaries
 from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.types import generator
@@ -50,7 +50,7 @@ _MOST_FURTHER = 200  # rounds after the last canary's
 _COHORT_LEVEL = 1e-4  # a correct sampler fails the test of cohort sizes with this probability
 
 
-def rounds_of_one_unit(parts: RunComponents) -> int:
+def rounds_of_one_unit(parts: Plan) -> int:
     """Number of rounds that one unit can enter, counted instead of taken from the plan.
 
     1 for sampled cohorts, where the audit considers one round that the user is in.
@@ -79,7 +79,7 @@ class CanaryRun:
         problems: how the noise differs from the claimed noise.
     """
 
-    parts: RunComponents
+    parts: Plan
     coins: np.ndarray
     scores: np.ndarray
     mu: float
@@ -94,9 +94,9 @@ class CanaryRun:
         return self.scores[self.coins], self.scores[~self.coins]
 
 
-def long_run(config: RunConfig) -> RunComponents:
+def long_run(config: RunConfig) -> Plan:
     """Components of a run with room for a round of any size."""
-    return build([kind_of(config).longest(config)], [None])
+    return make_plan([kind_of(config).longest(config)])
 
 
 def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:
@@ -184,11 +184,11 @@ def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
     return replace(config, privacy=replace(config.privacy, users_per_round=1, population=users))
 
 
-def _run_of(config: RunConfig, rounds: int, round_steps: int) -> RunComponents:
+def _run_of(config: RunConfig, rounds: int, round_steps: int) -> Plan:
     """Components of a run of so many rounds."""
     users = rounds * config.privacy.users_per_round  # as many as the attack needs
     config = kind_of(config).with_users(config, users)
-    return build([of_length(config, rounds, round_steps)], [None])
+    return make_plan([of_length(config, rounds, round_steps)])
 
 
 def claim_of(run: CanaryRun) -> tuple[float, str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import NoiseTest, Whitening
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.types import State, UserBatch, generator
 
@@ -59,9 +59,7 @@ class Canaries(Wrapped):
         noise: test of the noise where it is correlated and can be separated from the users' rows.
     """
 
-    def __init__(
-        self, parts: RunComponents, coins: np.ndarray, repeat: int, rounds: int, known: bool
-    ):
+    def __init__(self, parts: Plan, coins: np.ndarray, repeat: int, rounds: int, known: bool):
         super().__init__(parts.algo)
         self.coins = coins
         self.scores = np.zeros(coins.shape)

@@ -32,8 +32,8 @@ from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build, supports_replicas
 from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.summary import RunResult
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -44,7 +44,7 @@ from privrl_bench.users.collectors.returning_users import KEPT
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
     """Two runs that are trained together, where the algorithm supports it."""
-    if not supports_replicas(config):
+    if not config.algo.traits.replicas:
         return [config]
     return [config, replace(config, seed=(config.seed + 1) % 2**32)]
 
@@ -78,7 +78,7 @@ class CounterfactualRun:
         place: Place | None = None,
     ):
         configs = [config] if place is not None or visit.alone else _replicas(config)
-        parts = recorded(build(configs, [None] * len(configs), visit.planned))
+        parts = recorded(make_plan(configs, visit.planned))
         algo = cast(Any, WatchedAlgorithm(parts.algo, self))
         self._algo = parts.algo
         self.parts = replace(parts, gate=WatchedGate(parts.gate, self, visit.start), algo=algo)

@@ -18,7 +18,7 @@ from privrl_bench.audit.finding import ProgressLines, Say
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import Whitening
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch, generator
@@ -42,7 +42,7 @@ class Record:
         states: tensors [R, ...] of all replicas before each round, by name.
     """
 
-    parts: RunComponents
+    parts: Plan
     shadows: int
     present: np.ndarray
     seen: list[np.ndarray]
@@ -101,7 +101,7 @@ class Crafted(Wrapped):
         return self._algo.server(state, released)
 
 
-def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents) -> UserBatch:
+def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: Plan) -> UserBatch:
     """Replace slot 0 by one action in two opposite states, with extreme rewards of either sign.
 
     Every step ends its episode, so the return of a state is its reward. Rewards and observations stay
@@ -132,12 +132,12 @@ def craft(users: UserBatch, present: Tensor, signs: Tensor, parts: RunComponents
 # --- training
 
 
-def parts_of(config: RunConfig, places: Sequence[int]) -> RunComponents:
+def parts_of(config: RunConfig, places: Sequence[int]) -> Plan:
     """Replicas of a long run; their seeds are the configuration's plus `places`."""
     configs = [replace(config, seed=(config.seed + place) % 2**32) for place in places]
     steps = long_run(config).round_steps
     runs = [of_length(c, _PLANNED_ROUNDS, steps) for c in configs]
-    return build(runs, [None] * len(configs))
+    return make_plan(runs)
 
 
 def train(

@@ -42,7 +42,7 @@ from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.types import State
@@ -131,9 +131,7 @@ def scores_of_later_rounds(
     return score, size
 
 
-def _whitened_rows(
-    parts: RunComponents, state: State, users: Any, scale: dict[str, float]
-) -> np.ndarray:
+def _whitened_rows(parts: Plan, state: State, users: Any, scale: dict[str, float]) -> np.ndarray:
     """[R, users, P] clipped rows of simulated users, in the unit where the noise of a sum is N(0, I)."""
     rows, valid, _ = parts.algo.user_update(state, users, parts.streams).take()
     found = []

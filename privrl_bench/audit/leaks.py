@@ -21,8 +21,8 @@ from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import RunComponents, build
 from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.shard_work import whole_round
 from privrl_bench.privacy.guarantee import UNREVIEWED
 
@@ -136,7 +136,7 @@ def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:
     return made
 
 
-def _check_length(config: RunConfig, parts: RunComponents, rounds: int) -> None:
+def _check_length(config: RunConfig, parts: Plan, rounds: int) -> None:
     """Raise ConfigError: the run has fewer rounds."""
     if config.rounds is not None and parts.rounds < rounds:
         raise ConfigError("rounds", f"the test needs {rounds}, got {parts.rounds}")
@@ -185,7 +185,7 @@ def _compare(
     )
 
 
-def _kinds(visit: Visit, parts: RunComponents) -> tuple[str, ...]:
+def _kinds(visit: Visit, parts: Plan) -> tuple[str, ...]:
     """The substitutes of a visit, the crafted one first."""
     if visit.cohort is not None:
         return (CRAFTED, ABSENT)
@@ -213,7 +213,7 @@ def _no_test_power(
     return tuple(where + reason for reason in reasons)
 
 
-def _status(parts: RunComponents) -> str:
+def _status(parts: Plan) -> str:
     """Status of the guarantee, without computing its epsilon."""
     plan = parts.gate
     if not (plan.event(0).z > 0 or plan.mechanism.one_release):
@@ -223,7 +223,7 @@ def _status(parts: RunComponents) -> str:
     return UNREVIEWED if UNREVIEWED in plan.notes else "formal"
 
 
-def _not_covered(parts: RunComponents, compiled: bool, late: bool) -> tuple[str, ...]:
+def _not_covered(parts: Plan, compiled: bool, late: bool) -> tuple[str, ...]:
     """Descriptions of what this test does not check."""
     config = parts.config
     lines = [
@@ -275,7 +275,7 @@ def audit_leaks(
         PrivacyError: the gate refused what the algorithm sent.
     """
     if round_index is not None:
-        rounds = build([config], [None]).rounds
+        rounds = make_plan([config]).rounds
         if round_index >= rounds:
             raise ConfigError(
                 "--round",

@@ -29,9 +29,9 @@ import yaml
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSources
-from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.clock import Clock
 from privrl_bench.experiment.experiment import Experiment
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.result_files import CURVE, POLICY, draw, save_results
 from privrl_bench.experiment.run_dir import FILES, RunDir, read_lines
 from privrl_bench.experiment.summary import RunResult, SolvedCheck
@@ -148,7 +148,7 @@ class KeepingLogger(WandbLogger):
         return self.record
 
 
-def recorded(parts: RunComponents) -> RunComponents:
+def recorded(parts: Plan) -> Plan:
     """The components of a run that shows and sends everything, and evaluates after every round.
 
     `Recorder.picture` draws its curve.
@@ -171,7 +171,7 @@ class Recorder:
         dirs: run folder of each replica.
     """
 
-    def __init__(self, parts: RunComponents, place: Place | None = None):
+    def __init__(self, parts: Plan, place: Place | None = None):
         self._temporary = tempfile.TemporaryDirectory(prefix="privrl_bench_")
         own, config = Path(self._temporary.name), parts.config
         below = own / "outputs" / config.algo.name / config.env.label

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.privacy.contribution import block_multipliers
 
 _MOST_ERRORS = 5.0  # standard errors; correct noise is further off with probability 1e-6
 
 
-def noise_of_sums(parts: RunComponents) -> dict[str, float]:
+def noise_of_sums(parts: Plan) -> dict[str, float]:
     """Block name -> z_b clip_b k, the standard deviation of the noise in a row of C X."""
     multipliers = block_multipliers(parts.config.privacy.noise_multiplier, parts.gate.blocks)
     scale = parts.gate.mechanism.strategy.scale
@@ -36,7 +36,7 @@ class Whitening:
         parts: of the run.
     """
 
-    def __init__(self, parts: RunComponents):
+    def __init__(self, parts: Plan):
         self._noise = noise_of_sums(parts)
         self._later = parts.gate.mechanism.strategy.coefficients[1:]
         self._past: deque[np.ndarray] = deque(maxlen=len(self._later))  # the latest first

@@ -81,10 +81,10 @@ def _show(args: argparse.Namespace) -> int:
     config = compose(args.overrides)
     check_hardware(config)
 
-    from privrl_bench.experiment.builder import build
-    from privrl_bench.experiment.planning import plan_of
+    from privrl_bench.experiment.plan import make_plan
+    from privrl_bench.experiment.planning import report_of
 
-    plan = plan_of(build([config], [None]), results=args.results)
+    plan = report_of(make_plan([config]), results=args.results)
     if args.json:
         print(json.dumps(plan.to_dict(), indent=2, allow_nan=False), flush=True)
     else:

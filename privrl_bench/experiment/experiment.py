@@ -15,11 +15,11 @@ import numpy as np
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.experiment import crash
-from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.checkpoint import CHECKPOINT_PAUSE, Checkpoints
 from privrl_bench.experiment.clock import Clock
 from privrl_bench.experiment.evaluation_times import due
 from privrl_bench.experiment.metric_writer import MetricWriter
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.result_files import (
     references_of,
     released,
@@ -58,9 +58,7 @@ class Experiment:
         alive: numbers of the runs that are still training.
     """
 
-    def __init__(
-        self, parts: RunComponents, dirs: list[RunDir], mirror: type[WandbLogger] | None = None
-    ):
+    def __init__(self, parts: Plan, dirs: list[RunDir], mirror: type[WandbLogger] | None = None):
         self.parts = parts
         self.dirs = dirs
         self.trainer = Trainer(parts)

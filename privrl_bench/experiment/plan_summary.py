@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.calibrate import needed_z
 
 
-def describe_plan(parts: RunComponents, r: int) -> dict[str, Any]:
+def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
     """The plan of replica r as `plan.json` holds it."""
     gate, config, about = parts.gate, parts.configs[r], parts.users.describe()
     return {
@@ -50,7 +50,7 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
     return {"preview": {"users_per_round": config.noise_cohort, "users": users, "epsilon": epsilon}}
 
 
-def targets(parts: RunComponents, r: int) -> str:
+def targets(parts: Plan, r: int) -> str:
     """Return the z for common budgets over all planned rounds, as text."""
     found = [
         f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
@@ -59,7 +59,7 @@ def targets(parts: RunComponents, r: int) -> str:
     return ", ".join(found)
 
 
-def for_comparison(parts: RunComponents, r: int, epsilon: float) -> str:
+def for_comparison(parts: Plan, r: int, epsilon: float) -> str:
     """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
     paper = parts.gate.mechanism.paper_epsilon(r)
     if math.isinf(paper):

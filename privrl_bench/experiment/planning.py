@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.identity import identity
-from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.epsilon_words import warning
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Prediction
@@ -40,7 +40,7 @@ class BlockNoise:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanReport:
     """The plan of one run.
 
     Attributes:
@@ -110,7 +110,7 @@ class Plan:
         return _lines(self)
 
 
-def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Plan:
+def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
     """The plan of replica r.
 
     Args:
@@ -131,7 +131,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
         settings = identity(config)
         previews = _previews(parts, r, folder)
         near = nearest(config.algo.name, config.env.label, epsilons, settings, folder)
-    return Plan(
+    return PlanReport(
         algo=config.algo.name,
         env=config.env.label,
         hyperparameter_source=config.hyperparameter_source,
@@ -166,7 +166,7 @@ def plan_of(parts: RunComponents, r: int = 0, results: Path | None = None) -> Pl
 
 
 def _previews(
-    parts: RunComponents, r: int, folder: Path
+    parts: Plan, r: int, folder: Path
 ) -> tuple[Prediction | None, Prediction | None, Least | None]:
     """(of the plan, of the best split of its users, least users): each user is in one round, z is given."""
     config, gate = parts.configs[r], parts.gate
@@ -183,7 +183,7 @@ def _previews(
     )
 
 
-def _asked(parts: RunComponents, r: int) -> int:
+def _asked(parts: Plan, r: int) -> int:
     """Rounds that the configuration asks for, before a budget or a population limits them."""
     config = parts.configs[r]
     by_steps = config.total_steps // parts.round_steps
@@ -194,7 +194,7 @@ def _asked(parts: RunComponents, r: int) -> int:
     return config.rounds or by_steps
 
 
-def _noise(parts: RunComponents, r: int) -> tuple[BlockNoise, ...]:
+def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
     """Noise of every part of a release, relative to the public number of users."""
     users, one = parts.config.privacy.users_per_round, parts.config.privacy.rules.sampler.exact
     found = []
@@ -230,7 +230,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _lines(plan: Plan) -> list[str]:
+def _lines(plan: PlanReport) -> list[str]:
     """What `privrl plan` prints."""
     rows = [
         ("users per round", f"{plan.users_per_round:,}"),
@@ -267,13 +267,13 @@ def _lines(plan: Plan) -> list[str]:
     ]
 
 
-def _size(plan: Plan) -> tuple[str, str]:
+def _size(plan: PlanReport) -> tuple[str, str]:
     if plan.from_data:
         return "trajectories", f"of at most {plan.steps_per_user:,} steps"
     return "steps", f"{plan.steps:,}, {plan.steps_per_user:,} of one user"
 
 
-def _rounds(plan: Plan) -> str:
+def _rounds(plan: PlanReport) -> str:
     if plan.rounds == plan.rounds_asked:
         return f"{plan.rounds:,}"
     limit = f"the population of {plan.population:,}, of which each is used once"
@@ -282,7 +282,7 @@ def _rounds(plan: Plan) -> str:
     return f"{plan.rounds:,} of {plan.rounds_asked:,}, limited by {limit}"
 
 
-def _noise_lines(plan: Plan) -> list[str]:
+def _noise_lines(plan: PlanReport) -> list[str]:
     """The table of the parts of a release."""
     if not plan.noise:
         return []
@@ -314,7 +314,7 @@ def _noise_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _nearest_lines(plan: Plan) -> list[str]:
+def _nearest_lines(plan: PlanReport) -> list[str]:
     """Measured results."""
     if not plan.has_store:
         return [
@@ -331,7 +331,7 @@ def _nearest_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _split_lines(plan: Plan) -> list[str]:
+def _split_lines(plan: PlanReport) -> list[str]:
     """Previews of this number of users at this epsilon."""
     if plan.best_split is None:
         return []
@@ -346,7 +346,7 @@ def _split_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _least_line(plan: Plan) -> list[str]:
+def _least_line(plan: PlanReport) -> list[str]:
     """How many users would be enough at this epsilon."""
     if plan.least_users is None:
         return []

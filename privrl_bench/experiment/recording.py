@@ -25,7 +25,7 @@ from privrl_bench.datasets.user_keys import SIMULATED
 from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_env
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.recorded_policy import played
 from privrl_bench.experiment.run_dir import note_provenance, noted_provenance, write_json
 from privrl_bench.experiment.trainer import Trainer
@@ -119,7 +119,7 @@ class RunRecording:
             Whether the end was reached.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        parts = build(self.configs, [None] * len(self.configs))
+        parts = make_plan(self.configs)
         trainer = Trainer(parts)
         try:
             tape = self._resume(trainer)
@@ -187,7 +187,7 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
         ConfigError: the name is taken or invalid, or the environment declares real users.
     """
     config = configs[0]
-    spec = build(configs[:1], [None]).spec  # every ConfigError before a folder is made
+    spec = make_plan(configs[:1]).spec  # every ConfigError before a folder is made
     _check(order.name, spec)
     if spec.users is not None:
         raise ConfigError(

@@ -9,7 +9,7 @@ import torch
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.evaluation.baselines import references
 from privrl_bench.experiment import policy_file
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.run_dir import RunDir, read_lines
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.loggers.text_samples import before_and_after
@@ -17,7 +17,7 @@ from privrl_bench.loggers.text_samples import before_and_after
 POLICY, CURVE = "policy.pt", "curve.png"
 
 
-def references_of(parts: RunComponents, rundir: RunDir) -> dict[str, dict[str, float]]:
+def references_of(parts: Plan, rundir: RunDir) -> dict[str, dict[str, float]]:
     """Return what is reached without learning, by name.
 
     Of a policy that acts: policies without learning, for at most a fiftieth of the run's steps each. Else what

@@ -17,9 +17,9 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.experiment import resume_words, unknown_env
-from privrl_bench.experiment.builder import RunComponents, build, resolved, supports_replicas
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.experiment import Experiment
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.plan_summary import (
     describe_plan,
     for_comparison,
@@ -43,7 +43,7 @@ from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.guarantee import WEAK_DELTA
 
-__all__ = ["RunResult", "run", "run_each", "supports_replicas"]
+__all__ = ["RunResult", "run", "run_each"]
 
 
 def run(
@@ -78,13 +78,18 @@ def run_each(
     results: dict[int, RunResult | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
     try:
-        configs = resolved(configs)
+        plans = _Plans(configs)
     except ConfigError as error:
         return [error] * len(configs)
-    results.update(_refused(configs, dirs))
+    try:
+        if new:  # before a folder or a lock is made
+            plans.of(new)
+    except ConfigError as error:
+        results.update(dict.fromkeys(new, error))
     with ExitStack() as locks, raising_signals():
-        for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
+        for i, (config, rundir) in enumerate(zip(plans.configs, dirs, strict=True)):
             if i in results:
                 continue
             try:
@@ -102,7 +107,7 @@ def run_each(
             group: Sequence[RunResult | ConfigError]
             try:
                 group = _run_group(
-                    [configs[i] for i in members],
+                    plans.of(members),
                     [dirs[i] for i in members],
                     [overrides[i] for i in members],
                     interrupted,
@@ -114,15 +119,28 @@ def run_each(
     return [results[i] for i in range(len(configs))]
 
 
-def _refused(configs: list[RunConfig], dirs: list[RunDir]) -> dict[int, RunResult | ConfigError]:
-    """Return the error of runs that have no folder yet, before a folder or a lock is made."""
-    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
-    try:
-        if new:
-            build([configs[i] for i in new], [None] * len(new))
-    except ConfigError as error:
-        return dict.fromkeys(new, error)
-    return {}
+class _Plans:
+    """The plans of runs that may be at different rounds, each made once.
+
+    Attributes:
+        configs: of all runs, with numbers.
+
+    Raises:
+        ConfigError: z or the number of rounds cannot be found.
+    """
+
+    def __init__(self, configs: list[RunConfig]):
+        self._made: dict[tuple[int, ...], Plan] = {}
+        self.configs = configs
+        if any(c.privacy.z is None or c.fit_population for c in configs):
+            self.configs = self.of(range(len(configs))).given
+
+    def of(self, members: Sequence[int]) -> Plan:
+        """The plan of some of the runs together. Raises ConfigError."""
+        key = tuple(members)
+        if key not in self._made:
+            self._made[key] = make_plan([self.configs[i] for i in members])
+        return self._made[key]
 
 
 def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
@@ -197,38 +215,30 @@ def _changed(config: RunConfig, rundir: RunDir) -> str:
 
 
 def _run_group(
-    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
+    plan: Plan, dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
 ) -> list[RunResult]:
     """Train runs that are at the same round. `interrupted`: exit code of an earlier interruption."""
     if interrupted:
         reason = "interrupted before it started; rerun the same command to resume"
         return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
-    if configs[0].plan_only:
-        parts = build(configs, [None] * len(configs))
-        unknown_env.check_before_training(configs[0])
+    described = [describe_plan(plan, r) for r in range(len(dirs))]  # before a folder is made
+    unknown_env.check_before_training(plan.given[0])
+    if plan.config.plan_only:
         for r, rundir in enumerate(dirs):
-            _announce(parts, r, rundir, overrides[r])
+            _announce(plan, r, rundir, overrides[r])
             if not rundir.status():
-                rundir.begin(configs[r], overrides[r])
+                rundir.begin(plan.given[r], overrides[r])
                 rundir.set_status("planned")
-            write_json(rundir / "plan.json", describe_plan(parts, r))
-        return [
-            RunResult("planned", "", d.path, describe_plan(parts, r)) for r, d in enumerate(dirs)
-        ]
-    plain = build(configs, [None] * len(configs))
-    for r in range(len(configs)):  # every error of the plan before a folder is made
-        describe_plan(plain, r)
-    unknown_env.check_before_training(configs[0])
-    with never_left_running(dirs, private=plain.users.may_be_real):
-        return _train(configs, dirs, overrides)
+            write_json(rundir / "plan.json", described[r])
+        return [RunResult("planned", "", d.path, x) for d, x in zip(dirs, described, strict=True)]
+    with never_left_running(dirs, private=plan.users.may_be_real):
+        return _train(plan, dirs, overrides)
 
 
-def _train(
-    configs: list[RunConfig], dirs: list[RunDir], overrides: list[list[str]]
-) -> list[RunResult]:
+def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[RunResult]:
     """Begin or resume the folders and train the runs together."""
     saved = [rundir.load_checkpoint() for rundir in dirs]
-    for config, rundir, given, before in zip(configs, dirs, overrides, saved, strict=True):
+    for config, rundir, given, before in zip(plan.given, dirs, overrides, saved, strict=True):
         if before is not None and (other := _changed(config, rundir)):
             print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
         if before is None and (rundir / "ledger.jsonl").exists():
@@ -242,19 +252,20 @@ def _train(
             write_json(rundir / SUBJECTS_FILE, needs)
         for audit, record in records(config).items():
             write_json(rundir / f"{audit}.json", record)
-    parts = build(configs, [rundir / "ledger.jsonl" for rundir in dirs])
+    run = plan.opened([rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
-        _announce(parts, r, rundir, overrides[r])
-        write_json(rundir / "plan.json", describe_plan(parts, r))
+        _announce(run, r, rundir, overrides[r])
+        write_json(rundir / "plan.json", describe_plan(run, r))
         before = saved[r]
-        if more := resume_words.warning(parts.gate, r, before["round"] if before else 0):
+        if more := resume_words.warning(run.gate, r, before["round"] if before else 0):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
-        results = Experiment(parts, dirs).run(saved, stop)
+        results = Experiment(run, dirs).run(saved, stop)
     for r, result in enumerate(results):
         if result.failed_with_group:  # an unknown one of them fails: each is resumed alone
             code = 128 + stop.signal if stop.signal else _interrupted(results)
-            (results[r],) = _run_group([configs[r]], [dirs[r]], [overrides[r]], code)
+            alone = make_plan([plan.given[r]])
+            (results[r],) = _run_group(alone, [dirs[r]], [overrides[r]], code)
     return results
 
 
@@ -273,7 +284,7 @@ def _short(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _limit(parts: RunComponents, given: list[str]) -> list[str]:
+def _limit(parts: Plan, given: list[str]) -> list[str]:
     """Return that users limit the rounds; nothing where as many rounds as there are were asked for."""
     config, asked = parts.config, parts.config.total_steps // parts.round_steps
     if "rounds" in explicit_keys(given) or parts.rounds >= asked:
@@ -284,7 +295,7 @@ def _limit(parts: RunComponents, given: list[str]) -> list[str]:
     return [f"  limit   {config.privacy.population} users {enough}"]
 
 
-def _announce(parts: RunComponents, r: int, rundir: RunDir, given: list[str]) -> None:
+def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
     """Print the plan of a run; in full for the first of a group only."""
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism = parts.gate.mechanism

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -20,7 +20,7 @@ _MEMORY = 2**27  # bytes of a shard's batch
 _MOST = 4096
 
 
-def whole_round(components: RunComponents) -> str:
+def whole_round(components: Plan) -> str:
     """Why the rows of a round are computed in one piece; empty: they are not."""
     mechanism = components.gate.mechanism
     if components.config.algo.traits.full_batch:
@@ -34,25 +34,25 @@ def whole_round(components: RunComponents) -> str:
     return "it is on a GPU" if components.config.hardware.device != "cpu" else ""
 
 
-def one_shard(components: RunComponents) -> str:
+def one_shard(components: Plan) -> str:
     """Why a round has one shard, in one process; empty: it may have many."""
     return components.users.one_shard() or whole_round(components)
 
 
-def one_process(components: RunComponents) -> str:
+def one_process(components: Plan) -> str:
     """Why one process has all shards of a round; empty: others may have some."""
     if type(components.algo) is not algorithm(components.config.algo.name):
         return "the algorithm is not made from the configuration alone"
     return one_shard(components) or components.users.one_process
 
 
-def slots_of(components: RunComponents, cohort: Cohort) -> int:
+def slots_of(components: Plan, cohort: Cohort) -> int:
     """Slots of a round."""
     full = components.config.algo.traits.full_batch
     return max(cohort.sizes) if full else components.gate.slots
 
 
-def shard_users(components: RunComponents, workers: int = 1) -> int:
+def shard_users(components: Plan, workers: int = 1) -> int:
     """Users of a shard: `hardware.shard_users`, or as many as memory suggests; whole microbatches."""
     slots = components.gate.slots
     if one_shard(components):
@@ -64,7 +64,7 @@ def shard_users(components: RunComponents, workers: int = 1) -> int:
     return max(1, -(-wanted // size)) * size
 
 
-def make_collector(components: RunComponents, users: int | None = None) -> Collector:
+def make_collector(components: Plan, users: int | None = None) -> Collector:
     """The collector of a run.
 
     Args:
@@ -90,7 +90,7 @@ class ShardWork:
         together: users of a microbatch.
     """
 
-    def __init__(self, components: RunComponents, collector: Collector):
+    def __init__(self, components: Plan, collector: Collector):
         self.components, self.collector = components, collector
         slots, most = components.gate.slots, components.config.algo.traits.microbatch
         self.together = slots if whole_round(components) else microbatch(slots, most)

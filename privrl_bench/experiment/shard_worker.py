@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privrl_bench.config.plugins import Additions, restore
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.experiment.shard_work import ShardWork, make_collector
 from privrl_bench.kernels.machine import one_thread
@@ -27,7 +27,7 @@ class ShardWorker:
     def __init__(self, configs: list[RunConfig], rounds: int, users: int, outside: Additions):
         restore(outside)
         one_thread()
-        components = build(configs, [None] * len(configs), rounds)
+        components = make_plan(configs, rounds)
         self._work = ShardWork(components, make_collector(components, users))
 
     def run(self, task: tuple[State, Cohort] | None) -> tuple[RowSum, RoundStats] | None:

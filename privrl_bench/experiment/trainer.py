@@ -11,7 +11,7 @@ from torch import Tensor
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.shard_work import ShardWork, make_collector, slots_of
 from privrl_bench.experiment.worker_pool import WorkerPool
 from privrl_bench.functional.averaging import deployed
@@ -33,7 +33,7 @@ class Trainer:
         diagnostics: metrics of the last round, of each replica; some are private.
     """
 
-    def __init__(self, parts: RunComponents):
+    def __init__(self, parts: Plan):
         config = parts.config
         self.parts = parts
         self.state: State = parts.algo.init(parts.streams)

@@ -7,7 +7,7 @@ from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 
 _ANY = ("gym", "dmc")  # environments that stand for any of their kind
 _CHECKED: dict[str, list[EnvFinding]] = {}
@@ -44,7 +44,7 @@ def check_before_training(config: RunConfig) -> list[EnvFinding]:
     return _CHECKED[key]
 
 
-def lines(parts: RunComponents) -> list[str]:
+def lines(parts: Plan) -> list[str]:
     """Lines of the plan about an unknown environment: spaces, scaling, and the check before training."""
     config, spec = parts.config, parts.spec
     if not unknown(config.env):

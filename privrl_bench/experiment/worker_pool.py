@@ -16,8 +16,8 @@ from torch import Tensor
 
 from privrl_bench.config.plugins import additions
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.experiment.builder import RunComponents
 from privrl_bench.experiment.engines import ENGINES, Engine, Worker
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.round_stats import RoundStats
 from privrl_bench.experiment.shard_work import ShardWork, make_collector, one_process, shard_users
 from privrl_bench.kernels.machine import workers_of
@@ -43,7 +43,7 @@ class WorkerPool:
         work: of this process.
     """
 
-    def __init__(self, components: RunComponents, work: ShardWork):
+    def __init__(self, components: Plan, work: ShardWork):
         self._components, self._work = components, work
         hardware = components.config.hardware
         self._shares = workers_of(components.config) > 1 and not one_process(components)
@@ -91,7 +91,7 @@ class WorkerPool:
             count = hardware.workers or self._engine.room()
             self._size = shard_users(components, count)
             self._arguments = (
-                components.composed,
+                components.given,
                 components.gate.rounds,
                 self._size,
                 additions(),

@@ -18,6 +18,11 @@ from privrl_bench.sweep.jobs import Job
 Group = list[Job]
 
 
+def trained_together(run: RunConfig) -> bool:
+    """Whether several runs of this algorithm that differ in seed and z can be trained together."""
+    return run.algo.traits.replicas
+
+
 def schedule(
     jobs: Sequence[Job], together: Callable[[RunConfig], bool], processes: int = 1
 ) -> list[list[Group]]:

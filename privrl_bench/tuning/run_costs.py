@@ -11,7 +11,7 @@ from typing import Any
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import RunComponents, build
+from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
@@ -25,14 +25,14 @@ def first_setting(search: Search) -> list[str]:
     return [f"{one.key}={one.ends[0]}" for one in search.space]
 
 
-def parts_of(words: Sequence[str]) -> RunComponents:
+def parts_of(words: Sequence[str]) -> Plan:
     """Build a run of these words. Raises ConfigError."""
     config = compose(words)
     check_hardware(config)
-    return build([config], [None])
+    return make_plan([config])
 
 
-def runs_of_costs(search: Search, words: Sequence[str]) -> list[RunComponents]:
+def runs_of_costs(search: Search, words: Sequence[str]) -> list[Plan]:
     """A run for each cost and set of caveats that settings can lead to.
 
     All combinations of choices outside `algo`; those of `algo` one key at a time. `covers` finds other ones.
@@ -56,7 +56,7 @@ def runs_of_costs(search: Search, words: Sequence[str]) -> list[RunComponents]:
     settings += [
         [f"{one.key}={value}"] for one in choices if _of_algo(one.key) for value in one.values[1:]
     ]
-    found: dict[Any, RunComponents] = {}
+    found: dict[Any, Plan] = {}
     for own in settings:
         parts = parts_of([*words, *later_wins(first_setting(search), own)])
         found.setdefault((cost_of(parts), frozenset(_caveats(parts))), parts)
@@ -68,7 +68,7 @@ def runs_of_costs(search: Search, words: Sequence[str]) -> list[RunComponents]:
     return list(found.values())
 
 
-def covers(known: Sequence[RunComponents], parts: RunComponents) -> bool:
+def covers(known: Sequence[Plan], parts: Plan) -> bool:
     """Whether an analysis of `known` is one of this run, too: its cost, unit and caveats."""
     caveats = {name for one in known for name in _caveats(one)}
     costs = [cost_of(one) for one in known]
@@ -76,11 +76,11 @@ def covers(known: Sequence[RunComponents], parts: RunComponents) -> bool:
     return same and cost_of(parts) in costs
 
 
-def _caveats(parts: RunComponents) -> set[str]:
+def _caveats(parts: Plan) -> set[str]:
     return set(parts.gate.guarantee(0).caveats) - {PART_OF_SEARCH}
 
 
-def _unit(parts: RunComponents) -> tuple[str, str, str]:
+def _unit(parts: Plan) -> tuple[str, str, str]:
     """What the guarantee is about."""
     found = parts.gate.guarantee(0)
     return found.unit, found.notion, found.adjacency
@@ -90,17 +90,17 @@ def _of_algo(key: str) -> bool:
     return key.startswith("algo.")
 
 
-def cost_of(parts: RunComponents) -> Any:
+def cost_of(parts: Plan) -> Any:
     """What a run costs, for comparison: its event and how often one user is in it."""
     return parts.gate.mechanism.planned_releases(0, parts.gate.participation)
 
 
-def accounts_of(parts: Sequence[RunComponents]) -> list[Account]:
+def accounts_of(parts: Sequence[Plan]) -> list[Account]:
     """The account of each run."""
     return [one.gate for one in parts]
 
 
-def largest(parts: Sequence[RunComponents]) -> Guarantee:
+def largest(parts: Sequence[Plan]) -> Guarantee:
     """The guarantee of any one of these runs: the largest epsilon, the caveats of all."""
     found = [one.gate.guarantee(0) for one in parts]
     caveats = {name: why for one in found for name, why in one.caveats.items()}

@@ -12,7 +12,7 @@ from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.evaluation import evaluator_of
-from privrl_bench.experiment.builder import RunComponents
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import Guarantee
@@ -54,8 +54,8 @@ class SearchPlan:
     search: Search
     words: list[str]
     final_words: list[str] | None
-    runs: list[RunComponents]
-    finals: list[RunComponents]
+    runs: list[Plan]
+    finals: list[Plan]
     score: Account | None
     guarantee: Guarantee
     alone: float
@@ -159,7 +159,7 @@ def _on_users(search: Search) -> SearchPlan:
     return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
 
 
-def _check_apart(search: Search, parts: RunComponents) -> None:
+def _check_apart(search: Search, parts: Plan) -> None:
     """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
     listed = parts.users.numbered
     for key, apart in (
@@ -185,9 +185,7 @@ def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
     return mine, population - mine
 
 
-def _with_noise(
-    search: Search, first: RunConfig, words: list[str]
-) -> tuple[list[str], list[RunComponents]]:
+def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[list[str], list[Plan]]:
     """The words with a z for which the search costs `privacy.epsilon`, and a run for each cost.
 
     Raises PrivacyError: no z does.
@@ -219,7 +217,7 @@ def _on_public(search: Search) -> SearchPlan:
     return SearchPlan(search, words, search.words, runs, finals, None, guarantee, found.epsilon)
 
 
-def _check_simulated(parts: RunComponents) -> None:
+def _check_simulated(parts: Plan) -> None:
     """Raise ConfigError where the runs of a search that is taken as public have data of users."""
     if what := parts.users.private_because:
         raise ConfigError(
@@ -290,7 +288,7 @@ def score_config(
     )
 
 
-def _score(search: Search, parts: RunComponents, users: int, epsilon: float) -> Account:
+def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
     """The account of one private score, whose noise leads to `epsilon` over the search if none was given."""
     z, steps, delta = search.tune.score_z, parts.spec.max_episode_steps, parts.config.privacy.delta
     plain = score_account(score_config(search, parts.config, users, z or 1.0, None).privacy, steps)

@@ -19,7 +19,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.run_dir import read_lines, write_json
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -99,7 +99,7 @@ def open_search(plan: SearchPlan, folder: Path) -> SearchState:
     Raises:
         ConfigError: the folder has another search.
     """
-    search, config = plan.search, plan.runs[0].composed[0]
+    search, config = plan.search, plan.runs[0].given[0]
     asked = json.loads(json.dumps({**search.canonical(), "seed": config.seed}))
     path = folder / STATE
     if path.exists():
@@ -160,11 +160,11 @@ def jobs_of(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> list[Job
         config = compose(later_wins(plan.words, trial.settings, more))
         check_hardware(config)
         config = replace(config, search=FROM_TRIAL)
-        parts = build([config], [None])
+        parts = make_plan([config])
         covered = plan.search.tune.public is not None or covers(plan.runs, parts)
         if covered and plan.final_words is not None:
             final = compose(later_wins(plan.final_words, trial.settings))
-            covered = covers(plan.finals, build([final], [None]))
+            covered = covers(plan.finals, make_plan([final]))
         if not covered:
             raise ConfigError(
                 trial.settings[0].partition("=")[0],

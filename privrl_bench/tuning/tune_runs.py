@@ -15,7 +15,7 @@ from privrl_bench.config.overrides import later_wins, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.run_dir import RunDir, never_left_running
 from privrl_bench.experiment.writable import check_folder
 from privrl_bench.metrics import shown_epsilon
@@ -102,7 +102,7 @@ def _tune(words: Sequence[str], show: Any) -> SearchResult:
         raise ConfigError(FOLDER, "must not be empty; give a folder")
     search = read_search(given)
     plan = plan_search(search)
-    if plan.runs[0].composed[0].plan_only:
+    if plan.runs[0].given[0].plan_only:
         raise ConfigError("plan_only", "privrl tune trains; privrl plan shows the plan of a search")
     folder = Path(places[-1]) if places else _folder(plan, given)
     check_folder(FOLDER, folder)
@@ -124,7 +124,7 @@ def _tune(words: Sequence[str], show: Any) -> SearchResult:
 
 def _folder(plan: SearchPlan, words: Sequence[str]) -> Path:
     """outputs/tune/<algo>/<env>/<words>."""
-    config = plan.runs[0].composed[0]
+    config = plan.runs[0].given[0]
     pairs = [(k.lstrip("+"), value) for k, _, value in (word.partition("=") for word in words)]
     return (
         Path("outputs/tune") / config.algo.name / config.env.label / leaf_name(pairs, config.seed)
@@ -237,7 +237,7 @@ def _after(plan: SearchPlan, jobs: Sequence[Job]) -> Guarantee:
 
 def _gate_of(config: RunConfig, folder: Path) -> Gate:
     """The gate of a run with the run's ledger."""
-    return build([config], [folder / LEDGER_OF_RUN]).gate
+    return make_plan([config]).opened([folder / LEDGER_OF_RUN]).gate
 
 
 def _with_own(guarantee: Guarantee, gate: Gate) -> Guarantee:

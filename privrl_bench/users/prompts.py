@@ -105,7 +105,7 @@ class PromptUsers(Users):
         from privrl_bench.users.collectors.shards import microbatch
 
         slots, algo = parts.gate.slots, parts.algo
-        together = microbatch(slots, config.algo.traits.microbatch)
+        together = microbatch(slots, self.config.algo.traits.microbatch)
         made: Collector = _rlhf("users.collectors.answered").PromptCollector(
             self.config.env, self.task, algo.adapter, parts.streams, slots, together, size
         )

@@ -8,7 +8,7 @@ from helpers import members_of
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 CHAIN = ("env=chain", "env.kwargs.n=5", "data.policy=uniform", "privacy.population=40")
@@ -25,7 +25,7 @@ def config_of(*words, seed=0):
 
 
 def parts_of(*words, seeds=(0,)):
-    return build([config_of(*words, seed=s) for s in seeds], [None] * len(seeds))
+    return make_plan([config_of(*words, seed=s) for s in seeds])
 
 
 def theta_of(*words, seeds=(0,)):

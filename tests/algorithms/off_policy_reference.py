@@ -10,7 +10,7 @@ from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 
@@ -134,9 +134,7 @@ def remembering(kind, config, rounds, room, lengths=None, invalid=()):
 def session(algo, *words, seeds=(0,)):
     small = ["algo.hidden=[8]", "algo.batch=8", "env.user_steps=24", "total_steps=240"]
     base = [f"algo={algo}", "env=pendulum", "log=none", "algo.updates=0.5", *small, *words]
-    return Trainer(
-        build([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
-    )
+    return Trainer(make_plan([compose(later_wins([*base, f"seed={s}"])) for s in seeds]))
 
 
 def assert_cut_in_two_is_whole(algo, *words):

@@ -4,7 +4,7 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 SMALL = (
@@ -24,7 +24,7 @@ def config_of(algo, data_id, *words, seed=0):
 
 def session(algo, data_id, *words, seeds=(0,)):
     configs = [config_of(algo, data_id, *words, seed=s) for s in seeds]
-    return Trainer(build(configs, [None] * len(seeds)))
+    return Trainer(make_plan(configs))
 
 
 def played(algo, data_id, *words, seeds=(0,)):

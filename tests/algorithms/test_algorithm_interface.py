@@ -9,7 +9,7 @@ from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, Schedule
 from privrl_bench.config.compose import algo_schema, choices, compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.traits import Actions, Data
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 
 POLICY = Path(__file__).parents[1] / "golden" / "policy.pt"
 ENVIRONMENTS = {Actions.BOX: "pendulum", Actions.FINITE: "riverswim"}
@@ -37,7 +37,7 @@ def words_of(algo: str, sets: str, texts: tuple[str, ...]) -> tuple[str, ...]:
 def test_what_it_declares_does_not_depend_on_rounds_and_z(algo, sets, texts, monkeypatch) -> None:
     """They are found from `blocks` and `terms`: of a mechanism, a budget, a population."""
     monkeypatch.setattr(Schedule, "set", lambda self, rounds, z: None)
-    parts = build([compose(later_wins([f"algo={algo}", *words_of(algo, sets, texts)]))], [None])
+    parts = make_plan([compose(later_wins([f"algo={algo}", *words_of(algo, sets, texts)]))])
     assert parts.algo.blocks()
     schedule = Schedule()
     for name in ("rounds", "z"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.averaging import deployed
 
@@ -18,7 +18,7 @@ SMALL = ["env=cartpole", "env.max_episode_steps=20", "algo.hidden=[4]", "log=non
 
 
 def trained(name, *words):
-    parts = build([compose([*RUNS[name], *SMALL, *words])], [None])
+    parts = make_plan([compose([*RUNS[name], *SMALL, *words])])
     trainer = Trainer(parts)
     iterates = []
     for _ in range(parts.rounds):
@@ -31,9 +31,7 @@ def trained(name, *words):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_saved_policy_is_the_average_and_training_is_as_without(name, monkeypatch):
     # the seeded noise follows all settings; here both runs get the same
-    monkeypatch.setattr(
-        "privrl_bench.experiment.builder.noise_key", lambda config: 1, raising=False
-    )
+    monkeypatch.setattr("privrl_bench.experiment.plan.noise_key", lambda config: 1, raising=False)
     _, last, plain = trained(name)
     _, trainer, iterates = trained(name, "algo.averaging=0")
     mean = torch.stack(iterates).mean(0)
@@ -45,7 +43,7 @@ def test_the_saved_policy_is_the_average_and_training_is_as_without(name, monkey
 @pytest.mark.parametrize("name", RUNS)
 def test_averaging_costs_no_epsilon(name):
     plain, averaging = (
-        build([compose([*RUNS[name], *SMALL, *words])], [None]).gate
+        make_plan([compose([*RUNS[name], *SMALL, *words])]).gate
         for words in ([], ["algo.averaging=4"])
     )
     assert json.dumps(plain.guarantee(0).to_dict()) == json.dumps(averaging.guarantee(0).to_dict())

@@ -6,7 +6,7 @@ from evaluation_runs import CHAIN, check_neighbours, check_pieces, full_batch, p
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.policy_evaluation import Visits, dp_lsw, first_visits
 from privrl_bench.privacy.mechanisms.smooth import smoothness
@@ -74,7 +74,7 @@ def test_dp_lsw_on_real_observations(words):
         with pytest.raises(ConfigError, match=r"^algo.features: tabular needs"):
             parts_of("algo=dp_lsw", *base, *steps)
         return
-    parts = build([compose(["algo=dp_lsw", *base, *CHAIN[2:], *steps, *words, "log=none"])], [None])
+    parts = make_plan([compose(["algo=dp_lsw", *base, *CHAIN[2:], *steps, *words, "log=none"])])
     session = Trainer(parts)
     session.step()
     assert torch.isfinite(parts.algo.actor(session.state)).all()

@@ -29,7 +29,7 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.functional.rng import Streams
@@ -518,7 +518,7 @@ def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:
     found = []
     for words in ([], [word]):
         config = compose(["env=cartpole", "rounds=4", "privacy.z=0.7", *words])
-        gate = build([config], [None]).gate
+        gate = make_plan([config]).gate
         plan = gate.guarantee(0)
         found.append((plan.epsilon, plan.status, plan.unit, gate.mechanism.release_noise(0)))
     assert found[0] == found[1]
@@ -545,7 +545,7 @@ def test_a_replica_is_its_run_alone_to_the_last_bit(words):
     base = compose(["algo=dppg", "env=acrobot", "privacy.z=1", *words, *sizes])
 
     def trained(seeds):
-        parts = build([replace(base, seed=seed) for seed in seeds], [None] * len(seeds))
+        parts = make_plan([replace(base, seed=seed) for seed in seeds])
         trainer = Trainer(parts)
         try:
             for _ in range(3):

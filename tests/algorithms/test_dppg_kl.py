@@ -10,7 +10,7 @@ from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.trust_region import kl_clip
 from privrl_bench.types import State
@@ -23,8 +23,8 @@ def test_a_constant_fisher_matrix_is_the_worst_there_is() -> None:
 
 
 def parts(*words):
-    return build(
-        [compose(later_wins(["algo=dppg_kl", "env=riverswim", "total_steps=200", *words]))], [None]
+    return make_plan(
+        [compose(later_wins(["algo=dppg_kl", "env=riverswim", "total_steps=200", *words]))]
     )
 
 

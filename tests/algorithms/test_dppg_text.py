@@ -18,7 +18,7 @@ from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.compose import text_versions
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run
 from privrl_bench.models.language.prompt_order import reviews_of
@@ -282,7 +282,7 @@ def test_a_run_leaves_samples_and_an_adapter_that_peft_loads(texts, tmp_path, ca
         "adapter_config.json",
         "adapter_model.safetensors",
     ]
-    parts = build([config], [None])
+    parts = make_plan([config])
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
     assert set(saved) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
     tokens = torch.tensor([[1, 2, 3, 4, 5]])
@@ -299,7 +299,7 @@ def test_all_weights_leave_a_whole_model(texts, tmp_path):
     run([config], [tmp_path / "run"], [[]])
     from transformers import AutoModelForCausalLM
 
-    parts = build([config], [None])
+    parts = make_plan([config])
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model").eval()
     tokens = torch.tensor([[1, 2, 3]])
     saved = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
@@ -342,7 +342,7 @@ def test_what_means_nothing_is_refused_by_name(texts, given):
     section, key, value = given
     config = config_of(texts, "dppg")
     with pytest.raises(ConfigError) as caught:
-        build([changed(config, section, key, value)], [None])
+        make_plan([changed(config, section, key, value)])
     assert str(caught.value).startswith(REFUSED[given])
 
 

@@ -11,7 +11,7 @@ from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import ledger_epsilon
@@ -181,9 +181,8 @@ def test_epsilon_is_a_function_of_the_public_round():
 
 
 def test_all_rounds_are_accounted_whoever_has_come():
-    parts = build(
-        [compose(later_wins(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3"]))],
-        [None],
+    parts = make_plan(
+        [compose(later_wins(["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3"]))]
     )
     plan = parts.gate
     event = plan.event(0)
@@ -237,15 +236,14 @@ def test_all_rounds_are_accounted_whoever_has_come():
 )
 def test_bad_settings_name_their_key(words, said):
     with pytest.raises(ConfigError) as caught:
-        build(
+        make_plan(
             [
                 compose(
                     later_wins(
                         ["algo=dqn", *SMALL, "rounds=40", "privacy.users_per_round=3", *words]
                     )
                 )
-            ],
-            [None],
+            ]
         )
     assert str(caught.value).startswith(said)
     assert BOX.discrete is False
@@ -253,7 +251,7 @@ def test_bad_settings_name_their_key(words, said):
 
 def session(*words, seeds=(0,), rounds=12):
     base = ["algo=dqn", *SMALL, f"rounds={rounds}", "privacy.users_per_round=3", *words]
-    parts = build([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
+    parts = make_plan([compose(later_wins([*base, f"seed={s}"])) for s in seeds])
     return Trainer(parts)
 
 
@@ -314,9 +312,7 @@ def test_it_learns_cartpole_without_noise():
         "algo.new_users=1",
         "log=none",
     ]
-    one = Trainer(
-        build([compose(later_wins([*words, *more, "algo.exploration_rounds=20"]))], [None])
-    )
+    one = Trainer(make_plan([compose(later_wins([*words, *more, "algo.exploration_rounds=20"]))]))
     while not one.over:
         one.step()
     assert one.evaluate()[0].returns.mean() > 100  # random play: about 22

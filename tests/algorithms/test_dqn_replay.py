@@ -15,7 +15,7 @@ from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.types import State
@@ -181,9 +181,7 @@ SMALL = ("algo.hidden=[8]", "algo.batch=8", "env.max_episode_steps=40", "log=non
 
 def session(*words, seeds=(0,)):
     base = ["algo=dqn_replay", *SMALL, *words]
-    return Trainer(
-        build([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
-    )
+    return Trainer(make_plan([compose(later_wins([*base, f"seed={s}"])) for s in seeds]))
 
 
 NOISE = ("+paper=dqn", "privacy.z=0.4", "algo.memory=100")
@@ -221,7 +219,7 @@ def test_a_session_cut_in_two_is_whole(words):
     ("z", "expected"), [(0.1, 84.4), (0.2, 15.7), (0.4, 5.84), (0.6, 3.55), (0.0, math.inf)]
 )
 def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
-    parts = build([compose(["algo=dqn_replay", "+paper=dqn", f"privacy.z={z}"])], [None])
+    parts = make_plan([compose(["algo=dqn_replay", "+paper=dqn", f"privacy.z={z}"])])
     found = parts.gate.guarantee(0)
     assert found.epsilon == pytest.approx(expected, rel=0.01)
     assert found.status == ("none" if z == 0 else "heuristic")
@@ -234,7 +232,7 @@ def test_the_papers_setting_is_heuristic_and_names_its_unit(z, expected):
 
 
 def test_without_noise_it_is_no_privacy():
-    parts = build([compose(["algo=dqn_replay"])], [None])
+    parts = make_plan([compose(["algo=dqn_replay"])])
     assert parts.gate.guarantee(0).status == "none"
     assert "not private" in parts.gate.caveats
 
@@ -262,7 +260,7 @@ def test_without_noise_it_is_no_privacy():
 )
 def test_bad_settings_name_their_key(words, said):
     with pytest.raises(ConfigError) as caught:
-        build([compose(later_wins(["algo=dqn_replay", *words]))], [None])
+        make_plan([compose(later_wins(["algo=dqn_replay", *words]))])
     assert str(caught.value).startswith(said)
 
 

@@ -21,8 +21,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import noise_key
-from privrl_bench.experiment import builder
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.optim import adam_start
 
@@ -58,7 +57,7 @@ def of(words, device):
 
 def ended(configs, rounds=3):
     """Tensors after some rounds."""
-    one = Trainer(build(configs, [None] * len(configs)))
+    one = Trainer(make_plan(configs))
     for _ in range(rounds):
         one.step()
     one.close()
@@ -125,7 +124,7 @@ def test_replicas_that_are_trained_together():
 def test_rounds_on_a_dataset(sets, monkeypatch):
     """With the same participants: they are drawn by the run's identity, which has the device."""
     on_cpu = offline_config("primorl", sets, NO_NOISE)
-    monkeypatch.setattr(builder, "noise_key", lambda config: noise_key(on_cpu))
+    monkeypatch.setattr("privrl_bench.experiment.plan.noise_key", lambda config: noise_key(on_cpu))
 
     def played(device):
         return ended([replace(on_cpu, hardware=replace(on_cpu.hardware, device=device))])

@@ -12,7 +12,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.policy_file import read_policy
 from privrl_bench.experiment.result_files import released as files_for_wandb
 from privrl_bench.experiment.run_dir import RunDir
@@ -43,7 +43,7 @@ def config_of(policy, *words):
 
 def released(config):
     """What the gate releases in the first round, and the returns of its users."""
-    trainer = Trainer(build([config], [None]))
+    trainer = Trainer(make_plan([config]))
     try:
         users = trainer.collect(trainer.parts.algo.actor(trainer.state), 0)
         own = (users.rewards * users.mask).sum(-1)[0].numpy()
@@ -71,7 +71,7 @@ def test_noise_has_the_claimed_size(policy):
     config = config_of(policy)
     drawn = []
     for seed in range(100):
-        parts = build([config_of(policy, f"seed={seed}")], [None])
+        parts = make_plan([config_of(policy, f"seed={seed}")])
         (block,) = parts.gate.blocks
         assert (block.size, block.clip) == (1, 20.0)
         gate, zeros = parts.gate, torch.zeros(1, USERS, 1)
@@ -85,7 +85,7 @@ def test_noise_has_the_claimed_size(policy):
 
 
 def test_the_mean_over_rounds(policy):
-    trainer = Trainer(build([config_of(policy, "privacy.z=0", "rounds=3")], [None]))
+    trainer = Trainer(make_plan([config_of(policy, "privacy.z=0", "rounds=3")]))
     found = []
     try:
         for index in range(3):
@@ -117,7 +117,7 @@ def test_its_policy_keeps_the_guarantee_that_it_came_with(policy, tmp_path, caps
     assert list(summary["released"]) == ["mean_return"]
     assert "done  mean_return " in capsys.readouterr().out
     assert "(status none, epsilon inf)" in str(summary["guarantee"]["notes"])
-    trainer = Trainer(build([config], [None]))
+    trainer = Trainer(make_plan([config]))
     try:
         assert [path.name for path in files_for_wandb(trainer, 0, RunDir(tmp_path))] == [
             "curve.png"
@@ -142,4 +142,4 @@ def test_its_policy_keeps_the_guarantee_that_it_came_with(policy, tmp_path, caps
 )
 def test_bad_input(policy, words, message):
     with pytest.raises(ConfigError, match=message):
-        build([config_of(policy, *words)], [None])
+        make_plan([config_of(policy, *words)])

@@ -14,7 +14,7 @@ from offline_runs import SMALL, assert_same, config_of, played, session
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.types import State
@@ -204,4 +204,4 @@ def test_it_is_not_private_and_says_so(sets) -> None:
         with pytest.raises(
             ConfigError, match=r"^privacy: algo=mopo is not private; .* algo=primorl$"
         ):
-            build([config_of("mopo", sets, f"privacy={mechanism}")], [None])
+            make_plan([config_of("mopo", sets, f"privacy={mechanism}")])

@@ -18,7 +18,7 @@ from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.run_dir import read_lines
 from privrl_bench.experiment.runner import run
 from privrl_bench.models.ensemble import Ensemble
@@ -206,18 +206,18 @@ def test_one_replica_may_end_before_another(sets) -> None:
 
 
 def test_a_budget_is_never_exceeded(sets) -> None:
-    whole = build([config_of("primorl", sets, "privacy.z=2")], [None])
+    whole = make_plan([config_of("primorl", sets, "privacy.z=2")])
     budget = 0.6 * whole.gate.planned_epsilon(0)
     words = ("privacy.z=2", f"privacy.epsilon={budget}")
-    parts = build([config_of("primorl", sets, *words)], [None])
+    parts = make_plan([config_of("primorl", sets, *words)])
     assert 1 <= parts.rounds < whole.rounds == 6
     assert parts.gate.planned_epsilon(0) <= budget
-    more = build([config_of("primorl", sets, "privacy.z=2", f"rounds={parts.rounds + 1}")], [None])
+    more = make_plan([config_of("primorl", sets, "privacy.z=2", f"rounds={parts.rounds + 1}")])
     assert more.gate.planned_epsilon(0) > budget
     assert parts.iterations == parts.rounds + 2
     assert parts.algo._context.schedule.rounds == parts.rounds
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon: z = 2 costs more than"):
-        build([config_of("primorl", sets, "privacy.z=2", "privacy.epsilon=1e-3")], [None])
+        make_plan([config_of("primorl", sets, "privacy.z=2", "privacy.epsilon=1e-3")])
 
 
 # --- after the gate
@@ -254,7 +254,7 @@ def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
         return replace(found, observations=rows, rewards=steps)
 
     monkeypatch.setattr(source, "open_dataset", poisoned)
-    other = build([config_of("primorl", sets, *words)], [None])
+    other = make_plan([config_of("primorl", sets, *words)])
     obs = [np.asarray(p.data.trajectories.observations) for p in (one.parts, other)]
     assert (obs[0] != obs[1]).mean() > 0.8
     for before, after in calls:
@@ -386,7 +386,7 @@ def test_rounds_with_layers_adam_and_private_starts_train(sets) -> None:
 )
 def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:
     with pytest.raises(ConfigError, match=message) as found:
-        build([config_of("primorl", sets, *words)], [None])
+        make_plan([config_of("primorl", sets, *words)])
     assert "\n" not in str(found.value)
 
 

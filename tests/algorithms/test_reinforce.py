@@ -25,7 +25,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import joint_z
@@ -190,7 +190,7 @@ SHORT = ["env=cartpole", "env.max_episode_steps=30", "log=none", "eval.episodes=
 
 
 def session(*words):
-    parts = build([compose(later_wins(["algo=reinforce", *SHORT, *words]))], [None])
+    parts = make_plan([compose(later_wins(["algo=reinforce", *SHORT, *words]))])
     return Trainer(parts), parts
 
 
@@ -273,7 +273,7 @@ def test_epsilon_of_an_episode_is_known(sigma) -> None:
 
 def test_the_papers_noise_on_every_tensor_is_sigma_times_the_clip() -> None:
     config = compose(["algo=reinforce", "env=cartpole", "+paper=reinforce", "privacy.z=0.2"])
-    parts = build([config], [None])
+    parts = make_plan([config])
     assert parts.rounds == 1000
     blocks = parts.gate.blocks
     assert [(b.size, b.clip) for b in blocks] == [(512, 8.0), (128, 8.0), (256, 8.0), (2, 8.0)]

@@ -14,7 +14,7 @@ from privrl_bench.algorithms.loglinear.trajectory_gradient import SHARED_BASELIN
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
@@ -96,7 +96,7 @@ def test_a_row_is_the_gradient_in_units_of_the_radius(score, features, baseline)
 def test_with_little_noise_somebody_finds_the_right_bank(name) -> None:
     words = [f"algo={name}", "env=riverswim", "privacy.z=0.3", "total_steps=8000"]
     configs = [compose(later_wins([*words, f"seed={s}"])) for s in range(6)]
-    session = Trainer(build(configs, [None] * 6))
+    session = Trainer(make_plan(configs))
     for _ in range(300):
         session.step()
     values = [one["exact/return"] for one in session.diagnostics]

@@ -13,7 +13,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
@@ -24,9 +24,7 @@ SPEC = env_spec(shipped("riverswim"))
 
 def session(*words, seeds=(0,)):
     base = ["algo=ucbvi", "env=riverswim", "log=none", *words]
-    return Trainer(
-        build([compose(later_wins([*base, f"seed={s}"])) for s in seeds], [None] * len(seeds))
-    )
+    return Trainer(make_plan([compose(later_wins([*base, f"seed={s}"])) for s in seeds]))
 
 
 def plan_by_hand(counts, states=6, actions=2, horizon=20, error=0.0):
@@ -129,12 +127,12 @@ def test_what_does_not_fit_is_refused() -> None:
         compose(["algo=ucbvi", "env=riverswim", "env.user=segment"])
     for words in (["env=cartpole"], ["env=riverswim", "env.obs_scaling=running"]):
         with pytest.raises(ConfigError, match="finitely many states"):
-            build([compose(later_wins(["algo=ucbvi", *words]))], [None])
+            make_plan([compose(later_wins(["algo=ucbvi", *words]))])
 
 
 def test_any_discrete_environment_will_do() -> None:
     words = ["env=gym", "env.id=FrozenLake-v1", "privacy.users_per_round=2", "total_steps=1000"]
-    one = Trainer(build([compose(later_wins(["algo=ucbvi", *words]))], [None]))
+    one = Trainer(make_plan([compose(later_wins(["algo=ucbvi", *words]))]))
     one.step()
     assert float(one.state.tensors["counts"].abs().sum()) > 0
     assert "exact/return" not in one.diagnostics[0]

@@ -7,7 +7,7 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.users.collectors.answered import public_answers
 
@@ -83,7 +83,7 @@ def config_of(texts, algo, *words, rounds=4, seed=0):
 
 def parts_of(texts, algo, *words, rounds=4, seeds=(0,)):
     configs = [config_of(texts, algo, *words, rounds=rounds, seed=s) for s in seeds]
-    return build(configs, [None] * len(seeds))
+    return make_plan(configs)
 
 
 def session(texts, algo, *words, rounds=4, seeds=(0,)):

@@ -12,7 +12,7 @@ from helpers import LEARNERS
 import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.policy_file import policy_content, read_policy
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
@@ -51,7 +51,7 @@ def test_the_file_scales_as_training_did(words, tmp_path):
         ["algo=dppg", "env=cartpole", "algo.hidden=[8]", "rounds=3", "privacy.users_per_round=4",
          "log=none", *words.split()]
     )  # fmt: skip
-    session = Trainer(build([run], [None]))
+    session = Trainer(make_plan([run]))
     for _ in range(3):
         session.step()
     session.collector.scaler.use(session.parts.algo.scaling(session.state))

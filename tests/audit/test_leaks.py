@@ -26,7 +26,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.traits import Data, Product
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"
@@ -73,7 +73,7 @@ def formal_small():
 def assert_as_declared(config, user=0):
     """Found is declared is what `build` says; nothing else; the test had power."""
     report = find_leaks(config, user=user, late=False)
-    plan = build([config], [None]).gate
+    plan = make_plan([config]).gate
     assert not report.no_test_power
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
     assert report.status == plan.guarantee(0).status

@@ -16,7 +16,7 @@ from privrl_bench.audit import lower_bound as epsilon
 from privrl_bench.cli import audit as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.hidden=[8]", "algo.epochs=1", "algo.minibatches=1"),
@@ -150,7 +150,7 @@ def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack
     small, changes = epsilon.shrunk(claimed, attack, {"env.user", "algo.epochs"})
     assert changes
     assert small.algo.epochs == 3
-    plans = [build([c], [None]).gate for c in (claimed, small)]
+    plans = [make_plan([c]).gate for c in (claimed, small)]
     assert plans[0].planned_epsilon(0) == plans[1].planned_epsilon(0)
     assert plans[0].participation == plans[1].participation
 
@@ -274,7 +274,7 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
 
 
 def test_the_crafted_user_stays_within_public_bounds_and_no_other_user_changes():
-    parts = build([compose(FORMAL)] * 2, [None, None])
+    parts = make_plan([compose(FORMAL)] * 2)
     from privrl_bench.experiment.trainer import Trainer
 
     session = Trainer(parts)

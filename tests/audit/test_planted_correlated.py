@@ -13,7 +13,7 @@ from privrl_bench.audit import bounds, canary, crafted, end_to_end
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.experiment import builder as assembling
+from privrl_bench.experiment import plan as assembling
 from privrl_bench.privacy.accounting.strategy import Strategy
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate

@@ -12,7 +12,7 @@ from privrl_bench.audit import bounds, canary
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.experiment import builder as assembling
+from privrl_bench.experiment import plan as assembling
 from privrl_bench.privacy import contribution, gate, row_sum
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Block, Contribution
@@ -164,7 +164,7 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
     config = compose(later_wins([*SMALL, *POISSON, "total_steps=100_000"]))
     spread = []
     for count in (1, 12):
-        parts = assembling.build([config], [None])
+        parts = assembling.make_plan([config])
         rows = {b.name: torch.zeros(1, parts.gate.slots, b.size) for b in parts.gate.blocks}
         valid = torch.arange(parts.gate.slots)[None, :] < count
         spread.append(release(parts.gate, Contribution(rows, valid), 0).values["actor"].std())
@@ -176,7 +176,7 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
 
 def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     words = ("env.user=segment", "env.max_episode_steps=5")  # two segments of four steps
-    honest = assembling.build([compose(later_wins([*SMALL, *words]))], [None]).gate
+    honest = assembling.make_plan([compose(later_wins([*SMALL, *words]))]).gate
     once = lambda *_: Unit("an episode", 1)  # noqa: E731
     monkeypatch.setattr(assembling, "unit_of", once)
     finding = audit(*words, scores=3000)  # 4.4 against the true 6.6: a bound must come close
@@ -201,7 +201,7 @@ def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
     """Cohorts filled by arrival: the user is in with probability 1, the claim assumes U / population."""
     config = compose(later_wins([*SMALL, *POISSON]))
     finding = audit(*POISSON)  # scores of rounds that the user is in
-    parts = assembling.build([config], [None])
+    parts = assembling.make_plan([config])
     subsampled = ledger_epsilon([parts.gate.event(0)], config.privacy.delta)
     direct = next(b for b in finding.bounds if b.form == "direct")
     assert subsampled < direct.epsilon < finding.claim

@@ -65,7 +65,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     stub = Runs()
     module = types.ModuleType("privrl_bench.experiment.runner")
     module.run_each = stub  # type: ignore[attr-defined]
-    module.supports_replicas = lambda _config: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "privrl_bench.experiment.runner", module)
     monkeypatch.chdir(tmp_path)
     return stub

@@ -9,7 +9,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config import identity as module
 from privrl_bench.config.identity import canonical, digest, group_key, identity, noise_key
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.rules import unused
 
@@ -79,7 +79,7 @@ def test_the_gate_draws_by_the_identity(key):
     draws = []
     for one in (config, other):
         if one.hardware.device == "cpu":  # a plan needs no device, an algorithm does
-            noise = build([one], [None]).gate._noises[0]
+            noise = make_plan([one]).gate._noises[0]
         else:
             noise = type(noise)(one.seed, noise_key(one))
         draws.append(noise.normal([8], 2, 0)[0].tolist())

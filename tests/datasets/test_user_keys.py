@@ -17,7 +17,7 @@ from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.datasets.minari_write import datasets_root, write_minari
 from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 
 PATIENTS = ["a", "b", "a", "c", "b", "a"]
@@ -189,7 +189,7 @@ def test_the_plan_says_who_the_users_are(pendulum, tmp_path, capsys):
 
 def test_an_epsilon_is_that_of_the_users(pendulum):
     def parts_of(key):
-        return build([compose([*WORDS, f"data.id={pendulum}", f"data.user_key={key}"])], [None])
+        return make_plan([compose([*WORDS, f"data.id={pendulum}", f"data.user_key={key}"])])
 
     named, own = parts_of("patient"), parts_of("null")
     assert (named.data.users, own.data.users) == (18, 54)
@@ -224,7 +224,7 @@ def metadata_of(name, monkeypatch, tmp_path, **changes):
 
 
 def built(name, *words):
-    return build([compose(later_wins([*WORDS, *PENDULUM, f"data.id={name}"], words))], [None])
+    return make_plan([compose(later_wins([*WORDS, *PENDULUM, f"data.id={name}"], words))])
 
 
 @pytest.mark.parametrize("said", [None, "real", "Simulated", "people", ["simulated"], True])
@@ -262,7 +262,7 @@ def test_evaluations_of_unknown_users_are_refused_alike(words, monkeypatch, tmp_
         "env.obs_scaling=none",
     ]
     with pytest.raises(ConfigError, match=r"^privacy.noise: own-v0 does not say"):
-        build([compose([*words, "algo.features=linear", "log=none"])], [None])
+        make_plan([compose([*words, "algo.features=linear", "log=none"])])
 
 
 @pytest.mark.parametrize(
@@ -301,10 +301,10 @@ def test_cards_of_collect_from_before_the_key_are_known(change, known, monkeypat
         config = compose(later_wins(given))
         config = replace(config, env=replace(config.env, id=env_id))
         if fits:
-            assert "seeded noise" in build([config], [None]).gate.notes
+            assert "seeded noise" in make_plan([config]).gate.notes
         else:
             with pytest.raises(ConfigError, match=r"^privacy.noise: old/ddpg-v0 does not say"):
-                build([config], [None])
+                make_plan([config])
 
 
 def test_a_written_card_says_who_the_users_are(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from my_pkg import clinic_log
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
@@ -33,7 +33,7 @@ def clinic(*words, name="Clinic"):
 
 def session_of(*words, seeds=(0,), name="Clinic"):
     configs = [clinic(*words, f"seed={seed}", name=name) for seed in seeds]
-    return Trainer(build(configs, [None] * len(configs)))
+    return Trainer(make_plan(configs))
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
         "env.obs_scaling=none", "env.reward_scaling=none", "privacy.users_per_round=4", "algo.batch=2",
         "privacy.noise=secure",
     ])  # fmt: skip
-    session = Trainer(build([config], [None]))
+    session = Trainer(make_plan([config]))
     seen = watch(session, log)
     assert [who for who, _ in seen] == [list(range(i, i + 3)) for i in (0, 3, 6, 9)]
     assert session.parts.gate.unit.text.startswith("one user (of 12 declared by the environment): ")
@@ -263,7 +263,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
 
 
 def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
-    from privrl_bench.experiment.builder import _simulated
+    from privrl_bench.experiment.plan import _simulated
 
     parts = session_of().parts
     before = len(clinic_log(log))
@@ -308,13 +308,13 @@ def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
 
 
 def test_users_of_simulators_are_called_so() -> None:
-    parts = build([compose(["env=cartpole", "total_steps=100000"])], [None])
+    parts = make_plan([compose(["env=cartpole", "total_steps=100000"])])
     plan = parts.gate
     assert plan.unit.text.startswith("one simulated user: ")
     assert not {"users", "evaluation"} & set(plan.guarantee(0).notes)
     assert describe_plan(parts, 0)["users"] == parts.rounds * parts.config.privacy.users_per_round
     words = ["env=cartpole", "total_steps=100000", "privacy=poisson", "privacy.population=300"]
-    plan = build([compose(words)], [None]).gate
+    plan = make_plan([compose(words)]).gate
     assert plan.unit.text.startswith("one simulated user with all their rounds")
     assert "simulated" in plan.guarantee(0).notes["sampling"]
 
@@ -346,14 +346,14 @@ def test_a_plan_that_the_users_do_not_allow_is_refused(words, message) -> None:
 
 def test_a_bound_on_the_users_of_a_simulator_holds_too() -> None:
     words = ["env=cartpole", "total_steps=10000", "privacy.users_per_round=8", "env.user_steps=50"]
-    parts = build([compose([*words, "privacy.population=200"])], [None])
+    parts = make_plan([compose([*words, "privacy.population=200"])])
     assert "population, a bound" in parts.gate.guarantee(0).notes["public information"]
     with pytest.raises(ConfigError, match=r"^total_steps: 25 rounds of 8 users need 200 users"):
-        build([compose([*words, "privacy.population=199"])], [None])
+        make_plan([compose([*words, "privacy.population=199"])])
     with pytest.raises(
         ConfigError, match=r"^privacy.population: Poisson sampling needs the number"
     ):
-        build([compose([*words, "privacy=poisson"])], [None])
+        make_plan([compose([*words, "privacy=poisson"])])
 
 
 def test_the_gate_itself_lets_nobody_come_twice() -> None:

@@ -14,8 +14,8 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import planning
-from privrl_bench.experiment.builder import build
-from privrl_bench.experiment.planning import plan_of
+from privrl_bench.experiment.plan import make_plan
+from privrl_bench.experiment.planning import report_of
 from privrl_bench.experiment.runner import run
 from privrl_bench.reporting.results_store import COLUMNS
 
@@ -26,7 +26,7 @@ TINY = (
 
 
 def planned(*words, results=None):
-    return plan_of(build([compose(words)], [None]), results=results)
+    return report_of(make_plan([compose(words)]), results=results)
 
 
 @pytest.fixture

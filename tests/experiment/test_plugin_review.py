@@ -18,7 +18,7 @@ from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, algo_sc
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review as review
 from privrl_bench.experiment import source_digests
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.kernels import machine
@@ -70,7 +70,7 @@ def outsider(tmp_path, monkeypatch):
 
 def status(words, conf):
     """Of the plan of these words."""
-    return describe_plan(build([compose(words, conf)], [None]), 0)["guarantee"]["status"]
+    return describe_plan(make_plan([compose(words, conf)]), 0)["guarantee"]["status"]
 
 
 def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, capsys):

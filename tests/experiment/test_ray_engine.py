@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 
 ray = pytest.importorskip("ray")
@@ -21,7 +21,7 @@ WORDS = [
 
 
 def session_of(*words):
-    return Trainer(build([compose([*WORDS, *words])], [None]))
+    return Trainer(make_plan([compose([*WORDS, *words])]))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from privrl_bench.audit.watch import Wrapped
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.experiment import engines, worker_pool
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.shard_work import one_shard, shard_users
 from privrl_bench.experiment.shard_worker import ShardWorker
@@ -134,7 +134,7 @@ def test_microbatches_depend_on_the_public_number_of_users_and_the_algorithm_alo
 
 
 def test_users_keep_their_slots():
-    session = Trainer(build([compose([*SMALL, "privacy.users_per_round=9"])], [None]))
+    session = Trainer(make_plan([compose([*SMALL, "privacy.users_per_round=9"])]))
     users = session.collect(session.parts.algo.actor(session.state), 0)
     assert [one.first for one in microbatches(users, 3)] == [0, 3, 6]
     assert some_of(some_of(users, 2, 8), 3, 4).first == 5
@@ -154,7 +154,7 @@ def test_users_keep_their_slots():
 )
 def test_why_a_round_has_one_shard(words, reason):
     algo = [] if "algo=ppo" in words else ["algo=dppg"]
-    parts = build([compose([*algo, "env=cartpole", "log=none", *words])], [None])
+    parts = make_plan([compose([*algo, "env=cartpole", "log=none", *words])])
     assert reason in one_shard(parts)
     assert bool(reason) == bool(one_shard(parts))
     assert shard_users(parts, 2) == parts.gate.slots / (1 if reason else 2)
@@ -248,7 +248,7 @@ SEEN: dict[str, torch.Tensor] = {}
 
 def trained(*words):
     session = Trainer(
-        build([compose([*SMALL, "rounds=6", "privacy.users_per_round=8", *words])], [None])
+        make_plan([compose([*SMALL, "rounds=6", "privacy.users_per_round=8", *words])])
     )
     while not session.over:
         session.step()
@@ -273,7 +273,7 @@ def test_killed_processes_change_nothing():
     """Real processes, killed between and within rounds."""
     alone = trained("hardware.workers=1")
     words = [*SMALL, "rounds=6", "privacy.users_per_round=8", "hardware.workers=2"]
-    session = Trainer(build([compose(words)], [None]))
+    session = Trainer(make_plan([compose(words)]))
     session.step()
     for when in ("between", "within"):
         (worker,) = session.pool._workers
@@ -330,7 +330,7 @@ def test_a_program_whose_workers_cannot_start_goes_on_alone_unless_asked(
 
 
 def test_audits_stay_in_one_process(inline):
-    parts = build([compose([*SMALL, "hardware.workers=2"])], [None])
+    parts = make_plan([compose([*SMALL, "hardware.workers=2"])])
     assert Trainer(parts).pool._shares
     assert not Trainer(replace(parts, algo=Wrapped(parts.algo))).pool._shares
 

@@ -27,7 +27,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig, TextConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.models.language import extra
 from privrl_bench.models.language import small_models as make
 from privrl_bench.models.language.recipe import cache_root, folder_of, recipe_of, vocabulary
@@ -406,5 +406,5 @@ def test_a_users_steps_are_the_tokens_of_their_answer(texts):
     words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
     run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))
     assert run.env.user_steps == 10
-    parts = build([run], [None])
+    parts = make_plan([run])
     assert parts.steps == 10

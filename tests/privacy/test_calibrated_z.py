@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import identity, noise_key
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build, resolved
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.accounting.accountants import epsilon
@@ -53,7 +53,7 @@ CASES = [
 def test_all_rounds_cost_what_was_asked_for_and_at_most_a_thousandth_less(mechanism, sampler, line):
     asked = compose(line.split())
     assert asked.privacy.z is None
-    parts = build([asked], [None])
+    parts = make_plan([asked])
     config, target = parts.config, asked.privacy.epsilon
     assert (config.privacy.mechanism, config.privacy.sampling) == (mechanism, sampler)
     planned = parts.gate.planned_epsilon(0)
@@ -62,11 +62,11 @@ def test_all_rounds_cost_what_was_asked_for_and_at_most_a_thousandth_less(mechan
     whole = config.rounds or config.total_steps // parts.round_steps
     assert parts.rounds == whole
     # The same run with the number as the user's own: the same identity, hence the same noise.
-    (numbers,) = resolved([asked])
+    (numbers,) = make_plan([asked]).given
     own = compose([*line.split(), f"privacy.z={numbers.privacy.z!r}"])
     assert identity(own) == identity(numbers)
     assert noise_key(own) == noise_key(numbers)
-    assert build([own], [None]).gate.planned_epsilon(0) == planned
+    assert make_plan([own]).gate.planned_epsilon(0) == planned
 
 
 def test_every_mechanism_and_sampling_with_a_calibration_has_a_case():
@@ -83,7 +83,7 @@ def test_every_mechanism_and_sampling_with_a_calibration_has_a_case():
 def test_one_gaussian_release_has_the_noise_that_balle_and_wang_give():
     for target in (0.1, 1.0, 8.0):
         words = ["privacy=fixed", f"privacy.epsilon={target}"]
-        z = build([compose(words)], [None]).config.privacy.z
+        z = make_plan([compose(words)]).config.privacy.z
         exact = dp_accounting.get_sigma_gaussian(target, 1e-5)
         assert exact <= z <= 1.001 * exact
     assert dp_accounting.get_sigma_gaussian(1.0, 1e-5) == pytest.approx(3.730632, abs=1e-6)
@@ -94,9 +94,9 @@ def test_an_epsilon_that_no_noise_gives_is_refused_in_one_line():
     with pytest.raises(
         ConfigError, match=r"privacy\.accountant: rdp is .* use pld, which reaches it"
     ):
-        build([compose(words)], [None])
+        make_plan([compose(words)])
     with pytest.raises(ConfigError, match=r"privacy\.epsilon: epsilon 1e\+300 is more than noise"):
-        build([compose(["privacy=fixed", "privacy.epsilon=1e300"])], [None])
+        make_plan([compose(["privacy=fixed", "privacy.epsilon=1e300"])])
 
 
 @settings(max_examples=50)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_gate import ONE, TWO, make_plan, rows_for, send
+from test_gate import ONE, TWO, make_account, rows_for, send
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
@@ -30,7 +30,7 @@ AUDIT = (
 
 
 def plan_of(**config):
-    return make_plan(**{"mechanism": "correlated", "rounds": 8, **config})
+    return make_account(**{"mechanism": "correlated", "rounds": 8, **config})
 
 
 def matrix(strategy, rounds):
@@ -156,7 +156,7 @@ def test_the_covariance_over_rounds_is_the_strategys(a, bands, source):
 
 def test_without_correlation_the_release_is_the_gaussian_mechanisms():
     rows = rows_for(TWO)
-    one, other = plan_of(blocks=TWO, correlation=0.0), make_plan(TWO, rounds=8)
+    one, other = plan_of(blocks=TWO, correlation=0.0), make_account(TWO, rounds=8)
     for index in range(3):
         mine, theirs = (send(plan, rows, index).values for plan in (one, other))
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -179,7 +179,7 @@ def test_blocks_and_replicas_have_noise_of_their_own():
 
 
 def test_no_noise_where_z_is_0_and_for_a_replica_that_has_ended():
-    plan = make_plan(z=0.0, mechanism="correlated")
+    plan = make_account(z=0.0, mechanism="correlated")
     assert float(send(plan, {"actor": torch.zeros(1, 4, 6)}).values["actor"].abs().max()) == 0.0
     assert math.isinf(plan.guarantee(0, 1).epsilon)
     assert not plan.mechanism.describe_noise(0, [1.0] * 10)
@@ -253,7 +253,7 @@ def test_known_epsilons(adjacency, z, known):
 
 def test_several_rounds_of_one_user_cost_what_they_cost_with_independent_noise():
     plan = plan_of(unit=Unit("u", 2), z=3.0, correlation=1.0, bands=2)
-    independent = make_plan(unit=Unit("u", 2), z=3.0, rounds=8)
+    independent = make_account(unit=Unit("u", 2), z=3.0, rounds=8)
     assert plan.planned_epsilon(0) == pytest.approx(independent.planned_epsilon(0), rel=1e-9)
     # C has columns (1, 1/2); two in a row make (1, 3/2, 1/2) of squared norm 7/2.
     assert plan.mechanism.unit_noise(ONE[0]) == pytest.approx(0.5 * math.sqrt(3.5 / 2))

@@ -21,7 +21,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.runner import run
@@ -56,7 +56,7 @@ def config(*words):
 
 
 def session_of(*configs):
-    return Trainer(build(list(configs), [None] * len(configs)))
+    return Trainer(make_plan(list(configs)))
 
 
 def collected(session, index=0):
@@ -150,7 +150,7 @@ def test_known_answers_on_cartpole():
     for sigma, mu, found in ((0.3, 3012.4, 4.5e6), (5.0, 180.75, 1.7e4)):
         assert CARTPOLE.mu(sigma, 501) == pytest.approx(mu, rel=1e-4)
         words = ("privacy=local", "env=cartpole", "env.user=episode", f"privacy.z={sigma}")
-        plan = build([compose(later_wins(["algo=dppg", *words]))], [None]).gate
+        plan = make_plan([compose(later_wins(["algo=dppg", *words]))]).gate
         assert plan.event(0).adjacency == "any_trajectory_pair"
         assert plan.planned_epsilon(0) == pytest.approx(found, rel=0.02)
         once = ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
@@ -222,7 +222,7 @@ def test_how_much_a_unit_tells():
 )
 def test_no_unit_tells_more_than_is_counted(user, max_episode_steps):
     words = (f"env.user={user}", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
-    parts = build([config("algo=dppg", *CLOCK, *words)], [None])
+    parts = make_plan([config("algo=dppg", *CLOCK, *words)])
     session, most = Trainer(parts), parts.gate.devices.observations
     seen = []
     for index in range(3):
@@ -240,7 +240,7 @@ def test_no_unit_tells_more_than_is_counted(user, max_episode_steps):
 def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
     """Found by an audit: the reset after a fresh user's last step showed one observation too many."""
     words = ("env.user=fresh", f"env.max_episode_steps={max_episode_steps}", "env.user_steps=8")
-    parts = build([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")], [None])
+    parts = make_plan([config("algo=dppg", *CLOCK, *words, "env.obs_scaling=running")])
     session = Trainer(parts)
     collected(session)
     count = session.collector.scaler.get_state()["obs_count"]
@@ -248,7 +248,7 @@ def test_running_statistics_see_no_more_than_is_counted(max_episode_steps):
 
 
 def test_guarantees_in_words():
-    plan = build([config("algo=dppg", "env=cartpole", "algo.critic=shared")], [None]).gate
+    plan = make_plan([config("algo=dppg", "env=cartpole", "algo.critic=shared")]).gate
     found = plan.guarantee(0)
     assert (found.notion, found.adjacency, found.status) == (
         "local",
@@ -260,13 +260,13 @@ def test_guarantees_in_words():
     assert "reveal the return completely" in found.notes["told exactly"]
     assert math.isinf(plan.mechanism.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
-    found = build([noised], [None]).gate.guarantee(0)
+    found = make_plan([noised]).gate.guarantee(0)
     assert found.unit.startswith(
         "the observations and rewards of one simulated user: one trajectory of at most 500 steps"
     )
     assert found.unit.endswith("in up to 33 rounds, given when it ends")
     assert not found.caveats
-    silent = build([config("algo=ppo", "env=cartpole", "privacy.z=0")], [None]).gate.guarantee(0)
+    silent = make_plan([config("algo=ppo", "env=cartpole", "privacy.z=0")]).gate.guarantee(0)
     assert (silent.status, silent.epsilon) == ("none", math.inf)
 
 
@@ -387,12 +387,12 @@ def test_a_resumed_run_has_the_same_noise(user, algo, tmp_path):
     whole = session_of(one)
     for _ in range(4):
         whole.step()
-    half = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
+    half = Trainer(make_plan([one]).opened([tmp_path / "ledger.jsonl"]))
     for _ in range(2):
         half.step()
     saved = half.checkpoint(half.snapshot(), 0)
     half.step()  # a round after the last checkpoint is done again, and counts once
-    again = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
+    again = Trainer(make_plan([one]).opened([tmp_path / "ledger.jsonl"]))
     assert again.restore([saved])
     for _ in range(2):
         again.step()
@@ -407,7 +407,7 @@ def test_secure_noise_is_drawn_anew_and_counted_again(tmp_path):
     one = config("algo=dppg", "env=cartpole", "privacy.noise=secure", "privacy.z=5")
     found = []
     for _ in range(2):
-        session = Trainer(build([one], [tmp_path / "ledger.jsonl"]))
+        session = Trainer(make_plan([one]).opened([tmp_path / "ledger.jsonl"]))
         found.append(collected(session).obs)
     assert not torch.equal(*found)
     plan = session.parts.gate
@@ -569,7 +569,7 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "line"), REFUSED, ids=str)
 def test_what_has_no_meaning_is_refused_in_one_line(words, line):
     with pytest.raises(ConfigError) as caught:
-        build([compose(later_wins(["privacy=local", *words]))], [None])
+        make_plan([compose(later_wins(["privacy=local", *words]))])
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 
@@ -633,7 +633,7 @@ def test_a_plan_says_mu_steps_and_epsilon(tmp_path, capsys):
     assert "  noise   on users' devices: mu 134.6 for one observation, 3012 for the 501 " in shown
     assert "  privacy epsilon 4.55e+06 at delta 1e-05, status formal\n" in shown
     assert "  targets epsilon 1: privacy.z=3372, " in shown
-    plan = describe_plan(build([one], [None]), 0)
+    plan = describe_plan(make_plan([one]), 0)
     assert plan["local"]["observations"] == 501
     assert plan["local"]["noised_rewards"] == 0
     assert plan["local"]["mu"] == pytest.approx(3012.4, rel=1e-4)

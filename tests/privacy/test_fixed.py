@@ -1,7 +1,7 @@
 """Cohorts of a fixed size: each user is in one round, nothing is drawn."""
 
 import pytest
-from test_gate import make_plan
+from test_gate import make_account
 
 from privrl_bench.errors import PrivacyError
 
@@ -12,7 +12,7 @@ AUDIT = "audit/test_planted_defects.py::test_the_shipped_code_is_not_contradicte
 
 
 def test_each_user_is_in_one_round():
-    plan = make_plan(seeds=(0, 1))
+    plan = make_account(seeds=(0, 1))
     assert plan.draw(5, None, False).sizes == [4, 4]
     rounds = [plan.draw(index, 8, True) for index in range(2)]
     assert [one.numbers()[1].tolist() for one in rounds] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -23,7 +23,7 @@ def test_each_user_is_in_one_round():
 
 
 def test_a_replica_that_has_ended_has_no_users():
-    plan = make_plan(seeds=(0, 1))
+    plan = make_account(seeds=(0, 1))
     plan.end(0)
     assert plan.draw(0, None, False).sizes == plan.expected_cohort() == [0, 4]
     assert plan.draw(0, None, False).members is None

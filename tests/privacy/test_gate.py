@@ -32,7 +32,7 @@ ONE = (Block("actor", SIZE, 0.5),)
 TWO = (Block("actor", SIZE, 0.5), Block("critic", 3, 2.0, noise_ratio=3.0))
 
 
-def make_plan(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=None, **config):
+def make_account(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=None, **config):
     settings_ = {"users_per_round": USERS, **config}
     configs = [PrivacyConfig(z=z, **settings_) for _ in seeds]
     return Gate(
@@ -71,7 +71,7 @@ def test_zeroing_one_user_moves_the_noised_sum_by_at_most_one_joint_unit(user, s
     without = {name: x.clone() for name, x in rows.items()}
     for x in without.values():
         x[0, user] = 0.0
-    here, there = send(make_plan(TWO, z=z), rows), send(make_plan(TWO, z=z), without)
+    here, there = send(make_account(TWO, z=z), rows), send(make_account(TWO, z=z), without)
     multipliers = block_multipliers(z, TWO)
     distance = 0.0
     for block in TWO:
@@ -85,7 +85,7 @@ def test_zeroing_one_user_moves_the_noised_sum_by_at_most_one_joint_unit(user, s
 def test_noise_of_each_block_has_the_planned_size(z):
     blocks = (Block("actor", 20_000, 0.5), Block("critic", 20_000, 2.0, noise_ratio=3.0))
     zeros = {b.name: torch.zeros(1, USERS, b.size) for b in blocks}
-    released = send(make_plan(blocks, z=z), zeros)
+    released = send(make_account(blocks, z=z), zeros)
     multipliers = block_multipliers(z, blocks)
     assert math.isclose(sum(m**-2 for m in multipliers.values()), z**-2)
     for block in blocks:
@@ -96,21 +96,21 @@ def test_noise_of_each_block_has_the_planned_size(z):
 def test_the_released_value_is_the_clipped_sum_over_the_public_number_of_users():
     rows = {"actor": torch.full((1, USERS, SIZE), 0.01)}
     valid = torch.tensor([[True, True, False, False]])
-    released = send(make_plan(z=0.0), rows, valid=valid)
+    released = send(make_account(z=0.0), rows, valid=valid)
     assert torch.allclose(released.values["actor"], torch.full((1, SIZE), 0.01 * 2 / USERS))
 
 
 def test_a_bad_number_in_one_block_voids_the_users_whole_row():
     rows = {b.name: torch.full((1, USERS, b.size), 0.01) for b in TWO}
     rows["critic"][0, 2, 0] = float("inf")
-    plan = make_plan(TWO, z=0.0)
+    plan = make_account(TWO, z=0.0)
     released = send(plan, rows)
     assert torch.allclose(released.values["actor"], torch.full((1, SIZE), 0.01 * 3 / USERS))
     assert plan.diagnostics[0]["invalid_users"] == 1
 
 
 def test_a_contribution_is_released_once():
-    plan = make_plan()
+    plan = make_account()
     contribution = Contribution(rows_for(ONE), torch.ones(1, USERS, dtype=torch.bool))
     release(plan, contribution, 0)
     with pytest.raises(PrivacyError, match="released already"):
@@ -120,14 +120,14 @@ def test_a_contribution_is_released_once():
 def test_only_the_gate_makes_released():
     with pytest.raises(PrivacyError):
         Released({"actor": torch.zeros(1, SIZE)}, {}, key=object())
-    real = send(make_plan(), rows_for(ONE))
+    real = send(make_account(), rows_for(ONE))
     assert not hasattr(real, "key")
     with pytest.raises((ValueError, TypeError)):
         replace(real, values={"actor": torch.zeros(1, SIZE)})
 
 
 def test_rounds_are_released_in_order():
-    plan = make_plan()
+    plan = make_account()
     everyone = torch.ones(1, USERS, dtype=torch.bool)
     release(plan, Contribution(rows_for(ONE), everyone), 1)
     for index in (1, 0, -1):
@@ -153,7 +153,7 @@ def test_replicas_differ_in_z_only_and_the_mechanism_is_known():
 
 
 def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
-    plan = make_plan()
+    plan = make_account()
     send(plan, rows_for(ONE))
     assert plan.guarantee(0, 1).status == "formal"
     with pytest.raises(PrivacyError, match="no line of round 1"):
@@ -192,11 +192,11 @@ def test_a_draw_that_the_named_sampler_does_not_make_amplifies_nothing():
 
 def test_valid_must_be_bool():
     with pytest.raises(PrivacyError, match="must be bool"):
-        release(make_plan(), Contribution(rows_for(ONE), torch.ones(1, USERS)), 0)
+        release(make_account(), Contribution(rows_for(ONE), torch.ones(1, USERS)), 0)
 
 
 def test_undeclared_bypasses_and_wrong_shapes_are_refused():
-    plan = make_plan(caveats={"shared critic": "no noise"})
+    plan = make_account(caveats={"shared critic": "no noise"})
     send(plan, rows_for(ONE), bypass={"shared critic": {"change": torch.zeros(1, 2)}})
     with pytest.raises(PrivacyError, match="secret path"):
         send(plan, rows_for(ONE), bypass={"secret path": {}})
@@ -210,11 +210,11 @@ def test_undeclared_bypasses_and_wrong_shapes_are_refused():
 
 def test_more_rounds_than_planned_are_refused():
     with pytest.raises(PrivacyError, match="beyond"):
-        send(make_plan(rounds=1), rows_for(ONE), index=1)
+        send(make_account(rounds=1), rows_for(ONE), index=1)
 
 
 def test_the_ledger_line_comes_before_the_noise():
-    plan = make_plan()
+    plan = make_account()
     seen = []
 
     class Watching(SeededNoise):
@@ -232,7 +232,7 @@ def test_other_data_under_a_round_seen_before_gets_other_noise_and_counts_twice(
     ledger = Ledger(None)
     values = []
     for scale in (0.1, 0.1, 0.05):
-        plan = make_plan()
+        plan = make_account()
         plan.ledgers = [ledger]
         values.append(send(plan, rows_for(ONE, scale)).values["actor"])
     assert torch.equal(values[0], values[1])
@@ -244,8 +244,8 @@ def test_other_data_under_a_round_seen_before_gets_other_noise_and_counts_twice(
 
 def test_replicas_get_their_own_noise_whoever_stands_beside_them():
     rows = rows_for(ONE, replicas=2)
-    both = send(make_plan(seeds=(4, 9)), rows)
-    alone = send(make_plan(seeds=(9,)), {"actor": rows["actor"][1:]})
+    both = send(make_account(seeds=(4, 9)), rows)
+    alone = send(make_account(seeds=(9,)), {"actor": rows["actor"][1:]})
     assert torch.equal(both.values["actor"][1:], alone.values["actor"])
 
 
@@ -259,7 +259,7 @@ def test_replicas_get_their_own_noise_whoever_stands_beside_them():
     ],
 )
 def test_planned_and_ledger_epsilon_of_a_lone_release(delta, adjacency, expected):
-    plan = make_plan(delta=delta, adjacency=adjacency)
+    plan = make_account(delta=delta, adjacency=adjacency)
     assert plan.spent_epsilon(0) == 0.0
     send(plan, rows_for(ONE))
     send(plan, rows_for(ONE), index=1)  # other users: parallel composition
@@ -268,7 +268,7 @@ def test_planned_and_ledger_epsilon_of_a_lone_release(delta, adjacency, expected
 
 
 def test_epsilon_of_segments_grows_until_an_episode_has_ended():
-    plan = make_plan(unit=Unit("an episode", 3), delta=1e-3)
+    plan = make_account(unit=Unit("an episode", 3), delta=1e-3)
     spent = []
     for index in range(5):
         send(plan, rows_for(ONE), index=index)
@@ -278,7 +278,7 @@ def test_epsilon_of_segments_grows_until_an_episode_has_ended():
 
 
 def test_poisson_cohorts_are_drawn_capped_and_accounted_over_all_rounds():
-    plan = make_plan(
+    plan = make_account(
         sampling="poisson", population=400, adjacency="add_or_remove", rounds=50, z=1.0
     )
     cohorts = [plan.draw(i, None, False).sizes[0] for i in range(2000)]
@@ -292,18 +292,18 @@ def test_poisson_cohorts_are_drawn_capped_and_accounted_over_all_rounds():
 
 
 def test_status_says_what_the_number_covers():
-    plan = make_plan()
+    plan = make_account()
     assert plan.guarantee(0).status == "formal"
-    leaky = make_plan(caveats={"shared critic": "no noise"})
+    leaky = make_account(caveats={"shared critic": "no noise"})
     assert leaky.guarantee(0).status == "heuristic"
-    assert make_plan(z=0.0).guarantee(0).status == "none"
-    pooled = make_plan(mechanism="none")
+    assert make_account(z=0.0).guarantee(0).status == "none"
+    pooled = make_account(mechanism="none")
     assert pooled.guarantee(0).status == "none"
     assert pooled.planned_epsilon(0) == math.inf
 
 
 def test_without_noise_rows_are_still_clipped():
-    plan = make_plan(z=0.0)
+    plan = make_account(z=0.0)
     released = send(plan, {"actor": torch.full((1, USERS, SIZE), 1e6)})
     assert float(released.values["actor"].norm()) == pytest.approx(0.5, rel=1e-4)
     assert plan.diagnostics[0]["clipped_fraction"] == 1.0
@@ -350,16 +350,16 @@ def test_the_plan_refuses_bad_blocks_foreign_noise_and_too_many_users():
         name, note = "secure", None
 
     with pytest.raises(PrivacyError, match="clip"):
-        make_plan(blocks=(Block("actor", 3, math.nan),))
+        make_account(blocks=(Block("actor", 3, math.nan),))
     config = PrivacyConfig(users_per_round=USERS)
     with pytest.raises(PrivacyError, match=r"noise\.py"):
         Gate([config], ONE, Unit("u", 1), 5, [Nothing()], [Ledger(None)])
     with pytest.raises(PrivacyError, match=str(MOST_USERS)):
-        make_plan(users_per_round=MOST_USERS + 1)
+        make_account(users_per_round=MOST_USERS + 1)
 
 
 def test_caveats_cannot_be_taken_away_afterwards():
-    plan = make_plan(caveats={"shared critic": "leaks"})
+    plan = make_account(caveats={"shared critic": "leaks"})
     guarantee = plan.guarantee(0)
     guarantee.caveats.clear()
     assert plan.guarantee(0).status == "heuristic"
@@ -368,17 +368,17 @@ def test_caveats_cannot_be_taken_away_afterwards():
 
 
 def test_notes_name_replicas_simulated_sampling_and_where_noise_is_floating_point():
-    assert "runs" in make_plan().guarantee(0).notes
-    assert make_plan(seeds=(0, 1)).guarantee(0).notes == make_plan().guarantee(0).notes
+    assert "runs" in make_account().guarantee(0).notes
+    assert make_account(seeds=(0, 1)).guarantee(0).notes == make_account().guarantee(0).notes
     poisson = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 50}
-    assert "sampling" in make_plan(**poisson).guarantee(0).notes
-    assert "floating point" not in make_plan().guarantee(0).notes  # integers
+    assert "sampling" in make_account(**poisson).guarantee(0).notes
+    assert "floating point" not in make_account().guarantee(0).notes  # integers
     assert "floating point" in SecureNoise.notes(exact=False)
     assert not SecureNoise.notes(exact=True)
 
 
 def test_a_repeated_seeded_round_is_in_the_notes():
-    plan = make_plan()
+    plan = make_account()
     send(plan, rows_for(ONE))
     assert "attempts" not in plan.guarantee(0, 1).notes
     plan.ledgers[0].again(0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from test_gate import make_plan, send
+from test_gate import make_account, send
 
 from privrl_bench.audit import bounds
 from privrl_bench.privacy import mechanisms, sampling
@@ -70,7 +70,7 @@ def test_every_ledger_record_has_one_mechanism():
     records = [record for name in mechanisms.names() for record in mechanism_class(name).records]
     assert len(records) == len(set(records))
     for name in AT_THE_GATE:
-        kind = make_plan(mechanism=name, z=1.0).event(0).mechanism
+        kind = make_account(mechanism=name, z=1.0).event(0).mechanism
         assert mechanisms.ledger_class(kind).name in mechanisms.names()
 
 
@@ -83,7 +83,7 @@ def test_one_user_moves_a_release_by_at_most_one_clip(name):
         without = rows.clone()
         without[0, 2] = 0.0
         released = [
-            4 * send(make_plan(mechanism=name, z=0.7), {"actor": x}).values["actor"].double()
+            4 * send(make_account(mechanism=name, z=0.7), {"actor": x}).values["actor"].double()
             for x in (rows, without)
         ]
         assert float((released[0] - released[1]).norm()) <= 0.5 * 1.001
@@ -97,8 +97,8 @@ def test_an_audit_of_one_release_does_not_contradict_epsilon(name):
         rows = torch.zeros(600, 4, 4)
         rows[:, 0, 0] = 10.0 * there
         seeds = range(600 * there, 600 * there + 600)
-        plan = make_plan(blocks, z=1.0, rounds=1, seeds=seeds, mechanism=name)
+        plan = make_account(blocks, z=1.0, rounds=1, seeds=seeds, mechanism=name)
         scores[there] = 4 * send(plan, {"actor": rows}).values["actor"][:, 0].numpy()
-    claim = make_plan(blocks, z=1.0, rounds=1, mechanism=name).planned_epsilon(0)
+    claim = make_account(blocks, z=1.0, rounds=1, mechanism=name).planned_epsilon(0)
     found = bounds.direct_bound(scores[True], scores[False], 0.5, 1e-5, 0.999)
     assert found.epsilon <= claim

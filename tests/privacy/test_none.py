@@ -4,7 +4,7 @@ import math
 
 import torch
 from helpers import release
-from test_gate import make_plan
+from test_gate import make_account
 
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.privacy.contribution import Contribution
@@ -18,13 +18,13 @@ AUDIT = mechanism_class("none").not_auditable
 
 def test_epsilon_is_infinite():
     assert ledger_epsilon([ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
-    plan = make_plan(mechanism="none", z=0.0)
+    plan = make_account(mechanism="none", z=0.0)
     assert plan.guarantee(0).status == "none"
     assert plan.mechanism.paper_epsilon(0) == math.inf
 
 
 def test_a_row_passes_as_it_is():
     row = torch.full((1, 1, 6), 1e6)
-    plan = make_plan(mechanism="none", z=0.0)
+    plan = make_account(mechanism="none", z=0.0)
     sent = Contribution({"actor": row}, torch.ones(1, 1, dtype=torch.bool))
     assert torch.equal(release(plan, sent, 0).values["actor"], row[:, 0])

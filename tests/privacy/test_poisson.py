@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_gate import make_plan
+from test_gate import make_account
 from test_scripts import load
 
 from privrl_bench.composition.compose import compose
@@ -19,7 +19,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
@@ -33,7 +33,7 @@ AUDIT = "audit/test_planted_defects.py::test_the_shipped_code_is_not_contradicte
 
 
 def plan():
-    return make_plan(sampling="poisson", population=40, adjacency="add_or_remove")
+    return make_account(sampling="poisson", population=40, adjacency="add_or_remove")
 
 
 def test_each_user_joins_with_the_same_probability():
@@ -76,7 +76,7 @@ def of_everybody(adjacency: str, users: int = 8, z: float = 1.0) -> ReleaseEvent
 
 
 def test_everybody_is_drawn_and_nobody_is_cut():
-    gate = make_plan(sampling="poisson", population=4, adjacency="add_or_remove")
+    gate = make_account(sampling="poisson", population=4, adjacency="add_or_remove")
     assert gate.event(0).q == 1.0
     assert gate.slots == 4
     for index in range(20):
@@ -150,7 +150,7 @@ def everybodys(name: str, adjacency: str, sets: str, trained) -> RunConfig:
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
 @pytest.mark.parametrize("name", WORDS)
 def test_a_run_of_everybody_has_the_gaussian_mechanisms_epsilon(name, adjacency, sets, trained):
-    parts = build([everybodys(name, adjacency, sets, trained)], [None])
+    parts = make_plan([everybodys(name, adjacency, sets, trained)])
     assert parts.gate.event(0).q == 1.0
     delta, rounds = parts.config.privacy.delta, parts.rounds
     exact = load("check_epsilon").balle_wang(math.sqrt(rounds) / 2.0, delta)
@@ -167,7 +167,7 @@ def test_users_who_come_over_the_rounds_are_more_than_a_cohort():
         "algo=dqn env=riverswim privacy.users_per_round=6 privacy.population=6 rounds=3 log=none"
     )
     with pytest.raises(ConfigError, match=r"^privacy\.population|^privacy\.users_per_round"):
-        build([compose(words.split())], [None])
+        make_plan([compose(words.split())])
 
 
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
@@ -189,7 +189,7 @@ def test_noise_is_calibrated_for_everybody():
         "privacy.users_per_round=6",
     ]
     words = later_wins(words, ["privacy.z=auto", "privacy.epsilon=3"])
-    parts = build([compose(words)], [None])
+    parts = make_plan([compose(words)])
     z = parts.config.privacy.z
     assert parts.gate.planned_epsilon(0) == pytest.approx(3.0, rel=0.02)
     assert load("check_epsilon").balle_wang(math.sqrt(3) / z, 1e-5) <= 3.0

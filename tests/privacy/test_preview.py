@@ -5,19 +5,19 @@ import math
 
 import pytest
 import torch
-from test_gate import make_plan
+from test_gate import make_account
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.identity import identity
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
 
 WORDS = ["algo=dppg", "env=cartpole", "log=none"]
 
 
 def gate_of(*words):
-    return build([compose([*WORDS, *words])], [None]).gate
+    return make_plan([compose([*WORDS, *words])]).gate
 
 
 @pytest.mark.parametrize("mechanism", ["fixed", "correlated"])
@@ -40,7 +40,7 @@ def test_it_promises_nothing_and_says_what_the_real_run_would_cost():
 
 
 def test_noise_is_calibrated_for_the_real_run():
-    config = build(
+    config = make_plan(
         [
             compose(
                 [
@@ -50,10 +50,9 @@ def test_noise_is_calibrated_for_the_real_run():
                     "privacy.noise_cohort=160",
                 ]
             )
-        ],
-        [None],
+        ]
     ).config
-    real = build([compose([*WORDS, "privacy.epsilon=2", "privacy.users_per_round=160"])], [None])
+    real = make_plan([compose([*WORDS, "privacy.epsilon=2", "privacy.users_per_round=160"])])
     assert config.privacy.z == pytest.approx(real.config.privacy.z, rel=1e-3)
     assert config.privacy.noise_multiplier == pytest.approx(config.privacy.z / 10)
 
@@ -103,7 +102,7 @@ def test_a_run_writes_what_it_is_a_preview_of(tmp_path):
 def test_the_released_mean_differs_from_the_sum_by_the_smaller_noise():
     from dataclasses import replace
 
-    plan = make_plan(seeds=(0,))
+    plan = make_account(seeds=(0,))
     small = replace(plan.config, noise_cohort=plan.config.users_per_round * 100)
     assert small.noise_multiplier == pytest.approx(plan.config.noise_multiplier / 100)
     assert torch.isfinite(torch.tensor(small.noise_multiplier))

@@ -9,7 +9,7 @@ import pytest
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS, visible
 from privrl_bench.privacy import noise
@@ -39,7 +39,7 @@ class Draws(SeededNoise):
 
 def rows(config, size: int, key: int, replayed: dict) -> list[dict[str, float]]:
     """Metrics of all rounds and evaluations, with the releases of an earlier call if there was one."""
-    parts = build([config], [None])
+    parts = make_plan([config])
     parts.gate._noises = [Draws(config.seed, key, size)]
     release = parts.gate.release
     parts.gate.release = lambda i: replayed.setdefault(i, release(i))
@@ -79,7 +79,7 @@ def test_released_metrics_do_not_depend_on_the_draw(sets):
 @pytest.mark.parametrize("kind", [SeededNoise, SecureNoise])
 def test_a_cohort_is_drawn_once_a_round(kind):
     config = compose([*SMALL, *RIVERSWIM, "privacy.users_per_round=30"])
-    plan = build([config], [None]).gate
+    plan = make_plan([config]).gate
     plan._noises = [SeededNoise(0, 1) if kind is SeededNoise else SecureNoise()]
     drawn = [plan.draw(i, None, False).sizes[0] for i in range(40)]
     assert len(set(drawn)) > 1
@@ -107,7 +107,7 @@ DRAWN = {
 def cohorts(words: list[str], seed: int, kind: str) -> list[list[int]]:
     """The users of 20 rounds."""
     config = compose([*words, *SMALL[:2], "rounds=20", f"seed={seed}", f"privacy.noise={kind}"])
-    gate = build([config], [None]).gate
+    gate = make_plan([config]).gate
     users = int(gate.config.population)
     return [gate.draw(i, users, False).numbers()[0].tolist() for i in range(20)]
 
@@ -165,7 +165,7 @@ def test_with_secure_noise_nothing_is_drawn_from_the_seed(name, monkeypatch):
     small = [word for word in SMALL if name not in ("smooth", "once") or "rounds=" not in word]
     words = [*SECURE[name], *small, "privacy.noise=secure"]
     words += ["privacy.epsilon=1"] if name == "smooth" else []
-    session = Trainer(build([compose(words)], [None]))
+    session = Trainer(make_plan([compose(words)]))
     while not session.over:
         session.step()
     session.close()

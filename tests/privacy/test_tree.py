@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_gate import ONE, make_plan, rows_for, send
+from test_gate import ONE, make_account, rows_for, send
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
@@ -38,7 +38,7 @@ def totals(plan, rounds, size=6):
 
 def wide(z, rounds, seed=0, mechanism="tree", size=20_000):
     blocks = (type(ONE[0])("actor", size, 0.5),)
-    return make_plan(blocks=blocks, z=z, rounds=rounds, seeds=(seed,), mechanism=mechanism)
+    return make_account(blocks=blocks, z=z, rounds=rounds, seeds=(seed,), mechanism=mechanism)
 
 
 def test_a_sum_is_under_the_noise_of_its_binary_digits() -> None:
@@ -69,7 +69,7 @@ def test_a_round_is_in_at_most_levels_nodes_and_a_sum_is_of_its_digits(rounds) -
 
 
 def test_epsilon_is_that_of_one_row_in_all_its_nodes() -> None:
-    plan = make_plan(z=3.0, rounds=1000, mechanism="tree")
+    plan = make_account(z=3.0, rounds=1000, mechanism="tree")
     exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 10, 1e-5)
     assert plan.planned_epsilon(0) == pytest.approx(exact, rel=1e-9)
     assert exact == pytest.approx(
@@ -84,14 +84,14 @@ def test_epsilon_is_that_of_one_row_in_all_its_nodes() -> None:
 @pytest.mark.parametrize(("z", "known"), [(1.0, 19.0536), (5.0, 2.8137), (20.0, 0.6158)])
 def test_known_epsilons_of_a_tree_over_1000_rounds(z, known) -> None:
     """Source: dp-accounting's SingleEpochTreeAggregationDpEvent(z, 1000), RDP, REPLACE_SPECIAL, delta 1e-5."""
-    plan = make_plan(z=z, rounds=1000, mechanism="tree", accountant="rdp")
+    plan = make_account(z=z, rounds=1000, mechanism="tree", accountant="rdp")
     assert plan.planned_epsilon(0) == pytest.approx(known, abs=1e-4)
-    tight = make_plan(z=z, rounds=1000, mechanism="tree").planned_epsilon(0)
+    tight = make_account(z=z, rounds=1000, mechanism="tree").planned_epsilon(0)
     assert 0.85 * known < tight < known
 
 
 def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
-    plan = make_plan(z=3.0, rounds=1000, mechanism="tree")
+    plan = make_account(z=3.0, rounds=1000, mechanism="tree")
     for index in range(3):
         send(plan, rows_for(ONE), index)
     plan.ledgers[0].again(1)
@@ -102,7 +102,7 @@ def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
 
 def test_one_user_moves_every_later_sum_by_their_clipped_row() -> None:
     """With the same noise, sums with and without the user differ by their row from their round on."""
-    with_user, without = (make_plan(z=1.0, rounds=8, mechanism="tree") for _ in range(2))
+    with_user, without = (make_account(z=1.0, rounds=8, mechanism="tree") for _ in range(2))
     rows = [rows_for(ONE, scale=10.0 + i) for i in range(8)]
     one, two = torch.zeros(6), torch.zeros(6)
     for index, row in enumerate(rows):

@@ -13,7 +13,7 @@ import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
@@ -226,12 +226,12 @@ def test_a_repeated_round_costs_more(tmp_path):
     plan = planned(LR, PUBLIC, "privacy=fixed", "privacy.z=2")
     config, path = plan.runs[0].config, tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
-    gate = build([config], [None]).gate
+    gate = make_plan([config]).gate
     for _ in range(2):
         details = {"noise": "secure", **gate.mechanism.details(0, 0, ledger)}
         ledger.intend(0, gate.event(0), details, repeatable=False)
     ledger.sync()
-    again = build([config], [path]).gate
+    again = make_plan([config]).opened([path]).gate
     answer = profile_epsilon(
         lambda d: epsilon_at(2 / math.sqrt(2), d), RunCount(8.0, math.inf), 1e-5
     )
@@ -365,7 +365,7 @@ def test_too_many_repeats_and_caveats_of_repeats_are_those_of_a_run(tmp_path):
 def repeat(config, path, times):
     """A ledger whose first round was attempted so often."""
     ledger = Ledger(path)
-    gate = build([config], [None]).gate
+    gate = make_plan([config]).gate
     for _ in range(times):
         details = {"noise": "secure", **gate.mechanism.details(0, 0, ledger)}
         ledger.intend(0, gate.event(0), details, repeatable=False)
@@ -526,12 +526,12 @@ def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
 
     from privrl_bench.api.launch import _labelled
     from privrl_bench.composition.compose import compose
-    from privrl_bench.experiment.builder import build
+    from privrl_bench.experiment.plan import make_plan
 
     run = compose(SMALL)
     for sweeper, labelled in (("x.GridSweeper", False), ("y.OptunaSweeper", True)):
         info = OmegaConf.create({"sweeper": {"_target_": sweeper}, "job": {"num": 2}})
-        guarantee = build([_labelled(run, info)], [None]).gate.guarantee(0)
+        guarantee = make_plan([_labelled(run, info)]).gate.guarantee(0)
         assert guarantee.status == ("heuristic" if labelled else "formal")
         assert ("OptunaSweeper" in str(guarantee.caveats)) == labelled
     done = Outcome("done", summary={"measure": "return", "return": {"mean": 3.0}})

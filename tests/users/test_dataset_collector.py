@@ -18,7 +18,7 @@ from privrl_bench.datasets.split import moments
 from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.privacy.accounting.releases import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
@@ -170,13 +170,13 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
     ]
     rows = scaled(data, np.concatenate([first.observations[1:], second.observations[1:]]))
     np.testing.assert_allclose(users.next_obs[0, 0, : n + m], rows, rtol=1e-5, atol=1e-6)
-    unit = build([config_of(families)], [None]).gate.unit
+    unit = make_plan([config_of(families)]).gate.unit
     assert unit.text.startswith("all trajectories of one user, up to 2, of at most 40 steps")
     assert unit.participation is None
 
 
 def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
-    parts = build([config_of(sets)], [None])
+    parts = make_plan([config_of(sets)])
     mean, std, *_ = moments(parts.users.data.trajectories, parts.users.data.split.public)
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
@@ -185,7 +185,7 @@ def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
         "their data give {}the units of the model, early stopping and policy training; no user's"
     )
     assert given.format("the scaling, ") in parts.gate.guarantee(0).notes["dataset"]
-    built = build([config_of(sets, "env.obs_scaling=public")], [None])
+    built = make_plan([config_of(sets, "env.obs_scaling=public")])
     own = built.config.env
     assert given.format("") in built.gate.guarantee(0).notes["dataset"]
     assert own.obs_std == [0.7, 0.7, 4.0]
@@ -197,7 +197,7 @@ def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
     words = () if people == 54 else ("privacy.population=60",)
     config = config_of(sets, *words)
     assert config.privacy.adjacency == "add_or_remove"
-    parts = build([config], [None])
+    parts = make_plan([config])
     guarantee, planned = parts.gate.guarantee(0), describe_plan(parts, 0)
     assert guarantee.adjacency == "zero-out"
     assert planned["event"]["adjacency"] == "zero_out"
@@ -240,7 +240,7 @@ def test_fewer_users_and_another_share(sets) -> None:
 )
 def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:
     with pytest.raises(ConfigError, match=message) as found:
-        build([config_of(sets, *words)], [None])
+        make_plan([config_of(sets, *words)])
     assert "\n" not in str(found.value)
 
 
@@ -257,7 +257,7 @@ def test_a_damaged_dataset_is_one_line(sets, tmp_path, monkeypatch) -> None:
     (tmp_path / "bad-v0" / "data").mkdir(parents=True)
     (tmp_path / "bad-v0" / "data" / "metadata.json").write_text("{")
     with pytest.raises(ConfigError, match=r"^data\.id: bad-v0 cannot be read: ") as found:
-        build([config_of("bad-v0")], [None])
+        make_plan([config_of("bad-v0")])
     assert "\n" not in str(found.value)
 
 

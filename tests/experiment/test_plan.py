@@ -12,7 +12,7 @@ from privrl_bench.config.identity import group_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.builder import build
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.users.users import unit_in_words
 
 
@@ -58,7 +58,7 @@ def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scalin
         privacy=replace(base.privacy, z=z),
         total_steps=100_000,
     )
-    guarantee = build([config], [None]).gate.guarantee(0)
+    guarantee = make_plan([config]).gate.guarantee(0)
     caveats = expected_caveats(critic, user, scaling)
     assert set(guarantee.caveats) == caveats
     assert guarantee.status == ("none" if z == 0 else "heuristic" if caveats else "formal")
@@ -66,14 +66,14 @@ def test_every_leak_is_a_named_caveat_and_formal_means_none(critic, user, scalin
 
 def test_poisson_users_may_come_in_every_round():
     config = compose(["privacy=poisson", "privacy.population=1000", "total_steps=100_000"])
-    plan = build([config], [None]).gate
+    plan = make_plan([config]).gate
     assert plan.participation is None
     assert plan.unit.text.startswith("one simulated user with all their rounds")
     assert plan.guarantee(0).adjacency == "add-or-remove"
 
 
 def test_pooled_algorithms_say_that_nothing_is_private():
-    guarantee = build([compose(["algo=ppo"])], [None]).gate.guarantee(0)
+    guarantee = make_plan([compose(["algo=ppo"])]).gate.guarantee(0)
     assert guarantee.status == "none"
     assert set(guarantee.caveats) == {"pooled training", "not private"}
     assert not guarantee.notes
@@ -82,14 +82,14 @@ def test_pooled_algorithms_say_that_nothing_is_private():
 def test_only_seed_and_z_may_differ_in_a_group():
     one = cartpole()
     other = cartpole(seed=1, privacy=replace(one.privacy, z=2.0))
-    assert len(build([one, other], [None, None]).configs) == 2
+    assert len(make_plan([one, other]).configs) == 2
     with pytest.raises(ConfigError, match="seed and"):
-        build([one, cartpole(total_steps=1024)], [None, None])
+        make_plan([one, cartpole(total_steps=1024)])
 
 
 def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
     def drawn(*words):
-        plan = build([compose(later_wins(["seed=5", *words]))], [None]).gate
+        plan = make_plan([compose(later_wins(["seed=5", *words]))]).gate
         return plan._noises[0].normal([50], 0, 0)[0]
 
     first = drawn()
@@ -102,27 +102,25 @@ def test_runs_of_one_seed_share_no_noise_unless_they_are_equal():
 def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
     poisson = ["privacy=poisson", "privacy.population=200", "privacy.users_per_round=4"]
     words = ["env=cartpole", "env.user_steps=16", "privacy.z=1.5", *poisson, "total_steps=6400"]
-    whole = build([compose(words)], [None])
+    whole = make_plan([compose(words)])
     assert whole.rounds == 100
     spent = whole.gate.planned_epsilon(0)
-    half = build([compose(later_wins([*words, f"privacy.epsilon={spent / 2}"]))], [None])
+    half = make_plan([compose(later_wins([*words, f"privacy.epsilon={spent / 2}"]))])
     assert 1 < half.rounds < 100
     assert half.gate.planned_epsilon(0) <= spent / 2
-    assert (
-        build([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))], [None]).rounds == 100
-    )
+    assert make_plan([compose(later_wins([*words, f"privacy.epsilon={spent * 2}"]))]).rounds == 100
     small = ["privacy.accountant=rdp", "privacy.epsilon=1e-4", "privacy.z=1"]
     with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):  # rdp's orders end
-        build([compose(["env=cartpole", *small])], [None])
+        make_plan([compose(["env=cartpole", *small])])
     with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
-        build([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=1"])], [None])
-    assert build([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])], [None])
+        make_plan([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=1"])])
+    assert make_plan([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])])
 
 
 def test_runs_with_a_budget_are_trained_together_only_with_equal_z():
     runs = [compose(["privacy.epsilon=9", f"privacy.z={z}"]) for z in (1, 2)]
     with pytest.raises(ConfigError, match="seed and privacy"):
-        build(runs, [None, None])
+        make_plan(runs)
     assert group_key(runs[0]) != group_key(runs[1])
     with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
         compose(["privacy.epsilon=-1"])
