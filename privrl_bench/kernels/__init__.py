@@ -1,1 +1,1 @@
-"""Compiled code (Numba) for training of users, simulators and regressions, and the threads it uses."""
+"""Compiled code (Numba) for training of users, simulators and regressions; cores, signals, worker processes."""
