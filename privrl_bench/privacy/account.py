@@ -12,7 +12,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import DeviceNoise
-from privrl_bench.privacy.grid import LEAST_CLIP, MOST_USERS
+from privrl_bench.privacy.grid import L2, LEAST_CLIP, MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
@@ -68,7 +68,8 @@ class Account:
         self.sampler: Sampler = sampler(self.config)
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
-        discrete = mechanism.clipped and any(isinstance(noise, SecureNoise) for noise in noises)
+        exact = mechanism.norm is not None
+        discrete = exact and any(isinstance(noise, SecureNoise) for noise in noises)
         self.mechanism: Mechanism = mechanism(
             Terms(configs, blocks, unit, rounds, self.sampler, devices, discrete)
         )
@@ -78,6 +79,8 @@ class Account:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same users compose"
             )
+        if mechanism.norm not in (None, L2):
+            self.notes["norm"] = f"rows are clipped, and z is counted, in L{mechanism.norm} norm"
         if self.is_preview:
             self.notes["preview"] = (
                 f"noise as of {self.config.noise_cohort} users a round, of whom "
@@ -89,7 +92,7 @@ class Account:
             )
         for noise in noises:
             if mechanism.private:
-                self.notes.update(noise.notes(exact=mechanism.clipped))
+                self.notes.update(noise.notes(exact=exact))
         for r, ledger in enumerate(ledgers):
             planned, settings = self.event(r), self.mechanism.settings(r)
             for line in ledger.lines:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import METRICS
-from privrl_bench.privacy.grid import unit_of
+from privrl_bench.privacy.grid import L2, unit_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Block:
     Attributes:
         name: key of the block in a contribution.
         size: P_b, numbers in it.
-        clip: L2 bound of one user's block, parameter units.
+        clip: bound of one user's block, in the mechanism's norm and parameter units.
         noise_ratio: its noise multiplier relative to the other blocks'; the joint stays z.
     """
 
@@ -36,14 +36,15 @@ class Block:
         return unit_of(self.clip)
 
 
-def block_multipliers(z: float, blocks: tuple[Block, ...]) -> dict[str, float]:
-    """Split a joint multiplier over blocks so that 1/z^2 = sum of 1/z_b^2.
+def block_multipliers(z: float, blocks: tuple[Block, ...], norm: int = L2) -> dict[str, float]:
+    """Split a joint multiplier over blocks so that 1/z^2 = sum of 1/z_b^2; in L1 norm 1/z = sum of 1/z_b.
 
     >>> two = (Block("a", 1, 1.0), Block("c", 1, 1.0))
     >>> {name: round(value, 4) for name, value in block_multipliers(1.0, two).items()}
     {'a': 1.4142, 'c': 1.4142}
     """
-    spread = math.sqrt(sum(block.noise_ratio**-2 for block in blocks))
+    total = sum(block.noise_ratio**-norm for block in blocks)
+    spread = math.sqrt(total) if norm == L2 else total
     return {block.name: z * block.noise_ratio * spread for block in blocks}
 
 

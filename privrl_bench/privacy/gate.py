@@ -178,7 +178,7 @@ class Gate(Account):
 
     def empty_sum(self) -> RowSum:
         """A sum of this gate's rows, for workers."""
-        return RowSum(self.blocks, self.mechanism.clipped, len(self.configs))
+        return RowSum(self.blocks, self.mechanism.norm, len(self.configs))
 
     def add(self, contribution: Contribution) -> None:
         """Clip, cut to the grid and add the rows of some of the next round's users; it is consumed.
@@ -249,7 +249,7 @@ class Gate(Account):
         own = {block.name: sums[block.name][r] for block in self.blocks}
         attempt = Attempt(r, round_index, attempts[r], self._noises[r], self.ledgers[r])
         divisor = 1 if self._pooled else self.config.users_per_round
-        units = {b.name: b.unit if self.mechanism.clipped else 1.0 for b in self.blocks}
+        units = {b.name: 1.0 if self.mechanism.norm is None else b.unit for b in self.blocks}
         while True:
             noised = self.mechanism.privatize(own, attempt)
             values = {

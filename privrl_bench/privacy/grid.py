@@ -9,6 +9,9 @@ Casacuberta et al. 2022; Haney et al. 2022).
    moves it by at most s sqrt(P) / 2. With s <= 2^-BITS clip and P <= MOST_NUMBERS that is 1.2e-7 clip, and the
    errors of double precision are below 6e-8 clip. So the integer row has norm at most (1 - MARGIN) clip / s.
    (Kairouz, Liu and Steinke 2021 rotate and round at random, because their grid is coarse.)
+   In L1 rounding to the nearest could add P s / 2, 0.2 % of the clip for the longest rows. So numbers are
+   rounded towards zero there, which makes none of them larger, whatever P is; the errors of double precision
+   are a share of at most 2 P 2^-53 < 6e-8 of the norm, and the same MARGIN holds.
 2. *A sum.* MOST_USERS rows are below 2^61 in every number, and noise is below 2^60 up to 64 standard deviations
    of at most MOST_NOISE: 64-bit integers hold both, and integer sums are exact.
 3. *Noise.* `seeded`: a normal number in double precision, rounded to an integer. A sum is an integer, so that
@@ -24,13 +27,25 @@ Casacuberta et al. 2022; Haney et al. 2022).
    and secret cohorts change nothing: compare the joint laws of cohorts and noise. `discrete_cost` is eta for c
    = TAIL. `Gaussian.slack` is at least four times as much; `Mechanism.epsilon_of` adds it to epsilon and takes
    this share off delta.
-5. *Correlated noise*: `mechanisms/correlated.py`.
+5. *Epsilon of the discrete Laplace* of parameter b units, P(k) proportional to exp(-|k| / b), for rows in L1
+   norm. Let a = exp(-1 / b). For two sums that are d units apart in one number and |epsilon| <= d / b,
+       delta(epsilon) <= 1 - a^((d - epsilon b) / 2) / cosh(1 / (2 b)),
+   and that of continuous Laplace noise at distance d + 1 / (4 b) is larger, as ln cosh u <= u^2 / 2; beyond,
+   both are 0 or 1 - exp(epsilon). For two numbers at distances d and e continuous noise gives delta = 1 -
+   exp(-A) (1 + x) for A = (d + e - epsilon b) / (2 b) and some x >= 0 (by integration), at most the 1 - exp(-A)
+   of one number at distance d + e. A larger delta everywhere is a dominating pair (Zhu, Dong and Wang 2022),
+   which composes: over the numbers of a row, whose distances add up to its L1 norm, and over adaptive rounds.
+   So a release costs at most what one number with continuous noise does at distance (1 - MARGIN) clip / s +
+   P / (4 b). That is at most clip / s: for b >= 1e-8 clip / s, P / (4 b) is below 2^26 2^-36 1e8 < 1e5 < MARGIN
+   clip / s, and `privacy.z` is at least 1e-6.
+6. *Correlated noise*: `mechanisms/correlated.py`.
 """
 
 from __future__ import annotations
 
 import math
 
+L1, L2 = 1, 2  # norms of rows
 LEAST_CLIP = 2.0**-300  # and its inverse the largest: squares of rows stay in double precision
 BITS = 36  # a clip is 2^36 to 2^37 units
 MOST_NUMBERS = 2**28  # in a row

@@ -1,6 +1,6 @@
 """Sums over users: clipped, on the integer grid, added. All that leaves a worker of a round.
 
-Rows of mechanisms that do not clip (`Mechanism.clipped`) are added in double precision instead, in one process
+Rows of mechanisms that do not clip (`Mechanism.norm`) are added in double precision instead, in one process
 and in the order of the users.
 """
 
@@ -21,7 +21,7 @@ class RowSum:
 
     Args:
         blocks: the parts of a row.
-        clipped: rows are clipped and cut to the grid.
+        norm: in which rows are clipped and cut to the grid; None: they are not.
         replicas: R.
 
     Attributes:
@@ -33,9 +33,9 @@ class RowSum:
         smooth: see `Contribution`.
     """
 
-    def __init__(self, blocks: tuple[Block, ...], clipped: bool, replicas: int):
-        self._blocks, self._clipped, self._merged = blocks, clipped, False
-        dtype = torch.int64 if clipped else torch.float64
+    def __init__(self, blocks: tuple[Block, ...], norm: int | None, replicas: int):
+        self._blocks, self._norm, self._merged = blocks, norm, False
+        dtype = torch.float64 if norm is None else torch.int64
         self.sums = {b.name: torch.zeros(replicas, b.size, dtype=dtype) for b in blocks}
         self.users = 0
         self.valid, self.at_bound, self.invalid = torch.zeros(3, replicas, dtype=torch.int64)
@@ -56,8 +56,8 @@ class RowSum:
         at_bound, finite, found = torch.zeros_like(valid), valid.clone(), {}
         for block in self._blocks:
             x = rows.pop(block.name)
-            if self._clipped:
-                found[block.name], norms = clip_rows(x, block.clip, block.unit)
+            if self._norm is not None:
+                found[block.name], norms = clip_rows(x, block.clip, block.unit, self._norm)
                 at_bound |= norms > block.clip * (1 - 1e-4)
             else:
                 norms = row_norms(x)
@@ -81,8 +81,8 @@ class RowSum:
 
         Raises PrivacyError: it is of other blocks or replicas, was merged before, or has a second bypass.
         """
-        same = (self._blocks, self._clipped, len(self.valid))
-        if other is self or same != (other._blocks, other._clipped, len(other.valid)):
+        same = (self._blocks, self._norm, len(self.valid))
+        if other is self or same != (other._blocks, other._norm, len(other.valid)):
             raise PrivacyError("a sum of other blocks or replicas cannot be merged")
         if other._merged:
             raise PrivacyError("this sum was merged already; a user counts once")

@@ -85,7 +85,7 @@ def test_half_the_noise_is_found(monkeypatch):
 
 
 def test_a_missing_clip_is_found(monkeypatch):
-    def no_clip(rows, bound, unit):
+    def no_clip(rows, bound, unit, norm):
         return (rows.double() / unit).round().long(), rows.double().norm(dim=-1)
 
     monkeypatch.setattr(row_sum, "clip_rows", no_clip)
@@ -99,16 +99,16 @@ def test_a_missing_clip_is_found(monkeypatch):
 def test_blocks_that_each_get_the_noise_of_one_are_found(monkeypatch, ratio):
     """All multipliers z: two blocks together cost sqrt(2) of what is claimed. (The gate's own check
     of the joint multiplier is planted over, too.)"""
-    same = lambda z, blocks: {b.name: z for b in blocks}  # noqa: E731
+    same = lambda z, blocks, norm=2: {b.name: z for b in blocks}  # noqa: E731
     monkeypatch.setattr(contribution, "block_multipliers", same)
-    monkeypatch.setattr(on_grid, "joint_z", lambda multipliers: next(iter(multipliers)))
+    monkeypatch.setattr(on_grid, "joint_z", lambda multipliers, norm: next(iter(multipliers)))
     # With an uneven split the defect is small (mu 1.1): more scores.
     finding = audit(f"algo.critic_noise_ratio={ratio}", scores=1600 if ratio == 1 else 16_000)
     assert contradicted(finding)
 
 
 def test_the_gate_refuses_multipliers_that_do_not_make_the_joint_one(monkeypatch):
-    same = lambda z, blocks: {b.name: z for b in blocks}  # noqa: E731
+    same = lambda z, blocks, norm=2: {b.name: z for b in blocks}  # noqa: E731
     monkeypatch.setattr(contribution, "block_multipliers", same)
     with pytest.raises(gate.PrivacyError, match="joint z"):
         audit()

@@ -2,28 +2,30 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.privacy.clip import clip_rows, row_norms
-from privrl_bench.privacy.grid import unit_of
+from privrl_bench.privacy.grid import L1, L2, unit_of
 
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
+@pytest.mark.parametrize("norm", [L1, L2])
 @settings(max_examples=200)
 @given(values=st.lists(ANY, min_size=1, max_size=20), bound=st.floats(1e-3, 1e3))
-def test_no_row_leaves_the_ball(values, bound):
+def test_no_row_leaves_the_ball(norm, values, bound):
     sent = torch.tensor([[values]], dtype=torch.float32)
     before = sent.clone()
-    rows, norms = clip_rows(sent, bound, unit_of(bound))
-    assert float(torch.linalg.vector_norm(rows.double() * unit_of(bound))) <= bound
-    assert torch.equal(norms.nan_to_num(-1.0), row_norms(sent).nan_to_num(-1.0))
+    rows, norms = clip_rows(sent, bound, unit_of(bound), norm)
+    assert float(torch.linalg.vector_norm(rows.double() * unit_of(bound), norm)) <= bound
+    assert torch.equal(norms.nan_to_num(-1.0), row_norms(sent, norm).nan_to_num(-1.0))
     finite = all(math.isfinite(v) for v in values)
     assert bool(torch.isfinite(norms)) == finite
     if finite:
-        assert torch.allclose(norms, sent.double().norm(dim=-1))
+        assert torch.allclose(norms, sent.double().norm(norm, dim=-1))
     else:
         assert not rows.any()
     assert torch.equal(

@@ -15,7 +15,15 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.grid import BITS, MARGIN, MOST_USERS, discrete_cost, unit_of
+from privrl_bench.privacy.grid import (
+    BITS,
+    L1,
+    L2,
+    MARGIN,
+    MOST_USERS,
+    discrete_cost,
+    unit_of,
+)
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms.correlated import Past
@@ -44,6 +52,63 @@ def test_the_norm_of_an_integer_row_leaves_the_margin_free(seed, size, power):
     assert math.isqrt(square) <= (1 - MARGIN) * bound / unit_of(bound)
 
 
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 3000), power=st.floats(-3, 30))
+def test_the_l1_norm_of_an_integer_row_leaves_the_margin_free(seed, size, power):
+    """In exact arithmetic. Numbers of all sizes, most of which are rounded."""
+    bound, stream = 0.37, torch.Generator().manual_seed(seed)
+    rows = torch.randn(1, 1, size, generator=stream)
+    rows = 10.0**power * rows * 10.0 ** (-20 * torch.rand(1, 1, size, generator=stream))
+    found, _ = clip_rows(rows, bound, unit_of(bound), L1)
+    assert sum(abs(int(x)) for x in found[0, 0]) <= (1 - MARGIN) * bound / unit_of(bound)
+    exact = (
+        rows.double().abs() * min(1.0, bound / float(rows.double().abs().sum())) / unit_of(bound)
+    )
+    assert (found.abs() <= exact).all()  # towards zero, or P halves could add up
+    assert (found.abs() >= exact * (1 - 5e-6) - 1).all()
+    assert (found * rows.sign() >= 0).all()
+
+
+def test_rounding_to_the_nearest_would_leave_the_l1_ball():
+    size, bound = 2**20, 1.0
+    unit = unit_of(bound)
+    rows = torch.full((1, size), 0.75 * unit, dtype=torch.float64)
+    assert int(torch.round(rows / unit).sum()) > float(rows.sum()) / unit * 1.3
+    assert not clip_rows(rows, bound, unit, L1)[0].any()
+
+
+@pytest.mark.parametrize("b", [0.6, 2.0, 7.3])
+@pytest.mark.parametrize("distance", [1, 2, 5, 12])
+def test_discrete_laplace_noise_costs_what_continuous_noise_at_a_little_more_distance_does(
+    b, distance
+):
+    """Item 5 of the module, against the probabilities themselves."""
+    k = np.arange(-2000, 2000)
+    p = np.exp(-np.abs(k) / b)
+    p, q = p / p.sum(), np.exp(-np.abs(k - distance) / b) / p.sum()
+    for epsilon in np.linspace(-1.2 * distance / b, 1.2 * distance / b, 97):
+        delta = np.maximum(p - np.exp(epsilon) * q, 0.0).sum()
+        far = distance + 1 / (4 * b)
+        flat = 1 - math.exp((epsilon - far / b) / 2)
+        assert delta <= max(0.0, flat, 1 - math.exp(epsilon)) + 1e-12
+
+
+@given(st.floats(0.01, 5), st.floats(0.01, 5), st.floats(-1, 1))
+@settings(max_examples=30, deadline=None)
+def test_two_laplace_numbers_cost_at_most_one_at_the_sum_of_their_distances(d, e, share):
+    from scipy.integrate import quad
+
+    epsilon = share * (d + e)
+
+    def one(far, at):
+        return max(0.0, 1 - math.exp((at - far) / 2), 1 - math.exp(at))
+
+    # Losses of the first number: d at x <= 0, d - 2 x between, -d beyond.
+    between, _ = quad(lambda x: math.exp(-x) / 2 * one(e, epsilon - d + 2 * x), 0, d, limit=200)
+    delta = one(e, epsilon - d) / 2 + between + math.exp(-d) / 2 * one(e, epsilon + d)
+    assert delta <= one(d + e, epsilon) + 1e-9
+
+
 def test_rounding_moves_a_row_by_half_a_unit_at_most():
     rows = 0.01 * torch.randn(1, 3, 50, generator=torch.Generator().manual_seed(0))
     unit = unit_of(1.0)
@@ -65,11 +130,11 @@ def contributions(seed, users, parts):
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1000), users=st.integers(2, 20), parts=st.integers(1, 6))
 def test_sums_do_not_depend_on_order_or_grouping(seed, users, parts):
-    whole, merged = RowSum(BLOCKS, True, 2), RowSum(BLOCKS, True, 2)
+    whole, merged = RowSum(BLOCKS, L2, 2), RowSum(BLOCKS, L2, 2)
     (everyone,) = contributions(seed, users, 1)
     whole.add(everyone)
     for one in contributions(seed, users, parts):
-        some = RowSum(BLOCKS, True, 2)
+        some = RowSum(BLOCKS, L2, 2)
         some.add(one)
         merged.merge(some)
     assert merged.users == whole.users == users
@@ -82,7 +147,7 @@ def test_sums_do_not_depend_on_order_or_grouping(seed, users, parts):
 def test_what_is_not_a_row_comes_once():
     beside = {"shared critic": {"critic": torch.zeros(1, 3)}}
     rows = {"actor": torch.zeros(1, 2, 6)}
-    total, valid = RowSum(BLOCKS[:1], True, 1), torch.ones(1, 2, dtype=torch.bool)
+    total, valid = RowSum(BLOCKS[:1], L2, 1), torch.ones(1, 2, dtype=torch.bool)
     total.add(Contribution(dict(rows), valid, beside))
     with pytest.raises(PrivacyError, match="once in a round"):
         total.add(Contribution(dict(rows), valid, beside))
@@ -227,18 +292,18 @@ def test_a_users_row_moves_the_integers_as_the_module_says(seed, coefficients, r
 
 
 def one_sum(value=1, replicas=1):
-    total = RowSum(BLOCKS[:1], True, replicas)
+    total = RowSum(BLOCKS[:1], L2, replicas)
     rows = {"actor": torch.full((replicas, 2, 6), 0.01 * value)}
     total.add(Contribution(rows, torch.ones(replicas, 2, dtype=torch.bool)))
     return total
 
 
 def test_a_sum_is_merged_once_and_into_its_like():
-    whole, part = RowSum(BLOCKS[:1], True, 1), one_sum()
+    whole, part = RowSum(BLOCKS[:1], L2, 1), one_sum()
     whole.merge(part)
     with pytest.raises(PrivacyError, match="merged already"):
         whole.merge(part)
-    for other in (one_sum(replicas=3), RowSum(BLOCKS, True, 1), whole):
+    for other in (one_sum(replicas=3), RowSum(BLOCKS, L2, 1), whole):
         with pytest.raises(PrivacyError, match="other blocks or replicas"):
             whole.merge(other)
     assert whole.users == 2
@@ -257,7 +322,7 @@ def test_rows_of_a_round_that_was_given_up_are_dropped():
 
 
 def test_a_failed_addition_leaves_no_block_behind():
-    total = RowSum(BLOCKS[:1], True, 1)
+    total = RowSum(BLOCKS[:1], L2, 1)
     rows, valid = {"actor": torch.ones(1, 2, 6)}, torch.ones(1, 2, dtype=torch.bool)
     total.add(Contribution(dict(rows), valid, {"beside": {"x": torch.zeros(1)}}))
     before = total.sums["actor"].clone()

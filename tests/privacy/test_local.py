@@ -11,5 +11,5 @@ AUDIT = mechanism_class("local").not_auditable
 def test_it_leaves_rows_at_the_gate_alone():
     local = mechanism_class("local")
     assert local.on_devices
-    assert not local.clipped
+    assert local.norm is None
     assert not local.pooled

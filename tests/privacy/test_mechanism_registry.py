@@ -27,7 +27,7 @@ from privrl_bench.privacy.mechanisms import mechanism_class
 TESTS = Path(__file__).parent.parent
 CONF = TESTS.parent / "conf" / "privacy"
 NAMES = [*mechanisms.names(), *sampling.names()]
-AT_THE_GATE = [name for name in mechanisms.names() if mechanism_class(name).clipped]
+AT_THE_GATE = [name for name in mechanisms.names() if mechanism_class(name).norm is not None]
 
 
 def functions(path):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting import exact_gaussian
+from privrl_bench.privacy.grid import L1, L2
 from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.sampling import ledger_sampler
 
@@ -31,7 +32,7 @@ class ReleaseEvent:
         mechanism: `gaussian`; `label`: no analysis, 1 / z is printed beside a caveat; `per_transition`:
             every update of a round draws `cap` of `population` transitions; `smooth`: (epsilon, delta) by
             its own theorem, z has no meaning; `none`: no noise. See `Mechanism.records`.
-        z: joint noise multiplier over all blocks, noise std / L2 bound of one user.
+        z: joint noise multiplier over all blocks, noise std / bound of one user (Laplace: parameter / bound).
         adjacency: zero_out | replace_one | add_or_remove | any_trajectory_pair (z is against any other user).
         q: probability that a user joins the round, as the sampler draws it; 1: they are in it for certain.
         population, cap: number of users and largest cohort, as the sampler has them (or see
@@ -60,24 +61,29 @@ class ReleaseEvent:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def joint_z(multipliers: Iterable[float]) -> float:
-    """Noise multiplier of blocks released together: 1/z^2 = sum of 1/z_b^2; 0 if any block is 0."""
+def joint_z(multipliers: Iterable[float], norm: int = L2) -> float:
+    """Noise multiplier of blocks released together: `contribution.block_multipliers`; 0 if one is 0."""
     values = list(multipliers)
     if any(z == 0 for z in values):
         return 0.0
+    if norm == L1:
+        return 1.0 / sum(1.0 / z for z in values)
     return 1.0 / math.sqrt(sum(z**-2 for z in values))
 
 
 def merged(releases: Iterable[ReleaseEvent]) -> list[ReleaseEvent]:
-    """Attempts at one subsampled round with the same users, as one release: 1/z^2 adds up.
+    """Attempts at one subsampled round with the same users, as one release: 1/z^2 adds up, in L1 norm 1/z.
 
     Gaussian mechanisms on one sample are together one Gaussian mechanism on it, which is then
-    amplified once.
+    amplified once; of Laplace mechanisms one is at most that (`grid.py`, 5).
     """
     groups: dict[ReleaseEvent, list[float]] = {}
     for release in releases:
         groups.setdefault(replace(release, z=0.0), []).append(release.z)
-    return [replace(kind, z=joint_z(several)) for kind, several in groups.items()]
+    return [
+        replace(kind, z=joint_z(several, ledger_class(kind.mechanism).norm or L2))
+        for kind, several in groups.items()
+    ]
 
 
 def ledger_epsilon(

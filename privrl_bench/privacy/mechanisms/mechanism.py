@@ -89,7 +89,8 @@ class Declarations:
         accountants: values of `privacy.accountant` that it takes.
         private: whether anything is bounded at all.
         pooled: all users' data are pooled in one row, which the gate neither clips nor noises.
-        clipped: rows are clipped in the gate and added on the integer grid (`grid.py`).
+        norm: in which rows are clipped in the gate, L1 or L2, before they are added on the integer grid
+            (`grid.py`); None: they are not clipped.
         on_devices: noise is added on the users' devices, before anything reaches the gate.
         subsampled: one release is a Gaussian mechanism on one user's row, to which the theorems of
             amplification by sampling apply.
@@ -114,7 +115,7 @@ class Declarations:
     accountants: ClassVar[tuple[str, ...]] = ("pld", "rdp", "gaussian")
     private: ClassVar[bool] = True
     pooled: ClassVar[bool] = False
-    clipped: ClassVar[bool] = False
+    norm: ClassVar[int | None] = None
     on_devices: ClassVar[bool] = False
     subsampled: ClassVar[bool] = False
     one_release: ClassVar[bool] = False
@@ -286,7 +287,7 @@ class Accounting(Noise):
 
     def too_many(self, ledger: Ledger, below: int | None) -> bool:
         """Whether a ledger has more repeats than rounding and discrete noise are analysed for."""
-        return self.clipped and ledger.repeats(below) > self.terms.rounds + REPEATS
+        return self.norm is not None and ledger.repeats(below) > self.terms.rounds + REPEATS
 
 
 class Description(Declarations):

@@ -9,6 +9,7 @@ from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.grid import (
+    L2,
     MOST_NOISE,
     MOST_NUMBERS,
     MOST_SLACK,
@@ -33,7 +34,7 @@ class OnGrid(Mechanism):
 
     takes: ClassVar[Rows | None] = Rows.CLIPPED
     own: ClassVar[tuple[str, ...]] = ("noise_cohort",)
-    clipped = True
+    norm: ClassVar[int | None] = L2
     calibrated = True
 
     def __init__(self, terms: Terms):
@@ -65,10 +66,17 @@ class OnGrid(Mechanism):
 
     def joint_z(self, r: int) -> float:
         """The z of replica r. Raises PrivacyError: the blocks' multipliers do not give it."""
-        z, joint = self.terms.configs[r].noise_multiplier, joint_z(self.multipliers(r).values())
+        z, joint = (
+            self.terms.configs[r].noise_multiplier,
+            joint_z(self.multipliers(r).values(), self.norm or L2),
+        )
         if not math.isclose(joint, z, rel_tol=1e-9):
             raise PrivacyError(f"blocks give joint z {joint}, the configuration says {z}")
         return z  # not `joint`, which is rounded
+
+    def settings(self, r: int) -> dict[str, Any]:
+        """See `Noise.settings`: the norm, where it is not L2."""
+        return {} if self.norm == L2 else {"norm": f"L{self.norm}"}
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
@@ -83,7 +91,7 @@ class OnGrid(Mechanism):
         from privrl_bench.privacy import contribution
 
         return contribution.block_multipliers(
-            self.terms.configs[r].noise_multiplier, self.terms.blocks
+            self.terms.configs[r].noise_multiplier, self.terms.blocks, self.norm or L2
         )
 
     def unit_noise(self, block: Block) -> float:
