@@ -18,8 +18,8 @@ def clip_rows(rows: Tensor, bound: float, unit: float, norm: int = L2) -> tuple[
         rows: [..., P] contributions, parameter units.
         bound: radius of the ball, parameter units.
         unit: of the grid, parameter units (`grid.unit_of(bound)`).
-        norm: of the ball, `grid.L1` or `grid.L2`. In L2 numbers are rounded to the nearest integer, in L1 towards
-            zero, since P roundings to the nearest could add half a unit each.
+        norm: `grid.L1` or `grid.L2`. Numbers are rounded to the nearest integer in L2, towards zero
+            in L1, since P roundings to the nearest could add half a unit each.
 
     Returns:
         [..., P] int64 rows in units, with norm <= (1 - grid.MARGIN) bound / unit, and [...] the norms that the

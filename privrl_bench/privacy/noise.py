@@ -1,4 +1,4 @@
-"""Where privacy noise comes from. Only this module draws it.
+"""Where the gate's noise comes from. Only this module draws it; `per_transition.py` draws noise of no guarantee.
 
 `seeded` is reproducible and gives no protection against an adversary who knows the seed, which is published
 with the run; it is refused for users who are not known to be simulated (`users.check_noise`). `secure`
@@ -9,6 +9,9 @@ source as the noise. Clipped rows are integers on a public grid (`grid.py`), and
   random bits of the operating system. There is no stream that could be known, stored or repeated, and no
   floating-point number. Its time depends on the noise, and time is not protected.
 - `seeded`: normal numbers of NumPy's generator, rounded to integers.
+
+Other laws are made of random bits (`bits`), which both sources have: of a generator, or of a fresh key. The
+discrete Laplace is sampled exactly from them, in integers only (`discrete_laplace`).
 
 Mechanisms whose outputs are not clipped rows (noise on users' devices, smooth sensitivity) take floating-point
 noise (`normal`), and a note of the guarantee says so. There `secure` protects from:
@@ -35,6 +38,7 @@ in epsilon.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 
@@ -43,12 +47,14 @@ import torch
 from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.grid import MOST_NOISE
 
 # No other stream of a run has these words: `functional/rng.py` has names of its own, tested to differ.
 _NOISE_TAG = 90
 _COHORT_TAG = 91
 _MEMBERS_TAG = 92
 _SEARCH_TAG = 93
+_BITS_TAG = 94
 _FLOATS = (
     "floating point",
     "noise and outputs are floating-point numbers; what a proof on real ones leaves open: noise.py",
@@ -99,6 +105,11 @@ class SeededNoise:
         drawn = self.normal(sizes, round_index, attempt)
         return [torch.round(std * x).to(torch.int64) for std, x in zip(stds, drawn, strict=True)]
 
+    def bits(self, round_index: int, attempt: int) -> Callable[[int], bytes]:
+        """A stream of random bytes for one attempt, from its beginning; `stream(n)` gives its next n."""
+        words = np.random.SeedSequence([*self._words, _BITS_TAG, round_index, attempt])
+        return np.random.default_rng(words).bytes
+
     def binomial(self, n: int, q: float, round_index: int) -> int:
         """Number of users who join a round; as secret as the noise."""
         words = np.random.SeedSequence([*self._words, _COHORT_TAG, round_index])
@@ -140,6 +151,10 @@ class SecureNoise:
         stream = _random_bytes()
         return [torch.from_numpy(self._vector(stream, size)) for size in sizes]
 
+    def bits(self, round_index: int, attempt: int) -> Callable[[int], bytes]:
+        """See `SeededNoise.bits`: a new stream at every call."""
+        return _random_bytes()
+
     def _vector(self, stream: Callable[[int], bytes], size: int) -> np.ndarray:
         """[size] standard normals. The sums run one after the other: memory stays at a few vectors."""
         total = np.zeros(size)
@@ -174,6 +189,60 @@ def discrete_gaussian(size: int, std: float) -> Tensor:
     vectors = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     add_noise = dp.m.make_gaussian(*vectors, scale=std)
     return torch.tensor(add_noise([0] * size), dtype=torch.int64)
+
+
+def discrete_laplace(bits: Callable[[int], bytes], size: int, scale: float) -> Tensor:
+    """[size] int64 numbers, each k with probability proportional to exp(-|k| / b), exactly; b = ceil(scale).
+
+    Source: Canonne, Kamath and Steinke 2020, algorithm 2.
+
+    Args:
+        bits: see `SeededNoise.bits`; it goes on where it is.
+        size: how many.
+        scale: in (0, 2^54].
+
+    Raises:
+        PrivacyError: another scale.
+    """
+    if not 0.0 < scale <= MOST_NOISE:
+        raise PrivacyError(f"Laplace noise of {scale:g} units is beyond 64-bit integers")
+    b, found, left = math.ceil(scale), np.zeros(size, dtype=np.int64), np.arange(size)
+    while len(left):
+        rest = _below(bits, b, len(left))
+        kept = _with_chance_exp(bits, rest, b)
+        whole, going = np.zeros(len(left), dtype=np.int64), np.flatnonzero(kept)
+        while len(going):  # geometric: how often in a row something of chance exp(-1) happens
+            going = going[_with_chance_exp(bits, np.full(len(going), b), b)]
+            whole[going] += 1
+        far, negative = rest + b * whole, _below(bits, 2, len(left)) == 1
+        kept &= ~(negative & (far == 0))  # or 0 had two signs
+        found[left[kept]] = np.where(negative, -far, far)[kept]
+        left = left[~kept]
+    return torch.from_numpy(found)
+
+
+def _with_chance_exp(bits: Callable[[int], bytes], part: np.ndarray, whole: int) -> np.ndarray:
+    """Whether events of chance exp(-part / whole) happen, exactly, for 0 <= part <= whole; int64 in, bool out.
+
+    Of events of chance part / (whole k), k = 1, 2, ..., the first that does not happen has an odd k with this
+    chance (Canonne, Kamath and Steinke 2020, algorithm 1).
+    """
+    first, going, k = np.ones(len(part), dtype=np.int64), np.arange(len(part)), 1
+    while len(going):
+        happened = _below(bits, whole, len(going)) < part[going]
+        happened &= _below(bits, k, len(going)) == 0
+        going, k = going[happened], k + 1
+        first[going] = k
+    return first % 2 == 1
+
+
+def _below(bits: Callable[[int], bytes], n: int, count: int) -> np.ndarray:
+    """`count` int64 numbers, uniform in 0, ..., n - 1, exactly: words beyond a multiple of n are redrawn."""
+    most = np.uint64(2**64 // n * n - 1)
+    words = np.frombuffer(bits(8 * count), dtype=np.uint64).copy()
+    while len(again := np.flatnonzero(words > most)):
+        words[again] = np.frombuffer(bits(8 * len(again)), dtype=np.uint64)
+    return (words % np.uint64(n)).astype(np.int64)
 
 
 def _random_bytes() -> Callable[[int], bytes]:

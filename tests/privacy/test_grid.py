@@ -12,6 +12,7 @@ from scipy import stats
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy import noise
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
@@ -27,7 +28,12 @@ from privrl_bench.privacy.grid import (
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms.correlated import Past
-from privrl_bench.privacy.noise import SecureNoise, SeededNoise, discrete_gaussian
+from privrl_bench.privacy.noise import (
+    SecureNoise,
+    SeededNoise,
+    discrete_gaussian,
+    discrete_laplace,
+)
 from privrl_bench.privacy.row_sum import RowSum
 
 CHANCE = 1e-6  # of a test that fails without a defect
@@ -184,6 +190,70 @@ def test_numbers_of_a_seed_do_not_depend_on_other_blocks_of_the_same_stream():
     x, y = SeededNoise(0, 0).normal([4, 4], 5, 0)
     assert torch.equal(a, torch.round(2.0**40 * x).long())
     assert torch.equal(b, torch.round(2.0**41 * y).long())
+
+
+SOURCES = pytest.mark.parametrize(
+    "source", [SeededNoise(3, 0), SecureNoise()], ids=["seeded", "secure"]
+)
+
+
+@SOURCES
+@pytest.mark.parametrize("scale", [1, 2.5, 6])
+def test_discrete_laplace_numbers_have_their_law(source, scale):
+    """Against the probabilities themselves, where single integers can be counted."""
+    b = math.ceil(scale)
+    drawn = discrete_laplace(source.bits(0, 0), 40_000, scale).numpy()
+    k = np.arange(-4 * b, 4 * b + 1)
+    chance = np.exp(-np.abs(k) / b) * math.tanh(1 / (2 * b))
+    inside = np.abs(drawn) <= 4 * b
+    counts = [*np.bincount(drawn[inside] + 4 * b, minlength=len(k)), int((~inside).sum())]
+    assert (
+        stats.chisquare(counts, [*(chance * 40_000), 40_000 * (1 - chance.sum())]).pvalue > CHANCE
+    )
+
+
+@SOURCES
+def test_discrete_laplace_numbers_at_the_size_of_a_gate(source):
+    scale = 1.7 * 2.0**BITS
+    drawn = discrete_laplace(source.bits(1, 0), 20_000, scale)
+    assert drawn.dtype == torch.int64
+    assert stats.kstest(drawn.numpy() / scale, "laplace").pvalue > CHANCE
+    assert stats.chisquare(np.bincount(drawn.numpy() & 15, minlength=16)).pvalue > CHANCE
+    for wrong in (0.0, 2.0**55, math.nan, math.inf):
+        with pytest.raises(PrivacyError, match="units"):
+            discrete_laplace(source.bits(0, 0), 1, wrong)
+
+
+def test_seeded_bits_are_those_of_one_attempt_and_secure_ones_of_none():
+    for source, same in ((SeededNoise(3, 0), True), (SecureNoise(), False)):
+        one, again = (source.bits(5, 1)(64) for _ in range(2))
+        assert (one == again) is same
+        others = [source.bits(5, 0)(64), source.bits(4, 1)(64), SeededNoise(3, 1).bits(5, 1)(64)]
+        assert len({one, *others}) == 4
+    (normal,) = SeededNoise(3, 0).normal([4], 5, 1)
+    assert SeededNoise(3, 0).bits(5, 1)(32) != normal.numpy().tobytes()
+
+
+def test_uniform_integers_are_exact():
+    """The largest words, which a plain remainder would count once too often, are drawn again."""
+    last = (2**64 - 1).to_bytes(8, "little")
+    words = [last, last, (7).to_bytes(8, "little"), last]
+
+    def bits(count):
+        taken = words[: count // 8]
+        del words[: count // 8]
+        return b"".join(taken)
+
+    assert noise._below(bits, 10, 1).tolist() == [7]
+    assert noise._below(lambda n: last * (n // 8), 2, 3).tolist() == [1, 1, 1]  # 2 divides 2^64
+    drawn = noise._below(SeededNoise(0, 0).bits(0, 0), 3, 30_000)
+    assert stats.chisquare(np.bincount(drawn, minlength=3)).pvalue > CHANCE
+
+
+@pytest.mark.parametrize("part", [0, 1, 3, 4])
+def test_events_of_chance_exp(part):
+    happened = noise._with_chance_exp(SeededNoise(0, 0).bits(0, 0), np.full(40_000, part), 4)
+    assert stats.binomtest(int(happened.sum()), 40_000, math.exp(-part / 4)).pvalue > CHANCE
 
 
 @pytest.mark.parametrize("sigma", [0.8, 3.0, 11.0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,7 +61,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a release of one replica: where its noise comes from."""
+    """One attempt at a release of one replica: where its noise comes from.
+
+    Seeded noise is the same at every call with the same sizes: a mechanism draws all that it needs at once.
+    """
 
     replica: int
     round: int
@@ -76,6 +79,17 @@ class Attempt:
     def integers(self, sizes: list[int], stds: list[float]) -> list[Tensor]:
         """One int64 vector of Gaussian noise on the grid for each size and standard deviation, in units."""
         return self.source.integers(sizes, stds, self.round, self.number)
+
+    def laplace(self, sizes: list[int], scales: list[float]) -> list[Tensor]:
+        """One int64 vector of discrete Laplace noise on the grid for each size and parameter, in units."""
+        from privrl_bench.privacy.noise import discrete_laplace
+
+        bits = self.bits()
+        return [discrete_laplace(bits, n, b) for n, b in zip(sizes, scales, strict=True)]
+
+    def bits(self) -> Callable[[int], bytes]:
+        """A stream of random bytes, for noise of any other law: `stream(n)` gives its next n."""
+        return self.source.bits(self.round, self.number)
 
 
 class Declarations:
