@@ -21,7 +21,7 @@ PACKAGE = "privrl_bench"
 CONTRACTS = {
     "Mechanism": (["Mechanism"], ("privacy/",), 28),  # goal: three parts, 8 each
     "Sampler": (["Sampler"], ("privacy/",), 14),  # goal: 8
-    "Algorithm": (["Algorithm"], ("algorithms/",), 21),  # goal: 12
+    "Algorithm": (["Algorithm"], ("algorithms/",), 11),
     "Users": (["Users", "Collector"], ("users/", "collectors/"), 6),  # goal: 10, as designed
     "Evaluator": (["Evaluator"], ("evaluation/",), 2),  # goal: 2
     "Account": (["Account"], ("privacy/",), 15),  # goal: 12

@@ -67,7 +67,7 @@ def context(
     kind = mechanism_class(mechanism)
     facts = PrivacyFacts(clip=clip, users=users, mechanism=kind, **privacy)
     made = AlgorithmContext(spec=spec, privacy=facts)
-    made.schedule.set(rounds, z)
+    made.schedule.rounds, made.schedule.z = rounds, z
     return made
 
 

@@ -134,7 +134,7 @@ def test_a_training_command_plans(command, plugin, tmp_path, monkeypatch, capsys
         assert "Usage: privrl-bench" in capsys.readouterr().out
         return
     if "-m" in words:
-        check_sweep(config.settle([word for word in words if word != "-m"]))
+        check_sweep(config.hydra_overrides([word for word in words if word != "-m"]))
         return
     plan = pb.plan([word for word in words if word != "plan_only=true"])
     assert plan.lines()

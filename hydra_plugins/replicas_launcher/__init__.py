@@ -57,11 +57,11 @@ class GridSweeper(Sweeper):
 
     def _launch(self, jobs: list[Job], words: list[list[str]]) -> list[Outcome]:
         """Train jobs with the launcher, a task for each group."""
-        from privrl_bench.sweep.grouping import schedule, trained_together
+        from privrl_bench.sweep.grouping import schedule
 
         assert self.launcher is not None
         outcomes: list[Outcome] = []
-        for wave in schedule(jobs, trained_together):
+        for wave in schedule(jobs):
             print(
                 f"sweep   {sum(map(len, wave))} jobs in {len(wave)} tasks of the launcher",
                 flush=True,

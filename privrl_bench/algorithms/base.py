@@ -73,38 +73,20 @@ class PublicSources:
 
 
 class Schedule:
-    """How long a run is and how much noise it adds, which follow from what its algorithm declares.
+    """How long a run is and how much noise it adds.
 
-    They are set once, after the algorithm is built and before its `init`.
+    Both follow from what its algorithm declares, so that they are set after its constructor, and before `init`.
+
+    Attributes:
+        rounds: releases in the whole run.
+        z: noise multiplier of each replica.
     """
 
-    def __init__(self) -> None:
-        self._numbers: tuple[int, tuple[float, ...]] | None = None
+    rounds: int
+    z: tuple[float, ...]
 
-    def set(self, rounds: int, z: tuple[float, ...]) -> None:
-        """The number of releases in the whole run, and the noise multiplier of each replica.
-
-        Raises:
-            RuntimeError: they are set already.
-        """
-        if self._numbers is not None:
-            raise RuntimeError("the schedule of a run is set once")
-        self._numbers = (rounds, z)
-
-    @property
-    def rounds(self) -> int:
-        """Releases in the whole run. Raises RuntimeError before they are set."""
-        return self._known()[0]
-
-    @property
-    def z(self) -> tuple[float, ...]:
-        """Noise multiplier of each replica. Raises RuntimeError before they are set."""
-        return self._known()[1]
-
-    def _known(self) -> tuple[int, tuple[float, ...]]:
-        if self._numbers is None:
-            raise RuntimeError("an algorithm may read rounds and z from `init` on, not before")
-        return self._numbers
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"an algorithm may read {name} from `init` on, not before")
 
 
 @dataclass(frozen=True, kw_only=True)

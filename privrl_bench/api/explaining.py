@@ -37,8 +37,8 @@ RELEASED = (
     "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
     "and what W&B gets"
 )
-TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same people"
-SEARCHED = "other tuning: choices by looking at results on the same people, beyond this search"
+TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same users"
+SEARCHED = "other tuning: choices by looking at results on the same users, beyond this search"
 OUTSIDE = (
     "private files: what must stay in the run folder, private metrics (train/...), times, checkpoint.pt",
     TUNING,

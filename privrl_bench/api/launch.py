@@ -47,7 +47,7 @@ def launch(
         ConfigError: nothing was trained: the words are wrong, or every job of a sweep was refused.
     """
     with own_folder(config_dir):
-        overrides = config.settle(words)
+        overrides = config.hydra_overrides(words)
         config.register_algo(overrides)
         sweep = multirun or "hydra.mode=MULTIRUN" in overrides
         if sweep:

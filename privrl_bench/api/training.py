@@ -161,7 +161,7 @@ def _text(value: Any) -> str:
 
 def _given(words: Words, groups: Mapping[str, Any], quiet: bool) -> list[str]:
     given = words_of(words, groups)
-    if quiet and "log.progress" not in explicit_keys(config.settle(given)):
+    if quiet and "log.progress" not in explicit_keys(config.hydra_overrides(given)):
         given.append("log.progress=false")
     return given
 

@@ -60,7 +60,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     if args.hydra_help or args.info is not None or args.shell_completion:
         return _pass_on(words)
     if args.cfg is not None:
-        overrides = config.settle(args.overrides)
+        overrides = config.hydra_overrides(args.overrides)
         config.compose_raw(overrides)
         return _pass_on([*(word for word in words if word not in args.overrides), *overrides])
     sweep = args.multirun or "hydra.mode=MULTIRUN" in args.overrides
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     if not sweep:
         return outcomes[0].exit_code
     grid = not any(word.startswith("hydra/sweeper=") for word in args.overrides)
-    show(outcomes, columns(config.settle(args.overrides)) if grid else {})
+    show(outcomes, columns(config.hydra_overrides(args.overrides)) if grid else {})
     return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 

@@ -92,13 +92,13 @@ def parse(overrides: Iterable[str]) -> list[Override]:
     return parsed
 
 
-def settle(words: Iterable[str]) -> list[str]:
+def hydra_overrides(words: Iterable[str]) -> list[str]:
     """The words that Hydra gets, of a command line, of a sweep and from Python alike.
 
     Raises:
         ConfigError: a word cannot be read, a key is given twice with different values, or only files set it.
 
-    >>> settle(["env=hopper", "+paper=dppg", "total_steps=10"])
+    >>> hydra_overrides(["env=hopper", "+paper=dppg", "total_steps=10"])
     ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
     """
     words = plain_groups(words)
@@ -171,13 +171,15 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
         config_dir: a folder with YAML files in the same groups; they win over the package's of their names.
     """
     with own_folder(config_dir):
-        words = settle(overrides)  # loads plugins, whose folders Hydra must know from the start
+        words = hydra_overrides(
+            overrides
+        )  # loads plugins, whose folders Hydra must know from the start
         register_algo(words)
         return _composed(words)
 
 
 def _composed(words: list[str]) -> DictConfig:
-    """The config of words that are settled."""
+    """The config of words that `hydra_overrides` gave."""
     with composing():
         try:
             parsed = parse(words)

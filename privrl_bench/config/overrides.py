@@ -1,6 +1,6 @@
 """The words of a command line before Hydra composes them: short forms, repetitions, versions for texts.
 
-Hydra's own parser is called in `config/compose.py`, whose `settle` applies all of this.
+Hydra's own parser is called in `config/compose.py`, whose `hydra_overrides` applies all of this.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.envs.slots import Users, tame_mujoco
+from privrl_bench.envs.slots import Users, log_mujoco_warnings
 
 NEAR = 1e-9  # [m] a step this close to a stop is computed by MuJoCo; far above rounding
 
@@ -50,7 +50,7 @@ class DmcCartpoleSlots(ClassicSlots):
         super().__init__(config, count)
         # dm_control's own limit also applies.
         self._max_episode_steps = min(self._max_episode_steps, self.max_episode_steps)
-        tame_mujoco()
+        log_mujoco_warnings()
         self._model, self._tolerance = _suite()
         model, pole = self._model, 2
         self._data = data = mujoco.MjData(model)

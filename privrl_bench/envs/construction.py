@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.slots import tame_mujoco
+from privrl_bench.envs.slots import log_mujoco_warnings
 from privrl_bench.envs.spaces import check_spaces, select_parts
 from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
 from privrl_bench.errors import ConfigError, suggest
@@ -143,7 +143,7 @@ def _make_gym(config: EnvConfig) -> Any:
         import_module(module, "env.id", f"pip install {package}" if package else "")
     known = gym.registry.get(name.split(":")[-1])
     if known is not None and "mujoco" in str(known.entry_point):
-        tame_mujoco()
+        log_mujoco_warnings()
     owner = next((found for start, found in _PACKAGES.items() if re.match(start, name)), None)
     try:
         return _made(config, name)
@@ -187,7 +187,7 @@ def _make_dmc(config: EnvConfig) -> Any:
         import shimmy
         from dm_control import suite
 
-    tame_mujoco()
+    log_mujoco_warnings()
     domains = sorted({domain for domain, _ in suite.ALL_TASKS})
     domain, task = str(config.domain), str(config.task)
     if domain not in domains:

@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.slots import StepResult, Users, tame_mujoco
+from privrl_bench.envs.slots import StepResult, Users, log_mujoco_warnings
 
 
 class Physics(Protocol):
@@ -128,7 +128,7 @@ class LocomotionSlots(ABC):
     def __init__(self, config: EnvConfig, count: int):
         import gymnasium as gym
 
-        tame_mujoco()
+        log_mujoco_warnings()
         made = gym.make(
             str(config.id), max_episode_steps=config.max_episode_steps, disable_env_checker=True
         )

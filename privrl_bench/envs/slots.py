@@ -111,7 +111,7 @@ def _failure(call: str, error: BaseException) -> EnvironmentFailure:
     return EnvironmentFailure(f"the environment's {call} raised {type(error).__name__}: {error}")
 
 
-def tame_mujoco() -> None:
+def log_mujoco_warnings() -> None:
     """Send MuJoCo's warnings to Python's logging instead of a MUJOCO_LOG.TXT in the working folder."""
     import mujoco
 

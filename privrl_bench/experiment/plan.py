@@ -155,7 +155,7 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     users.check_enough(rounds)
     mechanism = users.config.privacy.rules.mechanism
     drawn = tuple(0.0 if mechanism.on_devices else p.noise_multiplier for p in privacy)
-    context.schedule.set(horizon or rounds, drawn)
+    context.schedule.rounds, context.schedule.z = horizon or rounds, drawn
 
     def gate(ledgers: list[Ledger]) -> Gate:
         return gates(privacy, horizon or rounds, ledgers, given)

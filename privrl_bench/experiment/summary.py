@@ -107,7 +107,9 @@ def summary_of(
             "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
         }
     # Of a failed run the last release may have no line on the disk.
-    numbers = {} if status == "failed" else _released(parts.algo.metrics(trainer.state)[r])
+    metrics = {} if status == "failed" else parts.algo.metrics(trainer.state)[r]
+    head = "release/"
+    numbers = {k.removeprefix(head): x for k, x in metrics.items() if k.startswith(head)}
     return {
         "status": status,
         "algo": config.algo.name,
@@ -127,12 +129,6 @@ def summary_of(
         "steps": rounds * parts.round_steps,
         **timing,
     }
-
-
-def _released(metrics: dict[str, float]) -> dict[str, float]:
-    """Return the numbers that a run is made for: name -> value."""
-    head = "release/"
-    return {k.removeprefix(head): x for k, x in metrics.items() if k.startswith(head)}
 
 
 def _interval(measure: Objective, row: dict[str, float]) -> dict[str, float | None]:

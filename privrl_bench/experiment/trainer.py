@@ -163,10 +163,8 @@ class Trainer:
 
     def diverged(self) -> list[bool]:
         """Which replicas have non-finite parameters."""
-        return (~torch.isfinite(self._deployed()).all(-1)).tolist()
-
-    def _deployed(self) -> Tensor:
-        return deployed(self.state.tensors, self.parts.algo.actor(self.state))
+        parameters = deployed(self.state.tensors, self.parts.algo.actor(self.state))
+        return (~torch.isfinite(parameters).all(-1)).tolist()
 
     def freeze(self, r: int, snapshot: dict[str, Any]) -> None:
         """Replica r stays as it was in `snapshot` and releases nothing more.
@@ -191,7 +189,8 @@ class Trainer:
         self.parts.gate.sync()
         self.collector.scaler.use(self.parts.algo.scaling(self.state))
         scaling = self.collector.scaler.frozen()
-        self.evaluator.begin(self._deployed(), self.state.round, scaling, sorted(self._frozen))
+        parameters = deployed(self.state.tensors, self.parts.algo.actor(self.state))
+        self.evaluator.begin(parameters, self.state.round, scaling, sorted(self._frozen))
 
     def take_evaluation(self, wait: bool = True) -> Sequence[Evaluation] | None:
         """The evaluation that was begun; None: it is not done, or none was begun."""

@@ -61,7 +61,7 @@ def _composed(overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """(settings by dotted key, identity) of overrides. Raises ConfigError."""
     words = overrides.split()
     known = {path.name for path in compose.conf_dir().iterdir() if path.is_dir()}
-    settled = compose.settle(words)
+    settled = compose.hydra_overrides(words)
     chosen = tuple(word for word in settled if word.partition("=")[0].lstrip("+") in known)
     others = [word for word in settled if word not in chosen]
     run: RunConfig = replaced(_chosen(chosen), others, explicit_keys(words))

@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from privrl_bench.config.identity import group_key
-from privrl_bench.config.schema import RunConfig
 from privrl_bench.sweep.jobs import Job
 
 Group = list[Job]
 
 
-def trained_together(run: RunConfig) -> bool:
-    """Whether several runs of this algorithm that differ in seed and z can be trained together."""
-    return run.algo.traits.replicas
-
-
-def schedule(
-    jobs: Sequence[Job], together: Callable[[RunConfig], bool], processes: int = 1
-) -> list[list[Group]]:
+def schedule(jobs: Sequence[Job], processes: int = 1) -> list[list[Group]]:
     """Return waves of groups; the groups of one wave may be trained at the same time.
 
     Every job is in one group. A folder occurs once in a wave: a job with the folder of an earlier job (a
@@ -33,7 +25,6 @@ def schedule(
 
     Args:
         jobs: in the order of the sweep, which is kept within a group.
-        together: whether runs of a configuration can be trained together.
         processes: groups are split until each process has one, if there are enough jobs.
     """
     waves: list[list[Job]] = []
@@ -44,15 +35,14 @@ def schedule(
         if wave == len(waves):
             waves.append([])
         waves[wave].append(job)
-    return [_groups(wave, together, processes) for wave in waves]
+    return [_groups(wave, processes) for wave in waves]
 
 
-def _groups(
-    jobs: Sequence[Job], together: Callable[[RunConfig], bool], processes: int
-) -> list[Group]:
+def _groups(jobs: Sequence[Job], processes: int) -> list[Group]:
     alike: dict[str, Group] = {}
     for job in jobs:
-        key = group_key(job.config) if together(job.config) else f"alone {job.number}"
+        together = job.config.algo.traits.replicas
+        key = group_key(job.config) if together else f"alone {job.number}"
         alike.setdefault(key, []).append(job)
     share = math.ceil(len(jobs) / processes)
     groups = [

@@ -23,7 +23,7 @@ from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, tell
 from privrl_bench.kernels.signals import handling_signals
 from privrl_bench.loggers.progress import ProgressState, sent_to
 from privrl_bench.sweep.display import SweepDisplay
-from privrl_bench.sweep.grouping import Group, schedule, trained_together
+from privrl_bench.sweep.grouping import Group, schedule
 from privrl_bench.sweep.jobs import (
     Job,
     Outcome,
@@ -44,7 +44,7 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
     if not jobs:
         return []
     processes = max(workers_of(job.config) for job in jobs)
-    waves = schedule(jobs, trained_together, processes)
+    waves = schedule(jobs, processes)
     groups = [group for wave in waves for group in wave]
     if len(jobs) > 1:
         print(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from privrl_bench.algorithms.base import Schedule
 from privrl_bench.algorithms.ope.dp_lsw import DpLsw
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.dqn import Dqn
-from privrl_bench.algorithms.value.value_settings import DqnReplayConfig, ReplayConfig
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.replacement_data import CRAFTED, NULL, SubstituteUser
@@ -23,7 +23,7 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.compose import algo_schema, choices, has_texts
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.config.traits import Data, Product
+from privrl_bench.config.traits import Actions, Data, Product
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
@@ -233,28 +233,39 @@ def test_counts_that_stay_behind_are_found(monkeypatch):
     assert "state counts" in report.undeclared
 
 
-@pytest.mark.parametrize("algo", choices("algo"))
-def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
+def as_shipped(algo, sets, texts):
+    """One small run with an algorithm's own values."""
     if algo == "mean_return":
         few = ("env=cartpole", "env.max_episode_steps=30", "privacy.users_per_round=3")
-        config = compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
-    elif algo in TABULAR:
-        config = swim(f"algo={algo}")
-    elif algo_schema(algo).traits.releases is Product.VALUES:
-        config = chained(f"algo={algo}")
-    elif Data.TEXTS in algo_schema(algo).traits.data:
+        return compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
+    if algo in TABULAR:
+        return swim(f"algo={algo}")
+    if algo_schema(algo).traits.releases is Product.VALUES:
+        return chained(f"algo={algo}")
+    if Data.TEXTS in algo_schema(algo).traits.data:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
         one = ("algo.baseline_prompts=3",) if algo == "dppg_text" else ()
-        config = shrink(
+        return shrink(
             compose(later_wins([f"algo={algo}", "env=sentiment_small", *texts, *few, *one]))
         )[0]
-    elif Data.RECORDED in algo_schema(algo).traits.data:
-        config = base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
-    else:
-        boxes = issubclass(algo_schema(algo), ReplayConfig) and algo != DqnReplayConfig.name
-        env = "pendulum" if boxes else "cartpole"
-        config = base(f"algo={algo}", f"env={env}")
+    if Data.RECORDED in algo_schema(algo).traits.data:
+        return base(f"algo={algo}", "env=pendulum", f"data.id={sets}", "data.public=0.1")
+    env = "pendulum" if algo_schema(algo).traits.actions is Actions.BOX else "cartpole"
+    return base(f"algo={algo}", f"env={env}")
+
+
+@pytest.mark.parametrize("algo", choices("algo"))
+def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts, algo, monkeypatch):
+    monkeypatch.setattr(Schedule, "__setattr__", lambda self, name, value: None)
+    assert build([as_shipped(algo, sets, texts)], [None]).algo.blocks()
+    with pytest.raises(AttributeError, match="rounds from `init` on"):
+        Schedule().rounds  # noqa: B018
+
+
+@pytest.mark.parametrize("algo", choices("algo"))
+def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
+    config = as_shipped(algo, sets, texts)
     report = find_leaks(config, late=Data.TEXTS not in algo_schema(algo).traits.data)
     assert report.ok, report.lines()
     assert set(report.found) >= set(report.declared)

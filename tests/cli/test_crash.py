@@ -46,7 +46,7 @@ def test_a_defect_is_one_line_and_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(config, "settle", broken)
+    monkeypatch.setattr(config, "hydra_overrides", broken)
     monkeypatch.setattr(report, "load_runs", broken)
     monkeypatch.setattr(recording, "build", broken)
     monkeypatch.setattr(small_models, "made", broken)

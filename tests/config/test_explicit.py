@@ -74,15 +74,15 @@ def test_a_switch_may_be_off_where_only_a_file_has_the_setting_that_needs_it() -
 def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["algo=dqn", "env=riverswim", "total_steps=6000,9000"]
-    launch.check_sweep(config.settle(given))
-    assert config.settle(given)[-1] == "rounds=null"
+    launch.check_sweep(config.hydra_overrides(given))
+    assert config.hydra_overrides(given)[-1] == "rounds=null"
     with pytest.raises(ConfigError, match="total_steps: contradicts rounds"):
         launch.check_sweep(["algo=dppg", "rounds=5", "total_steps=60000,70000"])
 
 
 def test_the_folder_has_the_words_that_were_given() -> None:
     given = ["algo=dqn", "total_steps=60000"]
-    assert config.leaf(config.settle(given), 0) == "total_steps=60000,seed=0"
+    assert config.leaf(config.hydra_overrides(given), 0) == "total_steps=60000,seed=0"
     assert config.leaf(["algo=dqn", "rounds=null"], 0) == "rounds=null,seed=0"
 
 

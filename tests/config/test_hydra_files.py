@@ -44,7 +44,7 @@ WRONG = [
 
 def outcome(compose, words):
     """The config, or the error."""
-    words = config.settle(words)
+    words = config.hydra_overrides(words)
     config.register_algo(words)
     with initialize_config_dir(str(conf_dir()), version_base=config.VERSION_BASE):
         try:

@@ -4,7 +4,7 @@ import pytest
 
 from privrl_bench.api.launch import columns
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.compose import leaf, settle
+from privrl_bench.config.compose import hydra_overrides, leaf
 from privrl_bench.config.identity import group_key, identity
 from privrl_bench.errors import ConfigError
 
@@ -50,13 +50,13 @@ def test_what_cannot_be_calibrated_is_refused_in_one_line(line, message):
 
 
 def test_auto_in_a_sweep_and_in_the_name_of_a_folder():
-    words = settle(["privacy.z=auto,1", "privacy.epsilon=1,2"])
+    words = hydra_overrides(["privacy.z=auto,1", "privacy.epsilon=1,2"])
     assert columns(words) == {
         "privacy.z": ["privacy.z=null", "privacy.z=1"],
         "privacy.epsilon": ["privacy.epsilon=1", "privacy.epsilon=2"],
     }
     for given in (["privacy.epsilon=2", "privacy.z=auto"], ["privacy.epsilon=2"]):
-        assert leaf(settle(given), 3) == "privacy.epsilon=2,seed=3"
+        assert leaf(hydra_overrides(given), 3) == "privacy.epsilon=2,seed=3"
 
 
 def test_only_seeds_of_one_target_are_trained_together():

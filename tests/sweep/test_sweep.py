@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_train import code_of
 
+from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.cli import train as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -110,6 +111,12 @@ ONE = st.tuples(
 )
 
 
+class Alone(DppgConfig):
+    """Settings of an algorithm that trains one run at a time."""
+
+    traits = replace(DppgConfig.traits, replicas=False)
+
+
 @settings(max_examples=60)
 @given(st.lists(ONE, max_size=24), st.integers(1, 5), st.integers(1, 3))
 def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
@@ -121,11 +128,11 @@ def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
             BASE,
             seed=seed,
             privacy=replace(BASE.privacy, z=z, clip=clip),
-            algo=replace(BASE.algo, epochs=epochs),
+            algo=(DppgConfig if epochs == 1 else Alone)(**{**vars(BASE.algo), "epochs": epochs}),
             hardware=HardwareConfig(max_replicas=most),
         )
         work.append(Job(number, run, Path(folder or f"own{number}"), []))
-    waves = sweep.schedule(work, lambda run: run.algo.epochs == 1, processes)
+    waves = sweep.schedule(work, processes)
     groups = [group for wave in waves for group in wave]
     assert sorted(job.number for group in groups for job in group) == list(range(len(work)))
     for group in groups:
@@ -143,16 +150,16 @@ def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
 
 def test_groups_are_split_evenly() -> None:
     work = seeds(BASE, 17, "x")
-    (groups,) = sweep.schedule(work, lambda _run: True)
+    (groups,) = sweep.schedule(work)
     assert [len(group) for group in groups] == [5, 6, 6]
-    (groups,) = sweep.schedule(work[:6], lambda _run: True, processes=3)
+    (groups,) = sweep.schedule(work[:6], processes=3)
     assert [len(group) for group in groups] == [2, 2, 2]
-    (groups,) = sweep.schedule(work[:4], lambda _run: True, processes=3)
+    (groups,) = sweep.schedule(work[:4], processes=3)
     assert [len(group) for group in groups] == [1, 1, 2]
-    (groups,) = sweep.schedule(work, lambda _run: True, processes=2)
+    (groups,) = sweep.schedule(work, processes=2)
     assert [len(group) for group in groups] == [4, 4, 4, 5]
     other = [replace(job, config=replace(job.config, total_steps=99)) for job in work[:8]]
-    (groups,) = sweep.schedule([*work, *seeds_in(other, "y")], lambda _run: True, processes=2)
+    (groups,) = sweep.schedule([*work, *seeds_in(other, "y")], processes=2)
     assert [len(group) for group in groups] == [5, 6, 6, 8]
 
 

@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import (
-    Algorithm,
-    AlgorithmContext,
-    AlgorithmTerms,
-    each_replica,
-)
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
 from privrl_bench.algorithms.language.language_settings import TextAlgoConfig
 from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch, AnswerTrainer
 from privrl_bench.functional.answers import reward_to_go, token_rewards

@@ -24,12 +24,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import (
-    Algorithm,
-    AlgorithmContext,
-    AlgorithmTerms,
-    each_replica,
-)
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
 from privrl_bench.algorithms.loglinear.loglinear_settings import LogLinearConfig
 from privrl_bench.functional.discounted_returns import gae
 from privrl_bench.functional.rng import Streams
