@@ -44,7 +44,7 @@ def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyp
 
 @part
 def categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """Derivative of the policy loss by the logits, as `CategoricalPolicy.surrogate_gradient`.
+    """Derivative of the policy loss by the logits, as `SoftmaxPolicy.surrogate_gradient`.
 
     Args:
         y: [B, A] logits; overwritten by log probabilities.

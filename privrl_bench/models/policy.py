@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -141,16 +142,21 @@ class ParameterFree(EnvActions):
         return torch.zeros(0)
 
 
-class CategoricalPolicy(EnvActions):
-    """Softmax policy over discrete actions."""
+class SoftmaxPolicy(EnvActions, ABC):
+    """Base of policies that choose by a softmax of the network's outputs.
 
-    kernel_head: ClassVar[int | None] = CATEGORICAL
+    Args:
+        spec: of the environment.
+        hidden: widths of the layers.
+        network: `algo.network`, mlp or cnn.
+        logits: how many outputs there are.
+    """
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
-        self.net = make_network(spec, hidden, spec.actions, network)
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str, logits: int):
+        self.net = make_network(spec, hidden, logits, network)
         self._network = {"hidden": list(hidden), "network": network}
         self.size = self.net.size
-        self._actions = spec.actions
+        self._logits = logits
 
     def arguments(self) -> dict[str, Any]:
         """See `Policy.arguments`."""
@@ -161,34 +167,38 @@ class CategoricalPolicy(EnvActions):
         return self.net.init(generator, last_gain=0.01)
 
     def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """Draw Gumbel noise [*shape, A]."""
-        return gumbel(generator, *shape, self._actions)
+        """Draw Gumbel noise [*shape, number of logits]."""
+        return gumbel(generator, *shape, self._logits)
 
     def sampler(self, params: Tensor) -> Sampler:
         """See `Policy.sampler`."""
         outputs = self.net.by_rows(params)
-        return lambda obs, noise: (outputs(obs) + noise).argmax(-1)
+        return lambda obs, noise: self._best(outputs(obs) + noise)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Return the most likely actions [N, B]."""
-        return self.net.forward(params, obs).argmax(-1)
+        """Return the most likely actions."""
+        return self._best(self.net.forward(params, obs))
 
-    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """See `ArrayPolicy.choices`."""
-        added = 0 if noise is None else self._actions
-        assert isinstance(self.net, Mlp)  # of CartPole, whose observations are no images
-        return choices_of(self.net, params, users, noise, added)
+    @abstractmethod
+    def _best(self, logits: Tensor) -> Tensor:
+        """Return the actions with the largest logits."""
+
+    @abstractmethod
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        """Return the log-probability of every choice, as `logits`."""
+
+    @abstractmethod
+    def _chosen(self, actions: Tensor) -> Tensor:
+        """Return the places of the chosen logits, [..., number of choices that an action has]."""
+
+    @abstractmethod
+    def _sums(self, terms: Tensor) -> Tensor:
+        """Return for every logit the sum of the `terms` of its choice, broadcast against `terms`."""
 
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `NetPolicy.log_prob`; actions [N, B]."""
-        logits = torch.log_softmax(self.net.forward(params, obs), dim=-1)
-        chosen = logits.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
-        return chosen, -(logits.exp() * logits).sum(-1)
-
-    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
-        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
-        probs = torch.softmax(self.net.forward(params, obs), dim=-1)
-        return probs.unsqueeze(1).expand(-1, horizon, -1, -1)
+        """See `NetPolicy.log_prob`; both are sums over the choices of an action."""
+        logs = self._log_probs(self.net.forward(params, obs))
+        return logs.gather(-1, self._chosen(actions)).sum(-1), -(logs.exp() * logs).sum(-1)
 
     def surrogate_gradient(
         self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
@@ -199,14 +209,45 @@ class CategoricalPolicy(EnvActions):
         """
         unpacked = self.net.unpack(params)
         layers = self.net.layers(unpacked, batch.obs)
-        logits = torch.log_softmax(layers[-1], dim=-1)
-        chosen = batch.actions.long().unsqueeze(-1)
-        slope = batch.slope(logits.gather(-1, chosen).squeeze(-1), ratio_clip).unsqueeze(-1)
-        p = logits.exp()
-        grad = (-slope * p).scatter_add_(-1, chosen, slope)
-        entropy = -(p * logits).sum(-1, keepdim=True)
-        grad += (entropy_coef / logits.shape[1]) * p * (logits + entropy)
+        logs = self._log_probs(layers[-1])
+        chosen = self._chosen(batch.actions)
+        slope = batch.slope(logs.gather(-1, chosen).sum(-1), ratio_clip).unsqueeze(-1)
+        p = logs.exp()
+        grad = (-slope * p).scatter_add_(-1, chosen, slope.expand_as(chosen))
+        grad += (entropy_coef / logs.shape[1]) * p * (logs - self._sums(p * logs))
         return self.net.gradient(unpacked, layers, grad)
+
+
+class CategoricalPolicy(SoftmaxPolicy):
+    """Softmax policy over discrete actions."""
+
+    kernel_head: ClassVar[int | None] = CATEGORICAL
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
+        super().__init__(spec, hidden, network, spec.actions)
+
+    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
+        """See `ArrayPolicy.choices`."""
+        added = 0 if noise is None else self._logits
+        assert isinstance(self.net, Mlp)  # of CartPole, whose observations are no images
+        return choices_of(self.net, params, users, noise, added)
+
+    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
+        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
+        probs = torch.softmax(self.net.forward(params, obs), dim=-1)
+        return probs.unsqueeze(1).expand(-1, horizon, -1, -1)
+
+    def _best(self, logits: Tensor) -> Tensor:
+        return logits.argmax(-1)
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, dim=-1)
+
+    def _chosen(self, actions: Tensor) -> Tensor:
+        return actions.long().unsqueeze(-1)
+
+    def _sums(self, terms: Tensor) -> Tensor:
+        return terms.sum(-1, keepdim=True)
 
 
 class GaussianPolicy:
@@ -307,7 +348,7 @@ class GaussianPolicy:
         return Bounds(self._least, self._most, self._centre, self._half)
 
 
-class MultiCategoricalPolicy(EnvActions):
+class MultiCategoricalPolicy(SoftmaxPolicy):
     """Independent softmax policies over the coordinates of a MultiDiscrete action.
 
     The network has one logit for every choice of every coordinate. Actions are numbers [..., A] from 0 on.
@@ -319,69 +360,26 @@ class MultiCategoricalPolicy(EnvActions):
         assert spec.choices is not None
         self._counts = list(spec.choices)
         starts = torch.tensor([0, *self._counts]).cumsum(0)
-        self._starts, self._logits = starts[:-1], int(starts[-1])
+        self._starts = starts[:-1]
         # The coordinate that a logit belongs to.
         self._owner = torch.arange(len(self._counts)).repeat_interleave(torch.tensor(self._counts))
-        self.net = make_network(spec, hidden, self._logits, network)
-        self.size = self.net.size
-        self._network = {"hidden": list(hidden), "network": network}
-
-    def arguments(self) -> dict[str, Any]:
-        """See `Policy.arguments`."""
-        return dict(self._network)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Return initial parameters [P]; actions are nearly uniform (last gain 0.01)."""
-        return self.net.init(generator, last_gain=0.01)
-
-    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
-        """Draw Gumbel noise [*shape, number of logits]."""
-        return gumbel(generator, *shape, self._logits)
+        super().__init__(spec, hidden, network, int(starts[-1]))
 
     def _best(self, logits: Tensor) -> Tensor:
-        """The choice [..., A] with the largest logit of every coordinate."""
         best = [x.argmax(-1) for x in logits.split(self._counts, dim=-1)]
         return torch.stack(best, dim=-1).to(logits.dtype)
 
-    def sampler(self, params: Tensor) -> Sampler:
-        """See `Policy.sampler`."""
-        outputs = self.net.by_rows(params)
-        return lambda obs, noise: self._best(outputs(obs) + noise)
-
-    def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Return the most likely actions [N, B, A]."""
-        return self._best(self.net.forward(params, obs))
-
     def _log_probs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities of every choice within its coordinate, as `logits`."""
         parts = logits.split(self._counts, dim=-1)
         return torch.cat([torch.log_softmax(x, dim=-1) for x in parts], dim=-1)
 
     def _chosen(self, actions: Tensor) -> Tensor:
-        """Places [..., A] of the chosen logits."""
         return actions.long() + self._starts.to(actions.device)
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `NetPolicy.log_prob`; actions [N, B, A]. Both are sums over the coordinates."""
-        logs = self._log_probs(self.net.forward(params, obs))
-        return logs.gather(-1, self._chosen(actions)).sum(-1), -(logs.exp() * logs).sum(-1)
-
-    def surrogate_gradient(
-        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
-    ) -> Tensor:
-        """See `NetPolicy.surrogate_gradient`; for every coordinate as `CategoricalPolicy` has it."""
-        unpacked = self.net.unpack(params)
-        layers = self.net.layers(unpacked, batch.obs)
-        logs = self._log_probs(layers[-1])
-        chosen = self._chosen(batch.actions)
-        slope = batch.slope(logs.gather(-1, chosen).sum(-1), ratio_clip).unsqueeze(-1)
-        p = logs.exp()
-        grad = (-slope * p).scatter_add_(-1, chosen, slope.expand_as(chosen))
-        terms = (p * logs).split(self._counts, dim=-1)
-        entropy = -torch.stack([x.sum(-1) for x in terms], dim=-1)
-        own = entropy.index_select(-1, self._owner.to(entropy.device))
-        grad += (entropy_coef / logs.shape[1]) * p * (logs + own)
-        return self.net.gradient(unpacked, layers, grad)
+    def _sums(self, terms: Tensor) -> Tensor:
+        parts = terms.split(self._counts, dim=-1)
+        sums = torch.stack([x.sum(-1) for x in parts], dim=-1)
+        return sums.index_select(-1, self._owner.to(sums.device))
 
 
 def make_policy(

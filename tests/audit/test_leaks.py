@@ -258,7 +258,7 @@ def as_shipped(algo, sets, texts):
 @pytest.mark.parametrize("algo", choices("algo"))
 def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts, algo, monkeypatch):
     monkeypatch.setattr(Schedule, "__setattr__", lambda self, name, value: None)
-    assert build([as_shipped(algo, sets, texts)], [None]).algo.blocks()
+    assert make_plan([as_shipped(algo, sets, texts)]).algo.blocks()
     with pytest.raises(AttributeError, match="rounds from `init` on"):
         Schedule().rounds  # noqa: B018
 
