@@ -31,7 +31,7 @@ class Difference:
         tensor: the tensor's name.
         round: where it was found, from 0.
         size: largest absolute difference, in the tensor's unit; infinity for other shapes.
-        substitute: see `replacement_data`.
+        substitute: see `users/collectors/substitutes.py`.
     """
 
     path: str
@@ -88,7 +88,7 @@ class Stages:
 
     Args:
         model: to compare with; None: nothing is compared.
-        substitute: the user's replacement, see `replacement_data`.
+        substitute: the user's replacement, see `users/collectors/substitutes.py`.
     """
 
     def __init__(self, model: Stages | None, substitute: str):

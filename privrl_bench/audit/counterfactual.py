@@ -26,8 +26,6 @@ from torch import Tensor
 
 from privrl_bench.audit.compare import OTHER_REPLICA, Stages, padded
 from privrl_bench.audit.outputs import Place, Recorder, as_bytes, memory, recorded
-from privrl_bench.audit.replacement_data import ABSENT, NULL, SHORT, ZERO, slots_of
-from privrl_bench.audit.substitutes import substitution_for
 from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
 from privrl_bench.config.schema import RunConfig
@@ -40,6 +38,7 @@ from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Batch
 from privrl_bench.users.collectors.returning_users import KEPT
+from privrl_bench.users.collectors.substitutes import ABSENT, NULL, SHORT, ZERO, slots_of
 
 
 def _replicas(config: RunConfig) -> list[RunConfig]:
@@ -55,7 +54,7 @@ class CounterfactualRun:
     Args:
         config: of one run.
         visit: the rounds, and those in which the user is replaced.
-        substitute: the user's replacement, see `replacement_data`; None: the run is a model.
+        substitute: the user's replacement, see `users/collectors/substitutes.py`; None: the run is a model.
         model: the run to compare with.
         resynchronise: continue from the model's values after every comparison, so that only causes
             are found.
@@ -109,7 +108,8 @@ class CounterfactualRun:
         self._released: Released
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.gate.devices is not None
-        self._substitution = substitution_for(self.session, visit, self._substitute)
+        self._substitution = self.session.collector.substituted(visit, self._substitute)
+        self.session.collector = self._substitution.collector
         if parts.gate.devices is not None:
             self._substitution.watch_devices(WatchedDevices(parts.gate.devices, self))
 

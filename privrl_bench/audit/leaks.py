@@ -16,7 +16,6 @@ from typing import Any
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leak_report import MOVED, LeakReport, SearchLeaks
-from privrl_bench.audit.replacement_data import ABSENT, CRAFTED, NULL, SHORT, ZERO
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
@@ -25,6 +24,7 @@ from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
 from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.shard_work import whole_round
 from privrl_bench.privacy.guarantee import UNREVIEWED
+from privrl_bench.users.collectors.substitutes import ABSENT, CRAFTED, NULL, SHORT, ZERO
 
 
 @dataclass(frozen=True)

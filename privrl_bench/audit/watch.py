@@ -1,8 +1,8 @@
-"""The real gate, collector, devices and algorithm of a run, watched by the leak test."""
+"""The real gate, devices and algorithm of a run, watched by the leak test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -16,7 +16,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import UserBatch
-from privrl_bench.users.collectors.collector import Batch, Collector
+from privrl_bench.users.collectors.collector import Batch
 
 
 @dataclass(frozen=True)
@@ -98,40 +98,6 @@ class WatchedGate(Gate):
     def release(self, round_index: int) -> Released:
         """See `Gate.release`."""
         return self._watcher.on_release(super().release(round_index))
-
-
-class WatchedCollector:
-    """The real collector; its batches may be replaced and its rounds moved.
-
-    Args:
-        collector: the real one.
-        replace: of each batch; None: they stay.
-        start: the round that the run was moved to; the collector's rounds begin with 0.
-    """
-
-    def __init__(
-        self, collector: Collector, replace: Callable[[Any], Any] | None, start: int
-    ) -> None:
-        self.shape, self.scaler = collector.shape, collector.scaler
-        self.population, self.used_once = collector.population, collector.used_once
-        self._collector, self._replace, self._start = collector, replace, start
-
-    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
-        """See `Collector.shards`."""
-        real = self._collector.shards(policy_params, round_index - self._start, cohort)
-        return real if self._replace is None else map(self._replace, real)
-
-    def get_state(self) -> dict[str, Tensor]:
-        """See `Collector.get_state`."""
-        return self._collector.get_state()
-
-    def set_state(self, state: dict[str, Tensor]) -> bool:
-        """See `Collector.set_state`."""
-        return self._collector.set_state(state)
-
-    def close(self) -> None:
-        """See `Collector.close`."""
-        self._collector.close()
 
 
 class WatchedDevices:

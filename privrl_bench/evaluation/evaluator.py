@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -187,7 +187,7 @@ class BackgroundEvaluator:
 class _Evaluations:
     """An evaluator in a process of its own; see `pipe_worker.Work`."""
 
-    def __init__(self, kind: Callable[..., Evaluator], *arguments: Any):
+    def __init__(self, kind: type[Evaluator], *arguments: Any):
         self._evaluator = kind(*arguments)
 
     def run(self, task: tuple[Any, ...]) -> Sequence[Evaluation]:

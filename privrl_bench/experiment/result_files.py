@@ -47,8 +47,8 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
     """
     parts = trainer.parts
     unbounded = parts.gate.guarantee(r, trainer.releases(r)).status == "none"
-    policy_guarantee = parts.algo.terms().policy_guarantee
-    kept = (parts.users.may_be_real and unbounded) or policy_guarantee is not None
+    private = parts.users.may_be_real and unbounded
+    kept = private or parts.algo.terms().policy_guarantee is not None
     return [rundir / CURVE, *([] if kept else [rundir / POLICY])]
 
 

@@ -22,7 +22,6 @@ from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leak_report import SearchLeaks
 from privrl_bench.audit.outputs import Place, as_bytes, folder_content
-from privrl_bench.audit.replacement_data import CRAFTED, NULL, ZERO
 from privrl_bench.audit.shrink import LATER, shrink
 from privrl_bench.audit.visits import Visit
 from privrl_bench.config.schema import RunConfig
@@ -31,6 +30,7 @@ from privrl_bench.sweep.jobs import Job, Outcome
 from privrl_bench.tuning.search_plan import SearchPlan
 from privrl_bench.tuning.trials import SearchState, open_search
 from privrl_bench.tuning.tune_runs import run_search
+from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, ZERO
 
 RUNS = 3  # of the tested search, whatever is drawn
 FEWER = "fewer runs"

@@ -16,7 +16,6 @@ from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.audit.replacement_data import CRAFTED, NULL, SubstituteUser
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import audit as cli
 from privrl_bench.cli.audit import leaks as main
@@ -27,6 +26,7 @@ from privrl_bench.config.traits import Actions, Data, Product
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
+from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, SubstituteUser
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
 OBS, REWARD = "running observation statistics", "running reward statistics"

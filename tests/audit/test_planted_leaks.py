@@ -11,11 +11,9 @@ from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.user_training import UserOptimizerConfig
 from privrl_bench.algorithms.policy_gradient.user_updates import OneGradient
-from privrl_bench.audit import substitutes
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.audit.replacement_data import CRAFTED, SubstituteUser
 from privrl_bench.audit.visits import Visit
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.envs.scaling import SignalScaler
@@ -26,7 +24,9 @@ from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import State
+from privrl_bench.users.collectors import live
 from privrl_bench.users.collectors.live import SimulatedCollector
+from privrl_bench.users.collectors.substitutes import CRAFTED, SubstituteUser
 
 ROUND = 1
 
@@ -406,7 +406,7 @@ def test_a_person_who_changes_nothing_has_no_power(monkeypatch):
         def _seen(self, obs):
             return obs
 
-    monkeypatch.setattr(substitutes, "SubstituteUser", Same)
+    monkeypatch.setattr(live, "SubstituteUser", Same)
     report = find_leaks(formal(), ROUND, late=False)
     assert not report.found
     assert report.no_test_power == ("the crafted user's row is the same as the one it replaces",)

@@ -18,7 +18,6 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.api.auditing import audit_leaks
 from privrl_bench.audit.leaks import find_leaks
-from privrl_bench.audit.replacement_data import ABSENT
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -28,6 +27,7 @@ from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.tuning import publish as publishing
 from privrl_bench.tuning import trials
+from privrl_bench.users.collectors.substitutes import ABSENT
 
 FORMAL = ("algo.critic=none", "env.user=fresh")
 KINDS = {"algo=dppg_l2": DppgL2}

@@ -11,6 +11,7 @@ like the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,14 @@ from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
 from privrl_bench.users.collectors.batches import BaseCollector, train_stats
 from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.substitutes import (
+    CRAFTED,
+    ReplacedBatches,
+    SubstituteAnswer,
+    SubstitutePrompt,
+    Substitution,
+    Visit,
+)
 
 
 class Answerer:
@@ -120,7 +129,7 @@ class PromptCollector(BaseCollector):
         self.shape = BatchShape(len(streams), shard, task.new_tokens)
         self._users, self._together = users, together
         self.scaler = SignalScaler(config, len(streams), 1, 1, 1.0)  # scales nothing: a check
-        self.answers = Answerer(task, adapter)
+        self.answers: Any = Answerer(task, adapter)
         self._streams = streams
 
     def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> TextBatch:
@@ -146,6 +155,24 @@ class PromptCollector(BaseCollector):
             invalid = sum(map(bool, asked)) - len(scores)
             batch.stats.append(train_stats(scores, invalid, torch.mean))
         return batch
+
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """See `Collector.substituted`: before and after prompts are answered."""
+        return PromptSubstitution(self, visit, kind)
+
+
+class PromptSubstitution(Substitution):
+    """Replaces the user's answer and score and, for a crafted user, the prompt before it is answered."""
+
+    in_order = True
+
+    def _install(self, collector: Any, kind: str) -> list[Any]:
+        answer = SubstituteAnswer(self._visit.user, kind)
+        self.collector = ReplacedBatches(collector, answer, self._visit.start)
+        if kind != CRAFTED:
+            return [answer]
+        collector.answers = prompt = SubstitutePrompt(collector.answers, self._visit.user)
+        return [answer, prompt]
 
 
 def public_answers(

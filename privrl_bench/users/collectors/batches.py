@@ -15,6 +15,7 @@ from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors.collector import BatchShape
 from privrl_bench.users.collectors.shards import some_of
+from privrl_bench.users.collectors.substitutes import Substitution, Visit
 
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 
@@ -160,6 +161,10 @@ class BaseCollector(ABC):
     def set_state(self, state: dict[str, Tensor]) -> bool:
         """Nothing to restore."""
         return True
+
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """See `Collector.substituted`: in the batches."""
+        return Substitution(self, visit, kind)
 
     def close(self) -> None:  # noqa: B027
         """Nothing to free."""

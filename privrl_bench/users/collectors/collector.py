@@ -1,21 +1,23 @@
 """The interface of collectors, which make the batches of a round's users.
 
 A collector is made by `Users.collector` of its kind. Nothing else knows its class. The leak test replaces a
-user in the batches that `shards` yields; `audit/substitutes.py` says where a collector allows an earlier
-replacement.
+user by `substituted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
+
+if TYPE_CHECKING:
+    from privrl_bench.users.collectors.substitutes import Substitution, Visit
 
 Batch = UserBatch | TextBatch
 
@@ -91,6 +93,15 @@ class Collector(Protocol):
         Returns:
             Whether the collector continues bit for bit. False: an environment is not determined by
             its seed and actions.
+        """
+        ...
+
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """A substitution of one user for the leak test, before the first round; it changes the collector.
+
+        Args:
+            visit: the replaced user, and the rounds.
+            kind: of the substitute, see `substitutes.py`; empty: the user is not replaced.
         """
         ...
 

@@ -37,6 +37,12 @@ from privrl_bench.users.collectors import batches
 from privrl_bench.users.collectors.collector import BatchShape
 from privrl_bench.users.collectors.compiled_episodes import CompiledPlayer, player
 from privrl_bench.users.collectors.shards import GroupedSampler
+from privrl_bench.users.collectors.substitutes import (
+    SubstituteStart,
+    SubstituteUser,
+    Substitution,
+    Visit,
+)
 from privrl_bench.users.collectors.user_slots import UserSlots
 
 
@@ -325,6 +331,61 @@ class SimulatedCollector(batches.BaseCollector):
             self._shown[:] = arrays["shown"]
         return bool(np.array_equal(self._raw, arrays["raw"], equal_nan=True))
 
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """See `Collector.substituted`: in the slots."""
+        return SimulatedSubstitution(self, visit, kind)
+
     def close(self) -> None:
         """Free the environments."""
         self.slots.close()
+
+    def substitute(self, user: int, kind: str) -> SubstituteUser:
+        """Slots that may replace a user, from now on. They are never played in compiled code."""
+        shares: tuple[str, ...] = ()
+        if self.device is not None:
+            noised = self.device.ranges.reward is not None
+            shares = ("ends",) if noised else ("ends", "rewards")
+        one = SubstituteUser(
+            self.slots,
+            user,
+            kind,
+            self.shape.steps,
+            self._spec.max_episode_steps,
+            resets=self._config.user != "segment",
+            shares=shares,
+        )
+        self.slots = cast(Any, one)
+        return one
+
+
+class SimulatedSubstitution(Substitution):
+    """Replaces the user in the environments' slots, so that the policy acts on other observations."""
+
+    def _install(self, collector: Any, kind: str) -> list[Any]:
+        return self._install_live(collector, kind)
+
+    def _install_live(self, live: SimulatedCollector, kind: str) -> list[Any]:
+        self._live: Any = live
+        self.compiles = live.compiled() is not None
+        if self._visit.compiled:
+            return [self._follow(SubstituteStart(live.slots, self._visit.user, kind))]
+        # Also in the model, where it never replaces a user: then all runs are stepped in the same way,
+        # and none in compiled code, which rounds differently.
+        return [self._follow(live.substitute(self._visit.user, kind))]
+
+    def _follow(self, one: Any) -> Any:
+        """`one`, which is in the user's slot of the shard that is collected."""
+        live, user = self._live, self._visit.user
+        real, size = live.collect, live.shape.users
+
+        def collect(policy_params: Any, round_index: int, cohort: Cohort) -> Any:
+            at = user - (0 if cohort.slots is None else cohort.slots.start)
+            one.move(at if 0 <= at < size else -1)
+            return real(policy_params, round_index, cohort)
+
+        live.collect = collect
+        return one
+
+    def watch_devices(self, devices: Any) -> None:
+        """Put `devices` in the place of the users' devices."""
+        self._live.device = devices

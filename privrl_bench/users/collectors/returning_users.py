@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors.batches import BaseCollector, blank_of, train_stats
 from privrl_bench.users.collectors.collector import BatchShape
-from privrl_bench.users.collectors.live import SimulatedCollector
+from privrl_bench.users.collectors.live import SimulatedCollector, SimulatedSubstitution
+from privrl_bench.users.collectors.substitutes import ReplacedBatches, Substitution, Visit
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]
 
@@ -110,6 +112,47 @@ class ReturningCollector(BaseCollector):
             kept[:, : self._arrived, : self._longest] = saved
         return self.live.set_state({k: x for k, x in state.items() if not k.startswith(KEPT)})
 
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """See `Collector.substituted`: where users act, and ever after."""
+        return ReturningSubstitution(self, visit, kind)
+
     def close(self) -> None:
         """Free the environments."""
         self.live.close()
+
+
+class ReturningSubstitution(SimulatedSubstitution):
+    """Replaces a user who arrives in the first round that differs, and joins later rounds as the substitute."""
+
+    in_order = True
+
+    def _install(self, collector: Any, kind: str) -> list[Any]:
+        visit = self._visit
+        coming = collector.arrivals(visit.first - visit.start)
+        if visit.user >= len(coming):
+            raise ConfigError(
+                "--user",
+                f"{len(coming)} users arrive in round {visit.first}, counted from 0; "
+                f"got {visit.user} (--round chooses another round)",
+            )
+        self._number: int = coming[visit.user]
+        if visit.start:
+            self.collector = ReplacedBatches(collector, None, visit.start)
+        return self._install_live(collector.live, kind)
+
+    def _acts(self, index: int) -> bool:
+        return index == self._visit.first  # users who arrive in later rounds are other users
+
+    @property
+    def number(self) -> int | None:
+        """The user's number."""
+        return self._number
+
+    def slot(self, index: int, cohort: Cohort) -> int | None:
+        """The user's slot, if the user has joined this round."""
+        assert cohort.members is not None
+        (places,) = np.nonzero(cohort.members[0] == self._number)
+        return int(places[0]) if index >= self._visit.first and len(places) else None
+
+    def check(self, index: int, cohort: Cohort) -> None:
+        """Every cohort is valid."""

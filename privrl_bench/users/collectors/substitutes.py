@@ -1,4 +1,8 @@
-"""Substitute users: the data in which the runs of the leak test differ.
+"""Substitute users: the data in which the runs of the leak test differ, and where a collector puts them.
+
+By default the user's data are replaced in the batches that a collector's `shards` yields, which needs nothing
+of the collector. A collector whose users act replaces them earlier, so that the substitute's influence on all
+later steps is tested, too: its `substituted` returns a subclass of `Substitution`, which stands beside it.
 
 - `null`: no valid data; the user contributes nothing.
 - `crafted`: other, extreme data.
@@ -12,14 +16,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from privrl_bench.envs.slots import Users
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
+from privrl_bench.users.collectors.collector import Collector
 
 NULL, CRAFTED, ZERO, SHORT, ABSENT = "null", "crafted", "zero", "short", "absent"
 _BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
@@ -28,6 +37,138 @@ _BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
 def slots_of(users: UserBatch | TextBatch) -> range:
     """The slots of a batch in its round."""
     return range(users.first, users.first + users.valid.shape[1])
+
+
+class Visit(Protocol):
+    """What the leak test says of the rounds that it compares; see `audit/visits.py`."""
+
+    @property
+    def user(self) -> int:
+        """The slot of the replaced user."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """The first round in which the user is replaced."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The last one."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """The first round that is run."""
+        ...
+
+    @property
+    def moved(self) -> bool:
+        """Whether the round number of the first state is moved."""
+        ...
+
+    @property
+    def compiled(self) -> bool:
+        """Whether whole episodes are played in compiled code, where the run has it."""
+        ...
+
+
+class Substitution:
+    """Replaces the user's trajectory in the batches that the collector yields.
+
+    Args:
+        collector: of a run that is not stepped yet; it is changed.
+        visit: the replaced user, and whether the round number is moved.
+        kind: see the module; empty: the user is not replaced.
+
+    Attributes:
+        collector: in the place of the run's.
+        in_order: users come in a public order, each in one round. A moved run begins with the first
+            ones.
+        compiles: without a substitution, whole episodes are played in compiled code.
+    """
+
+    in_order: ClassVar[bool] = False
+    compiles = False
+
+    def __init__(self, collector: Any, visit: Visit, kind: str):
+        self.collector: Collector = collector
+        self._visit, self._active = visit, bool(kind)
+        self._switches = self._install(collector, kind)
+
+    def _install(self, collector: Any, kind: str) -> list[Any]:
+        """Change the collector; returns what replaces the user while its `present` is set."""
+        other = SubstituteTrajectory(self._visit.user, kind)
+        self.collector = ReplacedBatches(collector, other, 0)
+        return [other]
+
+    def watch_devices(self, devices: Any) -> None:
+        """Put `devices` in the place of the users' devices, where the collector has them."""
+
+    def switch(self, index: int | None) -> None:
+        """Make the substitute present if it acts in round `index`; None: absent."""
+        for one in self._switches:
+            one.present = self._active and index is not None and self._acts(index)
+
+    def _acts(self, index: int) -> bool:
+        """Whether the substitute acts in this round."""
+        return self._visit.first <= index <= self._visit.last
+
+    @property
+    def number(self) -> int | None:
+        """The user's number where users return; None: slots are compared."""
+        return None
+
+    def slot(self, index: int, cohort: Cohort) -> int | None:
+        """The user's slot in this round; None: the user is not in it, or is not replaced in it."""
+        return self._visit.user if self._acts(index) else None
+
+    def check(self, index: int, cohort: Cohort) -> None:
+        """Raise ConfigError: round `index` has no user in the slot."""
+        size, user = cohort.sizes[0], self._visit.user
+        if self._acts(index) and not self._visit.moved and user >= size:
+            raise ConfigError(
+                "--user",
+                f"round {index} has {size} users, counted from 0; got {user} (--round chooses another round)",
+            )
+
+
+class ReplacedBatches:
+    """A collector whose batches are replaced and whose rounds are moved.
+
+    Args:
+        collector: the real one.
+        replace: of each batch; None: they stay.
+        start: the round that the run was moved to; the collector's rounds begin with 0.
+    """
+
+    def __init__(
+        self, collector: Collector, replace: Callable[[Any], Any] | None, start: int
+    ) -> None:
+        self.shape, self.scaler = collector.shape, collector.scaler
+        self.population, self.used_once = collector.population, collector.used_once
+        self._collector, self._replace, self._start = collector, replace, start
+
+    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
+        """See `Collector.shards`."""
+        real = self._collector.shards(policy_params, round_index - self._start, cohort)
+        return real if self._replace is None else map(self._replace, real)
+
+    def get_state(self) -> dict[str, Tensor]:
+        """See `Collector.get_state`."""
+        return self._collector.get_state()
+
+    def set_state(self, state: dict[str, Tensor]) -> bool:
+        """See `Collector.set_state`."""
+        return self._collector.set_state(state)
+
+    def substituted(self, visit: Visit, kind: str) -> Substitution:
+        """See `Collector.substituted`."""
+        return self._collector.substituted(visit, kind)
+
+    def close(self) -> None:
+        """See `Collector.close`."""
+        self._collector.close()
 
 
 class SubstituteUser:
