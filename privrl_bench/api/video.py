@@ -142,7 +142,7 @@ def _episodes(
     returns: list[float],
 ) -> Iterator[np.ndarray | None]:
     """Play, and yield a picture after `every` steps (None in a window); fills `returns`."""
-    slots = LoopSlots(lambda: env, 1, policy.file.spec.obs_dim)
+    slots = LoopSlots(lambda: env, 1)
     declared = declared_users(env, config.label) is not None
     for seed in seeds:
         obs = begin(slots, [seed], declared)

@@ -167,7 +167,4 @@ def make_slots(config: EnvConfig, count: int) -> Slots:
     if own is not None:
         made: Slots = own(config, count)
         return made
-    spec_env = make_env(config)
-    obs_dim = int(np.prod(spec_env.observation_space.shape))
-    spec_env.close()
-    return LoopSlots(lambda: make_env(config), count, obs_dim)
+    return LoopSlots(lambda: make_env(config), count)

@@ -62,13 +62,12 @@ class LoopSlots:
     Args:
         make: Makes one environment with a flat Box observation.
         count: Number of slots.
-        obs_dim: D.
     """
 
-    def __init__(self, make: Callable[[], Any], count: int, obs_dim: int):
+    def __init__(self, make: Callable[[], Any], count: int):
         self.count = count
         self._envs = [make() for _ in range(count)]
-        self._obs_dim = obs_dim
+        self._obs_dim = int(np.prod(self._envs[0].observation_space.shape)) if count else 0
         space = self._envs[0].action_space if count else None
         self._map = ActionMap(space) if count else None
         self._discrete = getattr(space, "shape", None) == () and hasattr(space, "n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.envs.scaling import FrozenScaling, SignalScaler
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
@@ -40,8 +41,7 @@ def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, flo
     config = replace(compose([f"env={env}"]).env, obs_scaling="none")
     spec = env_spec(config)
     found = []
-    for name, policy in _policies(config, spec).items():
-        played = _play(config, spec, policy, Streams(0), episodes, 1)
+    for name, played in _played(config, spec, Streams(0), episodes, 1):
         found.append((name, (math.nan, math.nan) if played is None else mean_ci(played.returns)))
     return found
 
@@ -64,11 +64,8 @@ def references(config: EnvConfig, spec: EnvSpec, steps: int) -> dict[str, dict[s
     if key not in _known:
         raw = replace(config, obs_scaling="none")
         found = {}
-        for name, policy in _policies(raw, spec).items():
-            try:
-                played = _play(raw, spec, policy, Streams(0, _REFERENCES), _TOGETHER, _PARTS, steps)
-            except EnvironmentFailure:
-                played = None
+        streams = Streams(0, _REFERENCES)
+        for name, played in _played(raw, spec, streams, _TOGETHER, _PARTS, steps):
             if played is not None:
                 low, high = bootstrap_ci(played.returns)
                 mean, count = float(played.returns.mean()), float(len(played.returns))
@@ -91,28 +88,45 @@ def _policies(config: EnvConfig, spec: EnvSpec) -> dict[str, Policy]:
     return policies | {"random": RandomPolicy(spec)}
 
 
-def _play(
+def _played(
     config: EnvConfig,
     spec: EnvSpec,
-    policy: Policy,
     streams: Streams,
     episodes: int,
     parts: int,
     steps: float = math.inf,
-) -> Episodes | None:
-    """Up to `parts` times so many episodes, until `steps` are used; None: one of them is invalid."""
-    greedy = isinstance(policy, TrivialPolicy)
-    evaluator = ReturnEvaluator(config, spec, policy, [streams], episodes, greedy)
+) -> Iterator[tuple[str, Episodes | None]]:
+    """Each trivial policy with its episodes: up to `parts` times so many, until `steps` are used.
+
+    All play in one set of slots. None: an episode is invalid or fails.
+    """
+    policies = _policies(config, spec)
+    first = next(iter(policies.values()), None)
+    if first is None:
+        return
+    every = ReturnEvaluator(config, spec, first, [streams], episodes, True)
     scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
-    returns, lengths = np.empty(0), np.empty(0)
     try:
-        for part in range(parts):
-            if part and lengths.sum() >= steps:
-                break
-            (one,) = evaluator.evaluate(torch.zeros(1, 0), part, scaling)
-            if one.problem:
-                return None
-            returns, lengths = np.append(returns, one.returns), np.append(lengths, one.lengths)
+        for name, policy in policies.items():
+            one = every.of_policy(policy, isinstance(policy, TrivialPolicy))
+            try:
+                yield name, _episodes(one, scaling, parts, steps)
+            except EnvironmentFailure:
+                yield name, None
     finally:
-        evaluator.close()
+        every.close()
+
+
+def _episodes(
+    evaluator: ReturnEvaluator, scaling: FrozenScaling, parts: int, steps: float
+) -> Episodes | None:
+    """See `_played`. Raises EnvironmentFailure."""
+    returns, lengths = np.empty(0), np.empty(0)
+    for part in range(parts):
+        if part and lengths.sum() >= steps:
+            break
+        (one,) = evaluator.evaluate(torch.zeros(1, 0), part, scaling)
+        if one.problem:
+            return None
+        returns, lengths = np.append(returns, one.returns), np.append(lengths, one.lengths)
     return Episodes(returns, lengths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +121,12 @@ class ReturnEvaluator(Evaluator):
         self._episodes = episodes
         self._greedy = greedy
         self._slots = make_slots(config, len(streams) * episodes)
+
+    def of_policy(self, policy: Policy, greedy: bool) -> ReturnEvaluator:
+        """The same episodes, of another policy."""
+        found = copy(self)
+        found._policy, found._greedy = policy, greedy
+        return found
 
     def evaluate(
         self,
