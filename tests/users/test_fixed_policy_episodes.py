@@ -9,7 +9,7 @@ import minari
 import numpy as np
 import pytest
 import torch
-from helpers import changed, shipped
+from helpers import changed, own, shipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from privrl_bench.cli.collect import main, parse_play
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.envs.registry import env_spec, make_slots
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import LinearValues, choose, fixed_policy
 from privrl_bench.users.collectors import fixed_policy_episodes as module
@@ -78,6 +78,15 @@ def test_choices_are_as_frequent_as_their_chances():
 
 
 # --- episodes
+
+
+@pytest.mark.parametrize("spoiled", ["obs", "huge", "reward"])
+def test_what_is_not_finite_is_not_recorded(spoiled):
+    config = own("Clock", kwargs={"spoiled": spoiled})
+    spec, many = env_spec(config), range(16)
+    policy = fixed_policy("uniform", config, spec)
+    with pytest.raises(EnvironmentFailure, match="an observation or a reward is not finite"):
+        play(make_slots(config, len(many)), spec, policy, Streams(0), many)
 
 
 def test_chances_are_the_policys_own_of_what_the_data_hold():
