@@ -171,9 +171,8 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
         config_dir: a folder with YAML files in the same groups; they win over the package's of their names.
     """
     with own_folder(config_dir):
-        words = hydra_overrides(
-            overrides
-        )  # loads plugins, whose folders Hydra must know from the start
+        # It loads plugins, whose folders Hydra must know from the start.
+        words = hydra_overrides(overrides)
         register_algo(words)
         return _composed(words)
 
