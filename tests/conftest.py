@@ -26,10 +26,10 @@ def runs_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def plugins_restored() -> Iterator[None]:
     """No plugin that a test loads stays registered."""
     from privrl_bench.config import algorithm_registry, overrides, plugins
-    from privrl_bench.privacy import mechanisms
+    from privrl_bench.privacy import mechanisms, sampling
 
     stores: tuple[dict[str, Any], ...] = (
-        *(plugins._loaded, plugins._versions, mechanisms.OUTSIDE),
+        *(plugins._loaded, plugins._versions, mechanisms.OUTSIDE, sampling.OUTSIDE),
         algorithm_registry.ALGORITHMS,
     )
     before = [dict(store) for store in stores]

@@ -196,8 +196,10 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
     plan, config = run.parts.gate, run.parts.config.privacy
     sampler = config.rules.sampler
     if sampler.random:
-        once = ReleaseEvent("gaussian", config.noise_multiplier, sampler.inside)
-        return ledger_epsilon([once], config.delta), f"one release that {sampler.audited}"
+        own = config.adjacency
+        inside = "zero_out" if own == "add_or_remove" else own
+        once = ReleaseEvent("gaussian", config.noise_multiplier, inside)
+        return ledger_epsilon([once], config.delta), f"one release that {sampler.not_attacked}"
     # Computed from the ledger as it is; `contradictions` reports what the guarantee would refuse.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"
 

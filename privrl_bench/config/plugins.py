@@ -1,4 +1,4 @@
-"""Plugins: algorithms, mechanisms and YAML files of other packages.
+"""Plugins: algorithms, mechanisms, samplers and YAML files of other packages.
 
 A plugin is a module with an object `PLUGIN`:
 
@@ -56,12 +56,14 @@ class Plugin:
         algorithms: name -> module that has `ALGORITHM` and `CONFIG`, or a pair of modules, the second with
             `CONFIG`. Each has a file `algo/<name>.yaml` in `conf`.
         mechanisms: name -> module that has `MECHANISM`.
+        samplers: name -> module that has `SAMPLER`.
         conf: folder of YAML files, in folders named as their groups (`GROUPS`). Environments are files
             `env/<name>.yaml`, whose `id` is `my_pkg.envs:MyEnv-v0`; Gymnasium imports the module.
     """
 
     algorithms: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
+    samplers: Mapping[str, str] = field(default_factory=dict)
     conf: str | Path | None = None
 
 
@@ -70,13 +72,14 @@ class Additions(NamedTuple):
 
     Attributes:
         algorithms: see `algorithm_registry.registered`.
-        mechanisms: name -> module.
+        mechanisms, samplers: name -> module.
         versions: plugin -> version, empty if it is not known.
         own: the folder of `--config-dir`, None if there is none.
     """
 
     algorithms: dict[str, Location]
     mechanisms: dict[str, str]
+    samplers: dict[str, str]
     versions: dict[str, str]
     own: Path | None = None
 
@@ -174,14 +177,16 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
     if plugin not in _loaded.values():
         try:
             _check(plugin)
-            mechanisms = _mechanisms()
-            known = dict(mechanisms.OUTSIDE)
+            added = {_part("mechanisms"): plugin.mechanisms, _part("sampling"): plugin.samplers}
+            known = [dict(part.OUTSIDE) for part in added]
             try:
-                for mechanism, module in plugin.mechanisms.items():
-                    mechanisms.register(mechanism, module)
+                for part, found in added.items():
+                    for kind, module in found.items():
+                        part.register(kind, module)
             except ConfigError:
-                mechanisms.OUTSIDE.clear()
-                mechanisms.OUTSIDE.update(known)
+                for part, before in zip(added, known, strict=True):
+                    part.OUTSIDE.clear()
+                    part.OUTSIDE.update(before)
                 raise
         except ConfigError as error:
             raise _refused(who, str(error)) from error
@@ -192,9 +197,9 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
     _loaded[name], _versions[name] = plugin, version
 
 
-def _mechanisms() -> Any:
-    """`privrl_bench.privacy.mechanisms`, a higher layer that does not import torch."""
-    return importlib.import_module("privrl_bench.privacy.mechanisms")
+def _part(name: str) -> Any:
+    """`privrl_bench.privacy.<name>`, a higher layer that does not import torch."""
+    return importlib.import_module(f"privrl_bench.privacy.{name}")
 
 
 def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
@@ -225,6 +230,8 @@ def _check(plugin: Plugin) -> None:
             raise ConfigError("algo", f"algorithm {name} needs a file algo/{name}.yaml in its conf")
     for name in plugin.mechanisms:
         _check_name("privacy.mechanism", name)
+    for name in plugin.samplers:
+        _check_name("privacy.sampling", name)
     for group, name in files:
         if group == "algo" and name not in plugin.algorithms:
             near = suggest(name, plugin.algorithms)
@@ -291,16 +298,18 @@ def _check_content(group: str, path: Path, relative: str) -> None:
 
 def additions() -> Additions:
     """What a new process has to be told; see `restore`."""
-    return Additions(registered(), dict(_mechanisms().OUTSIDE), dict(_versions), own())
+    mechanisms, samplers = (dict(_part(name).OUTSIDE) for name in ("mechanisms", "sampling"))
+    return Additions(registered(), mechanisms, samplers, dict(_versions), own())
 
 
 def restore(found: Additions) -> None:
-    """Know the algorithms and mechanisms that another process had, without checking them again.
+    """Know the algorithms, mechanisms and samplers that another process had, without checking them again.
 
     YAML files are not needed: the process gets composed configurations.
     """
     ALGORITHMS.update(found.algorithms)
-    _mechanisms().OUTSIDE.update(found.mechanisms)
+    _part("mechanisms").OUTSIDE.update(found.mechanisms)
+    _part("sampling").OUTSIDE.update(found.samplers)
     _versions.update(found.versions)
     keep_own(found.own)
 

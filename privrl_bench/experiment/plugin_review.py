@@ -1,9 +1,11 @@
-"""Algorithms and mechanisms from outside the package: their runs are `unreviewed` until audits have passed.
+"""Algorithms, mechanisms and samplers from outside the package: runs are `unreviewed` until audits have passed.
 
-An algorithm needs the leak test (`privrl audit leaks`). A mechanism needs it, too, and the canary attack
-(`privrl audit epsilon`), since the leak test gives both of its runs the same noise. A passed audit writes a
-record, which training reads from `FOLDER`, below the working directory. A record is valid for one configuration
-(any seed; the leak test's for any z, too), one version of the sources, and one version of this package.
+An algorithm needs the leak test (`privrl audit leaks`). A mechanism or a sampler needs it, too, and the canary
+attack (`privrl audit epsilon`), since the leak test gives both of its runs the same noise. No audit sees what a
+draw saves: a sampler that may claim so, or that uses each user once, stays `unreviewed`. A passed audit writes
+a record, which training reads from `FOLDER`, below the working directory. A record is valid for one
+configuration (any seed; the leak test's for any z, too), one version of the sources, and one version of this
+package.
 """
 
 from __future__ import annotations
@@ -22,25 +24,37 @@ from privrl_bench.experiment.source_digests import (
     PACKAGE,
     outside_algorithm,
     outside_mechanism,
+    outside_sampler,
     reviewed_source,
 )
 from privrl_bench.privacy.guarantee import UNREVIEWED
+from privrl_bench.privacy.sampling.sampler import Sampler
 
 FOLDER = Path("outputs/reviews")
 SUBJECTS_FILE = "reviews.json"  # in a run folder: `needed`
 LEAKS, EPSILON = "leaks", "epsilon"  # commands of `privrl audit`
-_ANY = {LEAKS: ("seed", "privacy.z"), EPSILON: ("seed",)}  # keys that a record is not about
+DRAW = "draw"  # no command: nothing records it
+_ANY = {LEAKS: ("seed", "privacy.z")}  # keys that a record is not about, beside the seed
 
 
 def outside(config: RunConfig) -> bool:
-    """Return whether a class of the algorithm or the mechanism, or a method, is defined outside the package."""
-    return outside_algorithm(config) or outside_mechanism(config)
+    """Return whether a class of algorithm, mechanism or sampler, or a method, is from outside the package."""
+    return outside_algorithm(config) or outside_mechanism(config) or outside_sampler(config)
 
 
 def audits(config: RunConfig) -> tuple[str, ...]:
-    """Return the audits that a configuration has to pass: names of the commands of `privrl audit`."""
+    """Return the audits that a configuration has to pass: commands of `privrl audit`, or `DRAW`."""
     found = (LEAKS,) if outside(config) else ()
-    return (*found, EPSILON) if outside_mechanism(config) else found
+    if outside_mechanism(config) or outside_sampler(config):
+        found = (*found, EPSILON)
+    return (*found, DRAW) if outside_sampler(config) and _claims(config) else found
+
+
+def _claims(config: RunConfig) -> bool:
+    """Whether a sampler may count less than a user who is in every round for certain."""
+    kind = config.privacy.rules.sampler
+    own = {name for base in kind.__mro__ if base is not Sampler for name in vars(base)}
+    return bool(kind.random or not kind.every_round or own & {"wrap", "relation", "record"})
 
 
 def subject(config: RunConfig, audit: str = LEAKS) -> dict[str, str] | None:
@@ -56,7 +70,7 @@ def subject(config: RunConfig, audit: str = LEAKS) -> dict[str, str] | None:
     return {
         "audit": audit,
         "algorithm": config.algo.name,
-        "configuration": digest(config, _ANY[audit]),
+        "configuration": digest(config, _ANY.get(audit, ("seed",))),
         "source": source,
         "version": version(),
     }
@@ -134,11 +148,22 @@ def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS)
 def effect(config: RunConfig, status: str) -> str:
     """Return what a passed audit has changed, in words. `status`: of the guarantee before it."""
     if missing := _missing(config):
-        commands = " and ".join(f"`privrl audit {audit}`" for audit in missing)
-        return f"passed; runs are unreviewed until {commands} with the same words has passed, too"
+        if DRAW in missing:
+            return f"passed; runs stay unreviewed: {_UNSEEN}"
+        return f"passed; runs are unreviewed until {_commands(missing)} with the same words has passed, too"
     if status in (UNREVIEWED, "formal"):
         return "passed; runs with this source and configuration are formal from now on"
     return f"passed; runs with this source and configuration stay {status}, for the reason above"
+
+
+_UNSEEN = (
+    "no audit sees what the sampler's draw saves, because canaries are in their rounds for certain"
+)
+
+
+def _commands(missing: list[str]) -> str:
+    """The commands of audits, in words; empty: there is none."""
+    return " and ".join(f"`privrl audit {audit}`" for audit in missing if audit != DRAW)
 
 
 def _missing(config: RunConfig) -> list[str]:
@@ -154,11 +179,13 @@ def note(config: RunConfig) -> dict[str, str]:
     kind = config.privacy.rules.mechanism
     what = [f"algo={config.algo.name}"] if outside_algorithm(config) else []
     what += [f"privacy.mechanism={kind.name}"] if outside_mechanism(config) else []
-    commands = " and ".join(f"`privrl audit {audit}`" for audit in missing)
-    text = (
-        f"{' and '.join(what)} {'are' if len(what) > 1 else 'is'} from outside {PACKAGE}, and no passed audit "
-        f"of this configuration and version is in {FOLDER}: run {commands} with the same words"
-    )
+    what += [f"privacy.sampling={config.privacy.sampling}"] if outside_sampler(config) else []
+    text = f"{' and '.join(what)} {'are' if len(what) > 1 else 'is'} from outside {PACKAGE}"
+    if commands := _commands(missing):
+        text += ", and no passed audit of this configuration and version is in "
+        text += f"{FOLDER}: run {commands} with the same words"
+    if DRAW in missing:
+        text += f"; {_UNSEEN}"
     if EPSILON in missing and kind.not_auditable:
         text += f"; the attack cannot be run on this mechanism: {kind.not_auditable}"
     return {UNREVIEWED: text}

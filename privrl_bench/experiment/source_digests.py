@@ -38,6 +38,11 @@ def outside_mechanism(config: RunConfig) -> bool:
     return _defined_outside(config.privacy.rules.mechanism)
 
 
+def outside_sampler(config: RunConfig) -> bool:
+    """Return whether the class of the sampler, or a method, is defined outside the package."""
+    return _defined_outside(config.privacy.rules.sampler)
+
+
 def _defined_outside(kind: type, *more: type) -> bool:
     made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     homes = {getattr(value, "__module__", None) for value in (kind, *more, *made)}
@@ -47,7 +52,7 @@ def _defined_outside(kind: type, *more: type) -> bool:
 def sources(config: RunConfig) -> dict[str, str | None]:
     """Return the SHA-256 of the sources of a run that are not of this package, for its provenance.
 
-    Top-level package of the algorithm and of the mechanism -> digest of its files and of what they import;
+    Top-level package of algorithm, mechanism and sampler -> digest of its files and of what they import;
     module of `env.id=module:Name-v0` and of each of `env.wrappers` that is not installed -> digest of it and of
     what it imports. None: a file cannot be read.
     """
@@ -74,9 +79,9 @@ def changed(config: RunConfig, provenance: Mapping[str, Any]) -> list[str]:
 
 
 def reviewed_source(config: RunConfig) -> str | None:
-    """Return the SHA-256 of the sources: modules of algorithm and mechanism, what they import, their packages.
+    """Return the SHA-256 of the sources: algorithm, mechanism and sampler, what they import, their packages.
 
-    Installed packages and this one are left out: they have versions. The top-level packages of the two are
+    Installed packages and this one are left out: they have versions. Their top-level packages are
     included even if they are installed. None: a source file cannot be read.
     """
     kinds = _kinds(config)
@@ -87,9 +92,11 @@ def reviewed_source(config: RunConfig) -> str | None:
 
 
 def _kinds(config: RunConfig) -> list[type]:
-    """Classes of the algorithm, of its settings, and of a mechanism from outside."""
-    kinds = [algorithm(config.algo.name), type(config.algo)]
-    return [*kinds, config.privacy.rules.mechanism] if outside_mechanism(config) else kinds
+    """Classes of the algorithm, of its settings, and of a mechanism and a sampler from outside."""
+    return [
+        *(algorithm(config.algo.name), type(config.algo)),
+        *(kind for kind in config.privacy.rules if _defined_outside(kind)),
+    ]
 
 
 def _packages(kinds: Iterable[type]) -> list[str]:

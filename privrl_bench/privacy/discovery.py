@@ -7,6 +7,8 @@ import pkgutil
 from functools import cache
 from typing import Any
 
+from privrl_bench.errors import ConfigError
+
 
 @cache
 def classes(package: str, constant: str) -> dict[str, Any]:
@@ -24,3 +26,30 @@ def classes(package: str, constant: str) -> dict[str, Any]:
         if made is not None:
             found[made.name] = made
     return found
+
+
+def outside_class(module: str, constant: str, name: str, base: type, key: str) -> Any:
+    """The class that a module of another package names.
+
+    Args:
+        module: the module.
+        constant: see `classes`.
+        name: that the class must have.
+        base: that it must be a subclass of.
+        key: of the configuration, for messages.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such class.
+    """
+    try:
+        kind = getattr(importlib.import_module(module), constant)
+    except Exception as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(key, f"{module} has no {constant}: {why}") from error
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        rule = f"must be a subclass of {base.__module__}.{base.__name__}"
+        raise ConfigError(key, f"{module}: {constant} {rule}")
+    if getattr(kind, "name", "") != name:
+        rule = f"must be {name!r}, got {getattr(kind, 'name', '')!r}"
+        raise ConfigError(key, f"{module}: the class's `name` {rule}")
+    return kind

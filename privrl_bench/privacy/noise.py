@@ -1,4 +1,4 @@
-"""Where the gate's noise comes from. Only this module draws it; `per_transition.py` draws other noise.
+"""Where the gate's noise comes from. Only this module draws it (`per_transition.py` draws its own, beside it).
 
 `seeded` is reproducible and gives no protection against an adversary who knows the seed, which is published
 with the run; it is refused for users who are not known to be simulated (`users.check_noise`). `secure`

@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.discovery import classes
+from privrl_bench.privacy.discovery import classes, outside_class
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
@@ -53,32 +53,23 @@ def register(name: str, module: str) -> None:
         return
     if name in names():
         raise ConfigError("privacy.mechanism", f"the name {name} is taken")
-    try:
-        kind = importlib.import_module(module).MECHANISM
-    except Exception as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError("privacy.mechanism", f"{module} has no MECHANISM: {why}") from error
-    _check(name, module, kind)
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+
+    kind = outside_class(module, "MECHANISM", name, Mechanism, "privacy.mechanism")
+    _check(module, kind)
     OUTSIDE[name] = module
 
 
-def _check(name: str, module: str, kind: type[Mechanism]) -> None:
+def _check(module: str, kind: type[Mechanism]) -> None:
     """Refuse a class whose declarations change what other mechanisms mean. Raises ConfigError.
 
     Ledger lines must name the class that accounts for them, and a new key of its own would be left out of the
     identity of all other runs.
     """
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
     def refuse(problem: str) -> None:
         raise ConfigError("privacy.mechanism", f"{module}: {problem}")
 
-    if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
-        refuse(
-            "MECHANISM must be a subclass of privrl_bench.privacy.mechanisms.mechanism.Mechanism"
-        )
-    if getattr(kind, "name", "") != name:
-        refuse(f"the class's `name` must be {name!r}, got {getattr(kind, 'name', '')!r}")
     if not kind.records:
         refuse("`records` must name its ledger lines")
     others = [mechanism_class(other) for other in names()]

@@ -1,25 +1,57 @@
-"""The samplings, one module each. The folder is the registry: a module is added and nothing else."""
+"""The samplings, one module each. The folder is the registry: a module is added and nothing else.
+
+Plugins add modules of their own (`register`).
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.discovery import classes
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.discovery import classes, outside_class
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.sampling.sampler import Sampler
 
 
+OUTSIDE: dict[str, str] = {}  # name -> module of another package
+
+
 def names() -> tuple[str, ...]:
     """Values of `privacy.sampling`."""
-    return tuple(classes(__name__, "SAMPLER"))
+    return (*classes(__name__, "SAMPLER"), *OUTSIDE)
 
 
 def sampler_class(name: str) -> type[Sampler]:
     """The class behind `privacy.sampling=<name>`. Raises KeyError: there is none."""
-    found: type[Sampler] = classes(__name__, "SAMPLER")[name]
+    outside = OUTSIDE.get(name)
+    found: type[Sampler] = (
+        importlib.import_module(outside).SAMPLER if outside else classes(__name__, "SAMPLER")[name]
+    )
     return found
+
+
+def register(name: str, module: str) -> None:
+    """Add a sampler of another package: `privacy.sampling=<name>`.
+
+    Its runs are `unreviewed`, see `experiment/plugin_review.py`.
+
+    Args:
+        name: equal to the class's own `name`, which its ledger lines have.
+        module: has `SAMPLER`, a subclass of `sampler.Sampler`; it should not import torch.
+
+    Raises:
+        ConfigError: the name is taken, or see `discovery.outside_class`.
+    """
+    if OUTSIDE.get(name) == module:
+        return
+    if name in names():
+        raise ConfigError("privacy.sampling", f"the name {name} is taken")
+    from privrl_bench.privacy.sampling.sampler import Sampler
+
+    outside_class(module, "SAMPLER", name, Sampler, "privacy.sampling")
+    OUTSIDE[name] = module
 
 
 def ledger_sampler(name: str) -> type[Sampler]:
@@ -31,4 +63,4 @@ def ledger_sampler(name: str) -> type[Sampler]:
 
 def samplers() -> tuple[type[Sampler], ...]:
     """All classes."""
-    return tuple(classes(__name__, "SAMPLER").values())
+    return tuple(map(sampler_class, names()))

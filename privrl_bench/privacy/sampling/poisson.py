@@ -36,8 +36,7 @@ class Poisson(Sampler):
     random = True
     independent = True
     calibration_digits = 2
-    inside = "zero_out"
-    audited = (
+    not_attacked = (
         "the user is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
         "tested)"
     )

@@ -71,8 +71,7 @@ class Sampler:
         independent: each user joins independently of the others, so that cohort sizes are random.
         exact: `privacy.population` is the exact number of users, and public.
         calibration_digits: of a noise multiplier that is found for a budget.
-        inside, audited: adjacency of a release to a user who is in it, and what an audit of it does not attack
-            (random cohorts).
+        not_attacked: what an audit of a release to a user who is in it leaves out (random cohorts).
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
     """
 
@@ -86,8 +85,7 @@ class Sampler:
     independent: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     calibration_digits: ClassVar[int] = 4
-    inside: ClassVar[str] = ""
-    audited: ClassVar[str] = ""
+    not_attacked: ClassVar[str] = "the user is in (the draw that lowers epsilon is not attacked)"
     unrepeatable: ClassVar[str] = "round of drawn users"
 
     # -- the configuration ------------------------------------------------------------------

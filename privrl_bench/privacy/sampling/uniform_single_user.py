@@ -28,8 +28,7 @@ class UniformSingleUser(Sampler):
     random = True
     exact = True
     calibration_digits = 3
-    inside = "replace_one"
-    audited = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
+    not_attacked = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
