@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
     from privrl_bench.api.tuning import tune
     from privrl_bench.audit.options import Options as AuditOptions
-    from privrl_bench.config.plugins import Plugin, register
+    from privrl_bench.composition.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
 
 _WHERE = {

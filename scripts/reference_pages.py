@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.algorithms.registry import OURS, algo_schema
 from privrl_bench.cli import main as commands
 from privrl_bench.cli.train import main as train
-from privrl_bench.config.algorithm_registry import OURS, algo_schema
 from privrl_bench.config.ranges import Section
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig

@@ -25,7 +25,9 @@ def runs_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def plugins_restored() -> Iterator[None]:
     """No plugin that a test loads stays registered."""
-    from privrl_bench.config import algorithm_registry, overrides, plugins
+    from privrl_bench.algorithms import registry as algorithm_registry
+    from privrl_bench.composition import plugins
+    from privrl_bench.config import overrides
     from privrl_bench.privacy import mechanisms, sampling
 
     stores: tuple[dict[str, Any], ...] = (

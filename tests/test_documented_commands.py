@@ -12,8 +12,8 @@ import privrl_bench as pb
 from privrl_bench.api.launch import check_sweep
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
-from privrl_bench.config import compose as config
-from privrl_bench.config import plugins
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

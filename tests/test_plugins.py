@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 import privrl_bench
+from privrl_bench.algorithms import registry as algorithm_registry
 from privrl_bench.audit import lower_bound
 from privrl_bench.cli.audit import epsilon, leaks
 from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
+from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import algorithm_registry, overrides, plugins
-from privrl_bench.config.compose import help_text
+from privrl_bench.composition.hydra_compose import help_text
+from privrl_bench.config import overrides
 from privrl_bench.config.identity import digest
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan

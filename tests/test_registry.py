@@ -4,8 +4,8 @@ import importlib
 from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
+from privrl_bench.algorithms.registry import OURS, TEXT_VERSIONS, algo_schema
 from privrl_bench.composition.rules import DRAWS_OF
-from privrl_bench.config.algorithm_registry import OURS, TEXT_VERSIONS, algo_schema
 from privrl_bench.config.traits import USERS, Data, Product
 from privrl_bench.privacy import rules
 

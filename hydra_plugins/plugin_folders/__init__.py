@@ -1,4 +1,4 @@
-"""Puts the YAML folders of plugins (`privrl_bench/config/plugins.py`) and of users on Hydra's search path."""
+"""Puts the YAML folders of plugins (`composition/plugins.py`) and of users on Hydra's search path."""
 
 from __future__ import annotations
 

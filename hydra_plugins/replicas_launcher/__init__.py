@@ -19,7 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from privrl_bench.config.plugins import additions, restore
+from privrl_bench.composition.plugins import additions, restore
 from privrl_bench.sweep.jobs import Job, Outcome
 
 

@@ -1,7 +1,7 @@
 """The algorithms: `algo=<name>` is `<family>/<name>.py`, with its YAML file `conf/algo/<name>.yaml`.
 
 The module has `ALGORITHM`, the class; its settings are in `<family>/<family>_settings.py`, which does not
-import torch. `config/algorithm_registry.py` lists them, and adds algorithms of other packages.
+import torch. `algorithms/registry.py` lists them, and adds algorithms of other packages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from privrl_bench.config.algorithm_registry import ALGORITHMS, OURS
+from privrl_bench.algorithms.registry import ALGORITHMS, OURS
 from privrl_bench.errors import ConfigError
 
 if TYPE_CHECKING:

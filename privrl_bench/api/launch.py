@@ -14,10 +14,10 @@ from hydra.core.override_parser.types import Override, ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import checked, compose, replaced
-from privrl_bench.config import compose as config
+from privrl_bench.composition.hydra_files import composing, name_own_files
 from privrl_bench.config.diagnostics import drawn, first_line
-from privrl_bench.config.hydra_files import composing, name_own_files
 from privrl_bench.config.overrides import CONFIG_NAME, OWN_FOLDER, explicit_keys, own, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.api.launch import launch
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.planning import PlanReport

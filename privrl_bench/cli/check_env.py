@@ -16,7 +16,7 @@ from privrl_bench.cli.parsing import (
     given,
 )
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.compose import choices
+from privrl_bench.composition.hydra_compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import checked, compose, replaced
-from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_repeated
 from privrl_bench.config.overrides import (
     explicit_keys,

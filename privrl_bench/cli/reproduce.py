@@ -14,8 +14,8 @@ from pathlib import Path
 
 from privrl_bench.cli.collect import collect, parse
 from privrl_bench.cli.parsing import Parser, check_at_least, given
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import replaced
-from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import conf_dir, explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.experiment.crash import guarded

@@ -48,9 +48,9 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     """Train, or let Hydra answer a question."""
     from privrl_bench.api.launch import columns, launch
     from privrl_bench.cli.outcomes import show
-    from privrl_bench.config import compose as config
+    from privrl_bench.composition import hydra_compose as config
+    from privrl_bench.composition.plugins import load_given
     from privrl_bench.config.overrides import default_choices
-    from privrl_bench.config.plugins import load_given
     from privrl_bench.sweep import jobs
 
     load_given(args.overrides)
@@ -103,7 +103,7 @@ def _pass_on(words: list[str]) -> int:
     """Let Hydra answer `--cfg`, `--info`, `--hydra-help` and `--shell-completion`."""
     import hydra
 
-    from privrl_bench.config import compose as config
+    from privrl_bench.composition import hydra_compose as config
     from privrl_bench.config.diagnostics import first_line
     from privrl_bench.config.overrides import CONFIG_NAME
 

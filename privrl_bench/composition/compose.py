@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 
 from omegaconf import DictConfig, OmegaConf
 
+from privrl_bench.composition import hydra_compose as raw
 from privrl_bench.composition.generic_values import with_generic_values
 from privrl_bench.composition.given_rules import as_given, check_private
 from privrl_bench.composition.rules import check_run
-from privrl_bench.config import compose as raw
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.config.schema import RunConfig
 
@@ -33,7 +33,7 @@ def checked(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
     """A composed configuration as checked dataclasses. Raises `ConfigError`.
 
     Args:
-        cfg: of `config.compose.compose_raw`.
+        cfg: of `hydra_compose.compose_raw`.
         explicit: keys that the command line gives (`overrides.explicit_keys`), which must not be ignored.
     """
     raw.check_keys(cfg)
@@ -44,5 +44,5 @@ def checked(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
 
 
 def replaced(cfg: DictConfig, words: Iterable[str], explicit: Collection[str] = ()) -> RunConfig:
-    """`checked`, with some keys changed by `config.compose.changed`. Raises `ConfigError`."""
+    """`checked`, with some keys changed by `hydra_compose.changed`. Raises `ConfigError`."""
     return checked(raw.changed(cfg, words), explicit)

@@ -1,6 +1,6 @@
 """The wording of errors in a command line: one line with the key, what is wrong, and what is allowed.
 
-`config/compose.py` calls Hydra and finds which word is wrong.
+`composition/hydra_compose.py` calls Hydra and finds which word is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The words of a command line before Hydra composes them: short forms, repetitions, versions for texts.
 
-Hydra's own parser is called in `config/compose.py`, whose `hydra_overrides` applies all of this.
+Hydra's own parser is called in `composition/hydra_compose.py`, whose `hydra_overrides` applies all of this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from privrl_bench.config.algorithm_registry import TEXT_VERSIONS
+from privrl_bench.algorithms.registry import TEXT_VERSIONS
 from privrl_bench.errors import ConfigError
 
 GENERIC = ("gym", "dmc")  # environments that stand for any of their kind

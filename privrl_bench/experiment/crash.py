@@ -44,7 +44,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
     """
     try:
         with raising_signals(), no_lost_interrupts():
-            from privrl_bench.config.plugins import load_installed
+            from privrl_bench.composition.plugins import load_installed
 
             load_installed()
             code = main()

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.config.algorithm_registry import registered
+from privrl_bench.algorithms.registry import registered
+from privrl_bench.composition.plugins import load_installed
 from privrl_bench.config.overrides import explicit_keys
-from privrl_bench.config.plugins import load_installed
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError

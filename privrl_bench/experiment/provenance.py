@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from privrl_bench.config import plugins
+from privrl_bench.composition import plugins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.source_digests import sources
 from privrl_bench.kernels.machine import workers_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privrl_bench.config.plugins import Additions, restore
+from privrl_bench.composition.plugins import Additions, restore
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.round_stats import RoundStats

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.config.algorithm_registry import OURS
+from privrl_bench.algorithms.registry import OURS
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.env import wrapper_parts
 

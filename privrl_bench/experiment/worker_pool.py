@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from privrl_bench.config.plugins import additions
+from privrl_bench.composition.plugins import additions
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.experiment.engines import ENGINES, Engine, Worker
 from privrl_bench.experiment.plan import Plan

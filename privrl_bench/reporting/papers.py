@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import compose as config
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns

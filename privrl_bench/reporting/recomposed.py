@@ -11,8 +11,8 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from privrl_bench.composition import hydra_compose as compose
 from privrl_bench.composition.compose import replaced
-from privrl_bench.config import compose
 from privrl_bench.config.identity import CONSTANT, VERSION, identity
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig

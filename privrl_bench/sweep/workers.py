@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import NamedTuple
 
-from privrl_bench.config.plugins import Additions, additions, restore
+from privrl_bench.composition.plugins import Additions, additions, restore
 from privrl_bench.experiment.crash import describe, one_line
 from privrl_bench.kernels.machine import use_cores, workers_of
 from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, tell

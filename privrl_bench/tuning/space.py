@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from privrl_bench.config.compose import parse
+from privrl_bench.composition.hydra_compose import parse
 from privrl_bench.errors import ConfigError
 
 KINDS = ("uniform", "loguniform", "randint", "choice")

@@ -16,7 +16,7 @@ from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.compose import text_versions
+from privrl_bench.composition.hydra_compose import text_versions
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.run_dir import read_lines

@@ -20,7 +20,7 @@ from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import audit as cli
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.compose import algo_schema, choices, has_texts
+from privrl_bench.composition.hydra_compose import algo_schema, choices, has_texts
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.traits import Actions, Data, Product
 from privrl_bench.envs.slots import StepResult

@@ -13,7 +13,7 @@ import pytest
 from privrl_bench.cli import audit, collect, report, reproduce, text
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
-from privrl_bench.config import compose as config
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import crash, recording
 from privrl_bench.experiment import experiment as training

@@ -14,7 +14,7 @@ import pytest
 
 from privrl_bench.api import launch
 from privrl_bench.cli import train as cli
-from privrl_bench.config import compose as config
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine

@@ -16,10 +16,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privrl_bench.algorithms import registry as algorithm_registry
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import algorithm_registry
-from privrl_bench.config import compose as config
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LENGTH
 from privrl_bench.config.schema.privacy import privacy_rules
@@ -639,7 +639,7 @@ def test_composing_any_algorithm_imports_no_torch() -> None:
     """So that a typing error is reported at once, whatever the algorithm."""
     code = (
         "import sys\n"
-        "from privrl_bench.config.compose import choices, compose_raw\n"
+        "from privrl_bench.composition.hydra_compose import choices, compose_raw\n"
         "for algo in choices('algo'):\n"
         "    env = 'sentiment_small' if algo.endswith('_text') else 'chain'\n"
         "    compose_raw([f'algo={algo}', f'env={env}'])\n"

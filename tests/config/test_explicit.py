@@ -8,8 +8,8 @@ import pytest
 
 from privrl_bench.api import launch
 from privrl_bench.cli import collect
+from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import compose as config
 from privrl_bench.errors import ConfigError
 
 

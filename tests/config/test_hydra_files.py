@@ -5,10 +5,10 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition import hydra_files
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import compose as config
-from privrl_bench.config import hydra_files
-from privrl_bench.config.hydra_files import sections
+from privrl_bench.composition.hydra_files import sections
 from privrl_bench.config.overrides import CONFIG_NAME, conf_dir
 from privrl_bench.errors import ConfigError
 

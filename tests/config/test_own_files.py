@@ -10,10 +10,11 @@ from omegaconf import OmegaConf
 from privrl_bench.api.training import plan
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
-from privrl_bench.config import compose as config
-from privrl_bench.config import overrides, plugins
-from privrl_bench.config.hydra_files import composing
+from privrl_bench.composition.hydra_files import composing
+from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import unknown_env
 

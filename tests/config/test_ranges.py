@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from privrl_bench.algorithms.registry import OURS, algo_schema
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.algorithm_registry import OURS, algo_schema
 from privrl_bench.config.ranges import (
     Section,
     check_sizes,

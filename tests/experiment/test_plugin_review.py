@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from privrl_bench.algorithms.registry import ALGORITHMS, Location, algo_schema
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.algorithm_registry import ALGORITHMS, Location, algo_schema
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review as review
 from privrl_bench.experiment import source_digests

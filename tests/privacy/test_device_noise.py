@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.compose import choices, has_texts
+from privrl_bench.composition.hydra_compose import choices, has_texts
 from privrl_bench.config.identity import noise_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig

@@ -14,8 +14,8 @@ from scipy import stats
 from test_gate import make_plan, send
 
 from privrl_bench.cli.audit import leaks
-from privrl_bench.config import plugins
-from privrl_bench.config.compose import compose
+from privrl_bench.composition import plugins
+from privrl_bench.composition.hydra_compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review
 from privrl_bench.experiment.runner import run

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_gate import make_account
 from test_scripts import load
 
+from privrl_bench.algorithms.registry import OURS, algo_schema
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.algorithm_registry import OURS, algo_schema
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws

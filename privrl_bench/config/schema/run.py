@@ -122,7 +122,7 @@ class RunConfig(Section):
     # the file of conf/ that was tuned, and on what; printed with the plan
     hyperparameter_source: str = ""
     plan_only: bool = False  # print and write the plan, train nothing
-    # modules of plugins that are not installed (config/plugins.py)
+    # modules of plugins that are not installed (composition/plugins.py)
     plugins: list[str] = field(default_factory=list)
     # auto: continue from the run folder | restart: move it aside first
     resume: str = choice("auto", ("auto", "restart"))

@@ -11,7 +11,6 @@ from privrl_bench.privacy.mechanisms.on_grid import OnGrid
 class Laplace(OnGrid):
     name = "laplace"
     records = ("laplace",)
-    like = "gaussian"
     norm = L1
     adjacencies = ("zero_out",)
     accountants = ("pld",)

@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
-from privrl_bench.config.algorithm_registry import (
+from privrl_bench.algorithms.registry import (
     ALGORITHMS,
     OURS,
     Location,
@@ -42,6 +42,7 @@ from privrl_bench.config.overrides import (
     own,
 )
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.privacy import mechanisms, sampling
 
 GROUP = "privrl_bench.plugins"
 GROUPS = ("algo", "env", "privacy", "tuned", "paper", "hardware", "log")  # of YAML files
@@ -177,7 +178,7 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
     if plugin not in _loaded.values():
         try:
             _check(plugin)
-            added = {_part("mechanisms"): plugin.mechanisms, _part("sampling"): plugin.samplers}
+            added = {mechanisms: plugin.mechanisms, sampling: plugin.samplers}
             known = [dict(part.OUTSIDE) for part in added]
             try:
                 for part, found in added.items():
@@ -195,11 +196,6 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
         if plugin.conf is not None:
             add_folder(Path(plugin.conf))
     _loaded[name], _versions[name] = plugin, version
-
-
-def _part(name: str) -> Any:
-    """`privrl_bench.privacy.<name>`, a higher layer that does not import torch."""
-    return importlib.import_module(f"privrl_bench.privacy.{name}")
 
 
 def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
@@ -298,8 +294,8 @@ def _check_content(group: str, path: Path, relative: str) -> None:
 
 def additions() -> Additions:
     """What a new process has to be told; see `restore`."""
-    mechanisms, samplers = (dict(_part(name).OUTSIDE) for name in ("mechanisms", "sampling"))
-    return Additions(registered(), mechanisms, samplers, dict(_versions), own())
+    outside = (dict(mechanisms.OUTSIDE), dict(sampling.OUTSIDE))
+    return Additions(registered(), *outside, dict(_versions), own())
 
 
 def restore(found: Additions) -> None:
@@ -308,8 +304,8 @@ def restore(found: Additions) -> None:
     YAML files are not needed: the process gets composed configurations.
     """
     ALGORITHMS.update(found.algorithms)
-    _part("mechanisms").OUTSIDE.update(found.mechanisms)
-    _part("sampling").OUTSIDE.update(found.samplers)
+    mechanisms.OUTSIDE.update(found.mechanisms)
+    sampling.OUTSIDE.update(found.samplers)
     _versions.update(found.versions)
     keep_own(found.own)
 

@@ -62,8 +62,8 @@ OURS = frozenset(ALGORITHMS)
 def register_algorithm(name: str, module: str, settings: str | None = None) -> None:
     """Add an algorithm of another package: `algo=<name>`.
 
-    `config/plugins.py` calls it for plugins, whose YAML files are in their own folder. Another program that
-    calls it has `algo/<name>.yaml` in a folder on Hydra's search path (`--config-dir`).
+    `composition/plugins.py` calls it for plugins, whose YAML files are in their own folder. Another program
+    that calls it has `algo/<name>.yaml` in a folder on Hydra's search path (`--config-dir`).
 
     Args:
         name: equal to the default of its settings' field `name`.

@@ -25,8 +25,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.plugin_folders import PluginFolders
-from privrl_bench.config import hydra_files, plugins
-from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
+from privrl_bench.composition import hydra_files, plugins
+from privrl_bench.composition.hydra_files import (
+    VERSION_BASE,
+    composing,
+    field_types,
+    sections,
+    unknown_key,
+    wrong_in_file,
+)
 from privrl_bench.config.diagnostics import (
     OPTIONAL_GROUPS,
     SET_BY_FILES,
@@ -41,14 +49,6 @@ from privrl_bench.config.diagnostics import (
 )
 from privrl_bench.config.file_errors import check_names, circle, found_in_file, unreadable
 from privrl_bench.config.folder_names import leaf_name
-from privrl_bench.config.hydra_files import (
-    VERSION_BASE,
-    composing,
-    field_types,
-    sections,
-    unknown_key,
-    wrong_in_file,
-)
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     choices,

@@ -25,8 +25,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.config import overrides
-from privrl_bench.config.algorithm_registry import ALGORITHMS, algo_schema
 from privrl_bench.config.diagnostics import OPTIONAL_GROUPS, no_such_key, wrong_type
 from privrl_bench.config.file_errors import FileError
 from privrl_bench.config.overrides import CONFIG_NAME
