@@ -84,6 +84,12 @@ def require_among(key: str, value: str, allowed: Iterable[str], who: str, reason
         raise ConfigError(key, f"{who} {', '.join(options)}{reason}, got {value!r}")
 
 
+def refuse(when: bool, key: str, problem: str) -> None:
+    """Raise `ConfigError` if `when`."""
+    if when:
+        raise ConfigError(key, problem)
+
+
 def require(key: str, ok: bool, rule: str, value: object) -> None:
     """Raise `ConfigError` with the rule and the value unless `ok`."""
     if not ok:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
 from privrl_bench.algorithms.registry import OURS, TEXT_VERSIONS, algo_schema
-from privrl_bench.composition.rules import DRAWS_OF
 from privrl_bench.config.traits import USERS, Data, Product
 from privrl_bench.privacy import rules
+from privrl_bench.users import kinds
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,7 +33,8 @@ def test_every_algorithm_declares_what_it_is():
         traits = algo_schema(name).traits
         assert isinstance(algorithm(name).replicas, bool), name
         assert rules.taking(traits.sends), name
-        assert {*traits.draws} & {*DRAWS_OF[traits.data[0]]}, name
+        users = next(kind for kind in kinds() if kind.gives is traits.data[0])
+        assert {*traits.draws} & {*users.draws}, name
         assert set(traits.units) <= {*USERS}, name
         assert traits.releases is products[traits.data[0]], name
 

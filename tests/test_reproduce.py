@@ -10,7 +10,6 @@ import yaml
 
 from privrl_bench.cli import reproduce
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
 from privrl_bench.reporting.paper_table import Cell, PaperTable, judged, verdict
@@ -18,6 +17,8 @@ from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
 from privrl_bench.sweep import jobs
 from privrl_bench.sweep.jobs import Outcome
+from privrl_bench.users import kind_of
+from privrl_bench.users.recorded import RecordedUsers
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
@@ -49,14 +50,16 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
                 seen |= dict.fromkeys(keys, compose(setting.overrides(0)))
     assert len(seen) > 4
     if scale == "smoke":
-        live = [run for run in seen.values() if run.source is not Data.RECORDED]
+        live = [run for run in seen.values() if kind_of(run) is not RecordedUsers]
         longest = [
             (run.rounds or 0) * 500 or run.total_steps for run in live
         ]  # episodes of CartPole
         assert max(longest, default=0) <= 35_000
         sizes = [run.privacy.users_per_round * (run.env.user_steps or 1) for run in live]
         assert all(run.rounds or run.total_steps >= n for run, n in zip(live, sizes, strict=True))
-        assert all((run.rounds or 99) <= 5 for run in seen.values() if run.source is Data.RECORDED)
+        assert all(
+            (run.rounds or 99) <= 5 for run in seen.values() if kind_of(run) is RecordedUsers
+        )
 
 
 def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:

@@ -164,9 +164,9 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         privacy = change(privacy, "users_per_round", users, "privacy")
     for key, size in kind.algo_sizes(small.users).items():
         algo = change(algo, key, size, "algo")
-    if kind.steps_in_env and env.user == "episode":
+    if kind.simulator and env.user == "episode":
         env = change(env, "max_episode_steps", small.user_steps, "env")
-    elif kind.steps_in_env:
+    elif kind.simulator:
         before = canary.long_run(config)
         env = change(env, "user_steps", small.user_steps, "env")
         if env.user == "segment" and "env.user_steps" not in given:

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from privrl_bench.composition.rules import refuse
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.run import AUTO, EVALUATIONS
-from privrl_bench.config.traits import Data, Rows
-from privrl_bench.errors import ConfigError
+from privrl_bench.config.traits import Rows
+from privrl_bench.errors import ConfigError, refuse
 from privrl_bench.privacy.rules import taking, unused
+from privrl_bench.users import kind_of
 
 
 def check_explicit(run: RunConfig, keys: Collection[str]) -> None:
@@ -48,7 +48,7 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
     asks = [name for name in _ASK if f"privacy.{name}" in keys]
     asks = [name for name in asks if privacy[name] != _NONE_ASKED.get(name, _ASK)]
     key = "privacy" if chosen.private else f"privacy.{asks[0]}" if asks else ""
-    noised = algo.traits.noised_observations and algo.traits.data[0] is Data.LIVE
+    noised = algo.traits.noised_observations
     more = ", or privacy=local (noise on users' observations)" if noised else ""
     other = f"algo={algo.traits.private_version}"
     refuse(
@@ -87,31 +87,21 @@ def _length(run: RunConfig, keys: Collection[str]) -> None:
     """`rounds` and `total_steps` agree where both are given."""
     if not {"rounds", "total_steps"} <= set(keys) or run.rounds is None:
         return
-    steps = _user_steps(run)
+    kind = kind_of(run)
+    steps = kind.given_steps(run)
     if steps is None:
         raise ConfigError(
             "total_steps",
             f"and rounds={run.rounds} both give the length of the run, and the steps of one round depend on "
             "the environment; give one of them",
         )
-    round_steps = run.algo.round_steps(run.privacy.users_per_round, steps)
+    round_steps = kind.round_steps_of(run, steps)
     refuse(
         run.total_steps // round_steps != run.rounds,
         "total_steps",
         f"contradicts rounds: {run.rounds} rounds of {round_steps} steps are "
         f"{run.rounds * round_steps} steps, got {run.total_steps}; give one of them",
     )
-
-
-def _user_steps(run: RunConfig) -> int | None:
-    """T where the configuration alone gives it; None where the environment or the data do."""
-    if run.env.kind == "text":
-        return run.env.text.new_tokens
-    if run.data.id is not None:
-        return None
-    if run.env.user == "episode" or run.env.user_steps is None:
-        return run.env.max_episode_steps
-    return run.env.user_steps
 
 
 def _given_env(run: RunConfig, keys: Collection[str]) -> None:
@@ -128,9 +118,6 @@ def _given_env(run: RunConfig, keys: Collection[str]) -> None:
         refuse(key in keys and env.kind != "dmc", key, needs)
     needs = f"is a Gymnasium id, env={env.name} has none: use env=gym"
     refuse("env.id" in keys and env.kind != "gym", "env.id", needs)
-    for key in sorted(key for key in keys if key.startswith("env.text.")):
-        needs = f"is for texts, env={env.name} has none: use env=sentiment"
-        refuse(env.kind != "text", key, needs)
     for name in ("obs_mean", "obs_std"):
         given = f"env.{name}" in keys and getattr(env, name) is not None
         refuse(
@@ -152,11 +139,11 @@ def _given_env(run: RunConfig, keys: Collection[str]) -> None:
         )
 
 
-def _given_data(run: RunConfig, keys: Collection[str]) -> None:
-    """A split needs a dataset."""
-    for key in ("data.public", "data.users"):
-        needs = "splits a dataset, and there is none: set data.id"
-        refuse(key in keys and run.data.id is None, key, needs)
+def _given_users(run: RunConfig, keys: Collection[str]) -> None:
+    """A key has an effect with such users."""
+    for begin, why in kind_of(run).without_effect(run).items():
+        for key in sorted(key for key in keys if key.startswith(begin)):
+            raise ConfigError(key, why)
 
 
 def _given_algo(run: RunConfig, keys: Collection[str]) -> None:
@@ -192,4 +179,4 @@ def _given_end(run: RunConfig, keys: Collection[str]) -> None:
     )
 
 
-RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_data, _given_algo, _given_noise, _given_end)
+RULES_FOR_GIVEN_KEYS = (_length, _given_env, _given_users, _given_algo, _given_noise, _given_end)

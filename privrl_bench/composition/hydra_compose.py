@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.plugin_folders import PluginFolders
-from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, TEXT_VERSIONS, algo_schema
 from privrl_bench.composition import hydra_files, plugins
 from privrl_bench.composition.hydra_files import (
     VERSION_BASE,
@@ -60,7 +60,6 @@ from privrl_bench.config.overrides import (
     has_texts,
     own_folder,
     plain_groups,
-    text_versions,
 )
 from privrl_bench.config.ranges import check_sizes
 from privrl_bench.config.schema import EnvConfig, RunConfig
@@ -128,6 +127,32 @@ def leaf(overrides: Iterable[str], seed: int) -> str:
 def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -> str:
     """`<algo>/<env>/<leaf>`, the same for a job of a sweep and for the command run alone."""
     return f"{chosen['algo']}/{chosen['env']}/{leaf(overrides, seed)}"
+
+
+def text_versions(words: Iterable[str]) -> list[str]:
+    """The same words, with the algorithms' versions for texts where the environment has texts.
+
+    Raises:
+        ConfigError: a sweep over environments of which some have texts.
+
+    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
+    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
+    """
+    found = list(words)
+    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
+    texts = [name for name in envs if has_texts(name)]
+    if not texts:
+        return found
+    if len(texts) < len(envs):
+        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
+    if not any(word.startswith("algo=") for word in found):
+        found.append("algo=dppg")
+    return [
+        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
+        if word.startswith("algo=")
+        else word
+        for word in found
+    ]
 
 
 # --- registration

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import yaml
 
-from privrl_bench.algorithms.registry import TEXT_VERSIONS
 from privrl_bench.errors import ConfigError
 
 GENERIC = ("gym", "dmc")  # environments that stand for any of their kind
@@ -212,32 +211,6 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     found = ["~tuned" if word == "tuned=null" else word for word in found]
     z = re.compile(r"\+{0,2}privacy\.z=")
     return [re.sub(r"\bauto\b", "null", word) if z.match(word) else word for word in found]
-
-
-def text_versions(words: Iterable[str]) -> list[str]:
-    """The same words, with the algorithms' versions for texts where the environment has texts.
-
-    Raises:
-        ConfigError: a sweep over environments of which some have texts.
-
-    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
-    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
-    """
-    found = list(words)
-    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
-    texts = [name for name in envs if has_texts(name)]
-    if not texts:
-        return found
-    if len(texts) < len(envs):
-        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
-    if not any(word.startswith("algo=") for word in found):
-        found.append("algo=dppg")
-    return [
-        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
-        if word.startswith("algo=")
-        else word
-        for word in found
-    ]
 
 
 def explicit_keys(words: Iterable[str]) -> set[str]:

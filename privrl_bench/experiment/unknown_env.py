@@ -8,6 +8,7 @@ from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import Plan
+from privrl_bench.users import kind_of
 
 _ANY = ("gym", "dmc")  # environments that stand for any of their kind
 _CHECKED: dict[str, list[EnvFinding]] = {}
@@ -17,7 +18,7 @@ def unknown(config: EnvConfig) -> bool:
     """Whether the environment is none that the package or a plugin names, or has wrappers."""
     named = config.name in choices("env") and own_file("env", config.name) is None
     named = named and config.name not in _ANY and not config.wrappers
-    return config.kind != "text" and not named
+    return config.kind in _ANY and not named
 
 
 def check_before_training(config: RunConfig) -> list[EnvFinding]:
@@ -26,7 +27,7 @@ def check_before_training(config: RunConfig) -> list[EnvFinding]:
     Raises:
         ConfigError: One is an error, with which training cannot work.
     """
-    if not (config.env.check and config.data.id is None):
+    if not (config.env.check and kind_of(config).in_environments):
         return []
     if config.env.kind != "gym" and not config.env.wrappers:
         return []

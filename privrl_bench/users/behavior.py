@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError
-from privrl_bench.users.recorded import order_note, shrink_list
+from privrl_bench.errors import ConfigError, refuse
+from privrl_bench.users.recorded import (
+    check_evaluation,
+    check_known_policy,
+    order_note,
+    shrink_list,
+)
 from privrl_bench.users.users import Users, with_population
 
 if TYPE_CHECKING:
@@ -23,6 +28,17 @@ class BehaviorUsers(Users):
     from_data = True
     listed = True
     one_process = "the simulated dataset is kept in one process"
+
+    @classmethod
+    def _check_policy(cls, run: RunConfig) -> None:
+        """A policy that acted, and its users. Raises ConfigError."""
+        check_known_policy(run)
+        refuse(
+            run.privacy.population is None,
+            "privacy.population",
+            "give the number of users that act with data.policy, e.g. privacy.population=1000",
+        )
+        check_evaluation(run)
 
     @classmethod
     def with_users(cls, run: RunConfig, users: int) -> RunConfig:

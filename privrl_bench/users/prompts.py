@@ -6,9 +6,9 @@ import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError, require
+from privrl_bench.errors import ConfigError, refuse, require, require_choice
 from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from privrl_bench.users.collectors.collector import Collector
 
 _TASKS: dict[str, TextTask] = {}  # the last one opened, shared by the runs of a process
+
+# Settings of environments that have no meaning for texts.
+_OF_NUMBERS = (
+    *("domain", "task", "kwargs", "wrappers", "backend", "obs_mean", "obs_std", "action"),
+    *("reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"),
+)
 
 
 def _rlhf(module: str) -> Any:
@@ -37,8 +43,35 @@ class PromptUsers(Users):
     draws = (Draws.NEXT,)
     in_environments = False
     used_up = True
-    steps_in_env = False
+    simulator = False
     scarce = True
+
+    @classmethod
+    def check(cls, run: RunConfig) -> None:
+        """See `Users.check`: prompts go with an algorithm that answers them, and have no numbers."""
+        texts, answers = run.env.kind == "text", Data.TEXTS in run.algo.traits.data
+        refuse(
+            not answers,
+            "env",
+            f"{run.env.name} is prompts and answers, from which algo={run.algo.name} does not learn; "
+            "use algo=dppg or algo=ppo",
+        )
+        refuse(
+            not texts, "env", f"{run.env.label} has no prompts, which algo={run.algo.name} answers"
+        )
+        on_devices = run.privacy.rules.mechanism.on_devices
+        refuse(on_devices, "privacy", "local adds noise to numbers, and a text has none")
+        plain = EnvConfig(id="any")
+        for key in _OF_NUMBERS:
+            value = getattr(run.env, key)
+            require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
+        require_choice("eval.policy", run.eval.policy, ("stochastic",))
+        super().check(run)
+
+    @classmethod
+    def without_effect(cls, run: RunConfig) -> dict[str, str]:
+        """See `Users.without_effect`."""
+        return {key: why for key, why in super().without_effect(run).items() if "text" not in key}
 
     @classmethod
     def given_steps(cls, run: RunConfig) -> int | None:

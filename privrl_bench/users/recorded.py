@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, refuse
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.users.users import Users, check_noise, with_population
 
@@ -35,6 +35,65 @@ class RecordedUsers(Users):
     from_data = True
     in_environments = False
     listed = True
+
+    @classmethod
+    def check(cls, run: RunConfig) -> None:
+        """See `Users.check`: an algorithm that learns from a dataset, and a dataset."""
+        name = run.algo.name
+        refuse(
+            run.privacy.rules.mechanism.on_devices,
+            "privacy",
+            f"local is noise on live users' devices, but algo={name} learns from a dataset",
+        )
+        refuse(
+            run.data.id is None,
+            "data.id",
+            f"algo={name} learns from a dataset: data.id=<a local Minari dataset>; "
+            "privrl collect makes one",
+        )
+        refuse(
+            Data.RECORDED not in run.algo.traits.data,
+            "data.id",
+            f"algo={name} acts with its own policy while it learns, and takes no dataset",
+        )
+        super().check(run)
+
+    @classmethod
+    def _check_draws(cls, run: RunConfig) -> None:
+        super()._check_draws(run)
+        mechanism, sampler = run.privacy.rules
+        refuse(
+            not cls.evaluates(run) and mechanism.private and not sampler.independent,
+            "privacy.sampling",
+            f"algo={run.algo.name} draws its users: use privacy=poisson",
+        )
+
+    @classmethod
+    def _check_policy(cls, run: RunConfig) -> None:
+        if not cls.evaluates(run):
+            super()._check_policy(run)
+            return
+        check_known_policy(run)
+        check_evaluation(run)
+
+    @classmethod
+    def _check_scaling(cls, run: RunConfig) -> None:
+        refuse(
+            bool({"private", "running"} & {run.env.obs_scaling, run.env.reward_scaling}),
+            "env.obs_scaling",
+            "for a dataset use split, public or none; reward_scaling: public",
+        )
+
+    @classmethod
+    def _check_population(cls, run: RunConfig) -> None:
+        if not cls.evaluates(run):
+            cls._refuse_bound(run, f"algo={run.algo.name} takes from a dataset")
+        super()._check_population(run)
+
+    @classmethod
+    def without_effect(cls, run: RunConfig) -> dict[str, str]:
+        """See `Users.without_effect`."""
+        return {key: why for key, why in super().without_effect(run).items() if "data" not in key}
 
     @classmethod
     def given_steps(cls, run: RunConfig) -> int | None:
@@ -245,6 +304,43 @@ class RecordedUsers(Users):
 
         shape = BatchShape(replicas, size, self.steps)
         return DatasetCollector(self.data, self.config.env, shape, self.in_order(self.config))
+
+
+def check_known_policy(run: RunConfig) -> None:
+    """An algorithm that evaluates a policy knows the one that acted. Raises ConfigError."""
+    refuse(
+        run.data.policy is None,
+        "data.policy",
+        f"algo={run.algo.name} evaluates from the trajectories of a known policy: give it, e.g. "
+        "data.policy=uniform (with a dataset, too: errors are measured under it)",
+    )
+
+
+def check_evaluation(run: RunConfig) -> None:
+    """What an algorithm that evaluates a policy takes of its users. Raises ConfigError."""
+    algo, privacy = run.algo, run.privacy
+    refuse(
+        run.env.obs_scaling != "none",
+        "env.obs_scaling",
+        f"is {run.env.obs_scaling!r}, but algo={algo.name} computes features of unscaled observations: "
+        "set env.obs_scaling=none",
+    )
+    refuse(
+        run.env.reward_scaling not in ("none", "public"),
+        "env.reward_scaling",
+        "to evaluate a policy use none or public",
+    )
+    refuse(
+        algo.traits.one_round and run.rounds not in (None, 1),
+        "rounds",
+        f"algo={algo.name} has one release, got {run.rounds}",
+    )
+    refuse(
+        algo.traits.one_cohort and privacy.users_per_round not in (1, privacy.population),
+        "privacy.users_per_round",
+        f"algo={algo.name} takes all users in one round (privacy.population): leave it out, got "
+        f"{privacy.users_per_round}",
+    )
 
 
 def order_note(in_order: bool) -> dict[str, str]:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, refuse, require_among
 from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.rules import drawing
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
@@ -49,7 +50,7 @@ class Users:
         used_up: they come in a public order, whatever the sampling.
         verb: what happens to each of them once, in words.
         one_process: why one process has all of them; empty: several may.
-        steps_in_env: the settings of the environment give T.
+        simulator: their environment is a simulator, whose settings give T.
         scarce: there are few of them, each for one round.
 
     Attributes:
@@ -75,7 +76,7 @@ class Users:
     used_up: ClassVar[bool] = False
     verb: ClassVar[str] = "used"
     one_process: ClassVar[str] = ""
-    steps_in_env: ClassVar[bool] = True
+    simulator: ClassVar[bool] = True
     scarce: ClassVar[bool] = False
 
     # -- of a configuration -----------------------------------------------------------------
@@ -84,6 +85,65 @@ class Users:
     def claims(cls, run: RunConfig, spec: EnvSpec | None = None) -> bool:
         """Whether these are the users of a run; `spec`: of its environment, where it is known."""
         return cls.gives is data_of(run)
+
+    @classmethod
+    def check(cls, run: RunConfig) -> None:
+        """Refuse settings that have no meaning or no analysis with such users. Raises `ConfigError`."""
+        cls._check_draws(run)
+        cls._check_policy(run)
+        cls._check_scaling(run)
+        cls._check_population(run)
+
+    @classmethod
+    def _check_draws(cls, run: RunConfig) -> None:
+        """A sampler finds them as they and the algorithm allow. Raises ConfigError."""
+        traits, sampler = run.algo.traits, run.privacy.rules.sampler
+        taken = drawing([one for one in traits.draws if one in cls.draws])
+        require_among("privacy.sampling", sampler.name, taken, f"algo={run.algo.name} takes")
+        starts = " or ".join(unit for unit in traits.units if unit != "segment")
+        refuse(
+            sampler.independent and run.env.user == "segment",
+            "env.user",
+            "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
+            f"{starts}, got 'segment'",
+        )
+
+    @classmethod
+    def _check_policy(cls, run: RunConfig) -> None:
+        """Whose policy acts. Raises ConfigError."""
+        given = run.data.policy is not None
+        refuse(given, "data.policy", f"algo={run.algo.name} learns its own policy")
+
+    @classmethod
+    def _check_scaling(cls, run: RunConfig) -> None:
+        """Scaling by their data. Raises ConfigError."""
+        refuse(
+            run.env.obs_scaling == "split",
+            "env.obs_scaling",
+            "split is the public part of a dataset; without data.id use public, private, running or none",
+        )
+
+    @classmethod
+    def _check_population(cls, run: RunConfig) -> None:
+        """A bound on the users of fixed cohorts bounds users who are used once. Raises ConfigError."""
+        if run.env.user == "segment":
+            cls._refuse_bound(run, "env.user=segment has")
+
+    @classmethod
+    def _refuse_bound(cls, run: RunConfig, why: str) -> None:
+        bounded = not run.privacy.rules.sampler.every_round and run.privacy.population is not None
+        refuse(
+            bounded,
+            "privacy.population",
+            f"bounds the users of fixed cohorts, each used once, and {why} others",
+        )
+
+    @classmethod
+    def without_effect(cls, run: RunConfig) -> dict[str, str]:
+        """Keys, or beginnings of keys, that have no effect with such users, and why."""
+        none = "splits a dataset, and there is none: set data.id"
+        texts = f"is for texts, env={run.env.name} has none: use env=sentiment"
+        return {"env.text.": texts, "data.public": none, "data.users": none}
 
     @classmethod
     def in_order(cls, run: RunConfig) -> bool:

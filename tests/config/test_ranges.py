@@ -33,6 +33,7 @@ from privrl_bench.config.schema import (
 )
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
+from privrl_bench.users import kind_of
 
 
 @dataclass
@@ -154,7 +155,7 @@ def test_rules_between_sections(words: str, message: str) -> None:
 def test_what_the_users_of_a_run_give() -> None:
     evaluation = "algo=gpope env=chain data.policy=uniform"
     found = {
-        words: compose(words.split()).source
+        words: kind_of(compose(words.split())).gives
         for words in (
             "algo=dppg",
             "algo=dqn",

@@ -24,6 +24,7 @@ class ModelBasedConfig(AlgoConfig):
     traits: ClassVar[Traits] = Traits(
         data=(Data.RECORDED,),
         actions=Actions.BOX,
+        noised_observations=False,
         public_data="the units of the model, early stopping and policy training",
     )
 

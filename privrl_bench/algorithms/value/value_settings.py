@@ -44,10 +44,6 @@ class DqnConfig(AlgoConfig):
     # acting rounds in which the difference of the two decays by 1/e
     exploration_rounds: float = positive(50.0)
 
-    def round_steps(self, users: int, steps: int) -> int:
-        """See `AlgoConfig.round_steps`: the steps of the users that come; stored steps are not new."""
-        return math.ceil(self.new_users * steps / self.act_every)
-
 
 @dataclass
 class ReplayConfig(AlgoConfig):

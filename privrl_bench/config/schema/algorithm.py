@@ -22,12 +22,3 @@ class AlgoConfig(Section):
 
     name: str = ""  # set by `algo=<name>`
     gamma: float = within(0.99, "(0, 1]")  # discount
-
-    def round_steps(self, users: int, steps: int) -> int:
-        """Environment steps that one round counts, a public number.
-
-        Args:
-            users: U, the users of a round.
-            steps: T, the steps of one user.
-        """
-        return users * steps

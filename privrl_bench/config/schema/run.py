@@ -16,7 +16,6 @@ from privrl_bench.config.ranges import (
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import PrivacyConfig
-from privrl_bench.config.traits import Data
 
 AUTO = "auto"  # value of eval.every
 EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
@@ -129,13 +128,3 @@ class RunConfig(Section):
 
     # set for a run that a search or a sweeper made: what covers the search; the run's status is heuristic
     search: str | None = text(None, 4096)
-
-    @property
-    def source(self) -> Data:
-        """What the users of this run give."""
-        return self.algo.traits.data[0] if self.data.id is None else Data.RECORDED
-
-    @property
-    def from_data(self) -> bool:
-        """Whether rounds use trajectories that are there before the run, and step no environment."""
-        return self.source in (Data.RECORDED, Data.ACTED)
