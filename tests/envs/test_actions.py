@@ -23,7 +23,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import DeterministicPolicy, SquashedPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.trivial_policies import RandomPolicy, Trivial, TrivialPolicy
-from privrl_bench.users.collectors import batches
+from privrl_bench.rollout import _able
 
 BOUNDED = [name for name, box in BOXES.items() if np.isfinite(action_box(box)).all()]
 
@@ -131,10 +131,10 @@ def test_numbers_that_are_not_finite_are_never_sent():
         ActionMap(BOXES["double"])(np.full((1, 2), np.nan))
     going = np.array([[True, True, False]])
     actions = np.array([[[1.0, 2.0], [np.nan, 0.0], [np.inf, 0.0]]], np.float32)
-    able = batches.able(going, actions)
+    able = _able(going, actions)
     assert able.tolist() == [[True, False, False]]
     assert actions.tolist() == [[[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]]
-    assert batches.able(going, actions) is going
+    assert _able(going, actions) is going
 
 
 def test_bounds_beyond_a_million_are_none():
