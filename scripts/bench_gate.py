@@ -64,7 +64,7 @@ def bench(env: str, rounds: int, words: list[str]) -> dict[str, Any]:
             session.step()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         session.close()
-        kept = getattr(gate.mechanism, "noise_bytes", 0)
+        kept = sum(past.nbytes for past in getattr(gate.mechanism, "_past", {}).values())
     walls, cpus = zip(*times, strict=True)
     return {
         "cpu_share": sum(cpus) / cpu,

@@ -186,11 +186,6 @@ class CorrelatedNoise(OnGrid):
             past.keep(index, past.correlated(self._fresh(earlier), index))
         return past
 
-    @property
-    def noise_bytes(self) -> int:
-        """Memory of the noise that is kept, of all replicas."""
-        return sum(past.nbytes for past in self._past.values())
-
     def released(self, attempt: Attempt) -> None:
         """See `Mechanism.released`: from now on this noise is to be cancelled."""
         key = (attempt.replica, attempt.round, attempt.number)
@@ -213,15 +208,12 @@ class CorrelatedAccounting(CorrelatedNoise, Gaussian):
     subsampled = False
 
     def __init__(self, terms: Terms):
+        """Raises PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
         super().__init__(terms)
         if terms.unit.participation is None:
             raise PrivacyError(
                 "correlated noise is analysed for users in a bounded number of rounds"
             )
-        self._check_rounding()
-
-    def _check_rounding(self) -> None:
-        """Raise PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
         rows = self._planned_rows
         if not self._is_covered(2 * rows + REPEATS):
             raise PrivacyError(
