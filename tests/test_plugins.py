@@ -17,8 +17,8 @@ from privrl_bench.cli.train import main as train
 from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import help_text
+from privrl_bench.composition.identity import digest
 from privrl_bench.config import overrides
-from privrl_bench.config.identity import digest
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan

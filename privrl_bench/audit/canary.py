@@ -42,6 +42,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.rules import rules
 from privrl_bench.types import generator
 from privrl_bench.users import kind_of
 
@@ -107,8 +108,8 @@ def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:
 
 def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
-    if config.privacy.rules.mechanism.not_auditable:
-        raise ConfigError("privacy", config.privacy.rules.mechanism.not_auditable)
+    if rules(config.privacy).mechanism.not_auditable:
+        raise ConfigError("privacy", rules(config.privacy).mechanism.not_auditable)
     if config.privacy.noise_cohort is not None:
         raise ConfigError(
             "privacy.noise_cohort", "a preview has no guarantee to measure; leave it out"
@@ -194,7 +195,7 @@ def _run_of(config: RunConfig, rounds: int, round_steps: int) -> Plan:
 def claim_of(run: CanaryRun) -> tuple[float, str]:
     """(epsilon, what it covers) that the run's own ledger claims for one canary."""
     plan, config = run.parts.gate, run.parts.config.privacy
-    sampler = config.rules.sampler
+    sampler = rules(config).sampler
     if sampler.random:
         own = config.adjacency
         inside = "zero_out" if own == "add_or_remove" else own
@@ -214,7 +215,7 @@ def contradictions(run: CanaryRun) -> list[str]:
     claimed = plan.participation
     if claimed is not None and claimed < run.repeat:
         found.append(f"one unit can enter {run.repeat} rounds, the plan counts {claimed}")
-    if config.rules.sampler.independent:
+    if rules(config).sampler.independent:
         chance = bounds.cohort_chance(
             run.cohorts, int(config.population or 0), config.users_per_round, plan.slots
         )

@@ -45,6 +45,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import Plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.rules import rules
 from privrl_bench.types import State
 from privrl_bench.users import kind_of
 
@@ -153,7 +154,7 @@ def _spread(rows: np.ndarray) -> np.ndarray:
 def _refuse(config: RunConfig) -> None:
     """Raise `ConfigError` if the attack does not apply."""
     refuse_unauditable(config)
-    if config.privacy.rules.sampler.independent:
+    if rules(config.privacy).sampler.independent:
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
     if not kind_of(config).act_in_simulators(config):
         raise ConfigError(

@@ -26,6 +26,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users import kind_of
 
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
@@ -83,7 +84,7 @@ def attacked_runs(
     # The attack chooses the number of rounds. A budget and a bound on the users are those of the planned run.
     unbounded = replace(config.privacy, epsilon=None)
     kind = kind_of(config)
-    if not (kind.in_order(config) or config.privacy.rules.sampler.every_round):
+    if not (kind.in_order(config) or rules(config.privacy).sampler.every_round):
         unbounded = replace(unbounded, population=None)
     config = replace(config, privacy=unbounded)
     for attack in _attacks(options.attack, config):
@@ -109,7 +110,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
     """Return the attacks to run; `all` omits those that Poisson sampling, texts or lists of users rule out."""
     if name != "all":
         return (name,)
-    if config.privacy.rules.sampler.independent:
+    if rules(config.privacy).sampler.independent:
         return ("canary",)
     live = kind_of(config).act_in_simulators(config)
     return tuple(a for a in ATTACKS if live or a != "end-to-end")
@@ -160,7 +161,7 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
     users = min(small.users, 4) if kind.scarce and attack == "canary" else small.users
     if algo.traits.one_cohort:
         privacy = change(replace(privacy, users_per_round=1), "population", users, "privacy")
-    elif not privacy.rules.sampler.every_round:
+    elif not rules(privacy).sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")
     for key, size in kind.algo_sizes(small.users).items():
         algo = change(algo, key, size, "algo")

@@ -17,6 +17,7 @@ from privrl_bench.audit.canary import claim_of, contradictions, run_canaries
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.rules import rules
 
 _MOST_PER_ROUND = 64
 
@@ -48,7 +49,7 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
         ConfigError: Poisson sampling, where inclusion does not depend on the coin only; or as
             `run_canaries`.
     """
-    if config.privacy.rules.sampler.independent:
+    if rules(config.privacy).sampler.independent:
         raise ConfigError("--attack", "one-run is for cohorts of fixed size; use canary")
     run = run_canaries(config, canaries, _MOST_PER_ROUND, True, say, "one-run")
     delta = config.privacy.delta

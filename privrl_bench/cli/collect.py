@@ -33,6 +33,7 @@ from privrl_bench.experiment.recording import (
     record_policy,
     record_runs,
 )
+from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.users import kind_of
 
@@ -91,7 +92,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     raw, given = config.compose_raw(words), explicit_keys(words)
     first = checked(raw, given)
-    if first.privacy.rules.mechanism.private or kind_of(first).from_data:
+    if rules(first.privacy).mechanism.private or kind_of(first).from_data:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
     return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 

@@ -13,7 +13,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.run import AUTO, EVALUATIONS
 from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, refuse
-from privrl_bench.privacy.rules import taking, unused
+from privrl_bench.privacy.rules import rules, taking, unused
 from privrl_bench.users import kind_of
 
 
@@ -74,10 +74,10 @@ def as_given(run: RunConfig, keys: Collection[str]) -> RunConfig:
     """
     privacy = run.privacy
     target = "privacy.epsilon" in keys and "privacy.z" not in keys and privacy.epsilon is not None
-    if target and privacy.rules.mechanism.calibrated:
+    if target and rules(privacy).mechanism.calibrated:
         run = replace(run, privacy=replace(privacy, z=None))
     length = {"rounds", "total_steps", "fit_population"} & set(keys)
-    if "privacy.population" in keys and not length and not privacy.rules.sampler.every_round:
+    if "privacy.population" in keys and not length and not rules(privacy).sampler.every_round:
         run = replace(run, fit_population=privacy.population is not None)
     check_explicit(run, keys)
     return run

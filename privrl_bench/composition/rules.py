@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, refuse, require_among
-from privrl_bench.privacy.rules import taking
+from privrl_bench.privacy.rules import check, rules, taking
 from privrl_bench.users import kind_of
 
 
 def check_run(run: RunConfig) -> None:
     """Refuse combinations of settings that have no meaning or no analysis. Raises `ConfigError`."""
+    check(run.privacy)
     for rule in RULES:
         rule(run)
 
@@ -31,7 +32,7 @@ def _users(run: RunConfig) -> None:
 
 def _mechanism(run: RunConfig) -> None:
     """The algorithm can be used with the mechanism."""
-    algo, mechanism = run.algo, run.privacy.rules.mechanism
+    algo, mechanism = run.algo, rules(run.privacy).mechanism
     if mechanism.on_devices:
         refuse(
             not algo.traits.noised_observations,
@@ -52,14 +53,14 @@ def _mechanism(run: RunConfig) -> None:
 def _noise(run: RunConfig) -> None:
     """Without a mechanism there is no noise."""
     z = run.privacy.z
-    if not run.privacy.rules.mechanism.private and z:
+    if not rules(run.privacy).mechanism.private and z:
         raise ConfigError("privacy.z", f"privacy=none adds no noise, so it must be 0, got {z:g}")
 
 
 def _fit_population(run: RunConfig) -> None:
     """A population limits the rounds of users who are used once."""
     how = f"limits users that are used once; privacy.sampling={run.privacy.sampling} draws them"
-    drawn = run.privacy.rules.sampler.every_round
+    drawn = rules(run.privacy).sampler.every_round
     refuse(run.fit_population and drawn, "fit_population", how)
 
 

@@ -13,7 +13,6 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privrl_bench.config.identity import REMOVED
 from privrl_bench.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
@@ -51,6 +50,10 @@ SET_BY_FILES = {
     "hyperparameter_source": "set by the file that holds the values; choose one with tuned=<name> "
     "or paper=<name>",
 }
+
+# Keys of earlier versions, with the value that all runs have now; and those that never mattered.
+CONSTANT: dict[str, Any] = {"hardware.threads": 1}
+REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes")
 
 
 def first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Unit
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.users import Users
 
 NOT_PRIVATE = "not private"
@@ -15,7 +16,7 @@ NOT_PRIVATE = "not private"
 def unit_of(users: Users, algo: Algorithm) -> Unit:
     """The privacy unit: the mechanism's, the algorithm's, or that of the users."""
     config = users.config
-    mechanism = config.privacy.rules.mechanism
+    mechanism = rules(config.privacy).mechanism
     return (
         mechanism.unit(config.env, config.privacy, users.spec, users.steps)
         or (algo.terms().unit if users.one_trajectory else None)
@@ -29,7 +30,7 @@ def caveats_of(users: Users, algo: Algorithm) -> dict[str, str]:
     With noise on the users' devices nothing does: algorithm and scaling are post-processing, and neighbours
     share rewards and ends, so that one episode does not move where another begins.
     """
-    config, mechanism = users.config, users.config.privacy.rules.mechanism
+    config, mechanism = users.config, rules(users.config.privacy).mechanism
     caveats: dict[str, str] = {}
     if config.search is not None:
         caveats[PART_OF_SEARCH] = f"one of several runs, chosen by their results; {config.search}"
@@ -50,7 +51,7 @@ def caveats_of(users: Users, algo: Algorithm) -> dict[str, str]:
 def notes_of(users: Users) -> dict[str, str]:
     """What the guarantee takes as public or given, the noise apart."""
     notes: dict[str, str] = {}
-    config, mechanism = users.config, users.config.privacy.rules.mechanism
+    config, mechanism = users.config, rules(users.config.privacy).mechanism
     if not mechanism.private:
         return notes
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]

@@ -23,8 +23,8 @@ from privrl_bench.algorithms.base import (
     PublicSources,
     check_actions,
 )
+from privrl_bench.composition.identity import group_key, noise_key
 from privrl_bench.composition.rules import check_run
-from privrl_bench.config.identity import group_key, noise_key
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError
@@ -38,6 +38,7 @@ from privrl_bench.privacy.accounting.calibrate import affordable, calibrated_z, 
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
+from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users import users_of
@@ -153,7 +154,7 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
         planned = gates(privacy, rounds, memory, ())
         rounds = min(_allowed(planned, r) for r in range(len(given)))
     users.check_enough(rounds)
-    mechanism = users.config.privacy.rules.mechanism
+    mechanism = rules(users.config.privacy).mechanism
     drawn = tuple(0.0 if mechanism.on_devices else p.noise_multiplier for p in privacy)
     context.schedule.rounds, context.schedule.z = horizon or rounds, drawn
 
@@ -188,7 +189,7 @@ def _rounds_of(users: Users) -> int:
 
 def _check_minibatches(users: Users) -> None:
     """Raise ConfigError for more minibatches than there are users or steps to divide."""
-    config, mechanism = users.config, users.config.privacy.rules.mechanism
+    config, mechanism = users.config, rules(users.config.privacy).mechanism
     minibatches = getattr(config.algo, "minibatches", 1)
     pooled = mechanism.pooled or (mechanism.on_devices and config.algo.traits.pools_users)
     pool, what = users.divided(pooled)
@@ -207,7 +208,7 @@ def _context(users: Users, streams: list[Streams]) -> AlgorithmContext:
         users=config.privacy.users_per_round,
         population=config.privacy.population or 0,
         used_once=users.in_order(config),
-        mechanism=config.privacy.rules.mechanism,
+        mechanism=rules(config.privacy).mechanism,
         epsilon=config.privacy.epsilon,
         delta=config.privacy.delta,
         learns_obs=config.env.obs_scaling == "private",
@@ -231,7 +232,7 @@ def _context(users: Users, streams: list[Streams]) -> AlgorithmContext:
 def _gates_of(users: Users, algo: Algorithm, unreviewed: dict[str, str]) -> _Gates:
     """Makes the gates of these users and this algorithm, which differ in noise, rounds and ledgers."""
     config, terms = users.config, algo.terms()
-    mechanism = config.privacy.rules.mechanism
+    mechanism = rules(config.privacy).mechanism
     scalings = {RUNNING_OBS: config.env.obs_scaling, RUNNING_REWARD: config.env.reward_scaling}
 
     def gates(

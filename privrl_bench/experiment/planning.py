@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.identity import identity
+from privrl_bench.composition.identity import identity
 from privrl_bench.experiment.epsilon_words import warning
 from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Prediction
 from privrl_bench.reporting.nearest import Measured, nearest, store
@@ -196,7 +197,7 @@ def _asked(parts: Plan, r: int) -> int:
 
 def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
     """Noise of every part of a release, relative to the public number of users."""
-    users, one = parts.config.privacy.users_per_round, parts.config.privacy.rules.sampler.exact
+    users, one = parts.config.privacy.users_per_round, rules(parts.config.privacy).sampler.exact
     found = []
     noise = parts.gate.mechanism.release_noise(r)
     for block in parts.gate.blocks:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.identity import digest
+from privrl_bench.composition.identity import digest
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.experiment.crash import version
 from privrl_bench.experiment.run_dir import write_json
@@ -28,6 +28,7 @@ from privrl_bench.experiment.source_digests import (
     reviewed_source,
 )
 from privrl_bench.privacy.guarantee import UNREVIEWED
+from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 FOLDER = Path("outputs/reviews")
@@ -52,7 +53,7 @@ def audits(config: RunConfig) -> tuple[str, ...]:
 
 def _claims(config: RunConfig) -> bool:
     """Whether a sampler may count less than a user who is in every round for certain."""
-    kind = config.privacy.rules.sampler
+    kind = rules(config.privacy).sampler
     own = {name for base in kind.__mro__ if base is not Sampler for name in vars(base)}
     return bool(kind.random or not kind.every_round or own & {"wrap", "relation", "record"})
 
@@ -176,7 +177,7 @@ def note(config: RunConfig) -> dict[str, str]:
     missing = _missing(config)
     if not missing:
         return {}
-    kind = config.privacy.rules.mechanism
+    kind = rules(config.privacy).mechanism
     what = [f"algo={config.algo.name}"] if outside_algorithm(config) else []
     what += [f"privacy.mechanism={kind.name}"] if outside_mechanism(config) else []
     what += [f"privacy.sampling={config.privacy.sampling}"] if outside_sampler(config) else []

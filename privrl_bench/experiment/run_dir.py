@@ -25,7 +25,8 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from privrl_bench.config.identity import ADDED, CONSTANT, identity
+from privrl_bench.composition.identity import ADDED, identity
+from privrl_bench.config.diagnostics import CONSTANT
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import crash

@@ -19,6 +19,7 @@ from privrl_bench.algorithms import algorithm
 from privrl_bench.algorithms.registry import OURS
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.env import wrapper_parts
+from privrl_bench.privacy.rules import rules
 
 PACKAGE = "privrl_bench"
 _STANDARD = {PACKAGE, "builtins", *sys.stdlib_module_names}
@@ -35,12 +36,12 @@ def outside_algorithm(config: RunConfig) -> bool:
 
 def outside_mechanism(config: RunConfig) -> bool:
     """Return whether the class of the mechanism, or a method, is defined outside the package."""
-    return _defined_outside(config.privacy.rules.mechanism)
+    return _defined_outside(rules(config.privacy).mechanism)
 
 
 def outside_sampler(config: RunConfig) -> bool:
     """Return whether the class of the sampler, or a method, is defined outside the package."""
-    return _defined_outside(config.privacy.rules.sampler)
+    return _defined_outside(rules(config.privacy).sampler)
 
 
 def _defined_outside(kind: type, *more: type) -> bool:
@@ -95,7 +96,7 @@ def _kinds(config: RunConfig) -> list[type]:
     """Classes of the algorithm, of its settings, and of a mechanism and a sampler from outside."""
     return [
         *(algorithm(config.algo.name), type(config.algo)),
-        *(kind for kind in config.privacy.rules if _defined_outside(kind)),
+        *(kind for kind in rules(config.privacy) if _defined_outside(kind)),
     ]
 
 

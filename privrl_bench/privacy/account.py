@@ -18,6 +18,7 @@ from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from privrl_bench.privacy.rules import check, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 
@@ -62,7 +63,7 @@ class Account:
         self.blocks, self.unit, self.rounds = blocks, unit, rounds
         self.ledgers, self.devices, self._noises = ledgers, devices, noises
         self._relations = relations
-        mechanism, sampler = self.config.rules
+        mechanism, sampler = rules(self.config)
         if devices is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
         self.sampler: Sampler = sampler(self.config)
@@ -263,9 +264,10 @@ def _check(
     try:
         for config in configs:
             config.__post_init__()
+            check(config)
     except ConfigError as error:
         raise PrivacyError(str(error)) from error
-    if configs[0].rules.sampler.every_round and configs[0].population is None:
+    if rules(configs[0]).sampler.every_round and configs[0].population is None:
         raise PrivacyError("the sampling needs privacy.population")
     if any(replace(one, z=configs[0].z) != configs[0] for one in configs):
         raise PrivacyError("replicas may differ in z only")

@@ -1,7 +1,4 @@
-"""The rules of a configuration's mechanism and sampling, without torch.
-
-`PrivacyConfig` reads them by `importlib`, as configurations are the lower layer.
-"""
+"""The rules of a configuration's mechanism and sampling, without torch."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from privrl_bench.config.traits import Draws, Rows
+from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.privacy import mechanisms, sampling
 
 if TYPE_CHECKING:
@@ -25,10 +23,45 @@ class Rules(NamedTuple):
 
 
 def rules(privacy: PrivacyConfig) -> Rules:
-    """The classes of a configuration, which has checked the names."""
+    """The classes of a configuration whose names are checked."""
     return Rules(
         mechanisms.mechanism_class(privacy.mechanism), sampling.sampler_class(privacy.sampling)
     )
+
+
+def check(privacy: PrivacyConfig) -> None:
+    """Refuse unknown names, and combinations without meaning or analysis.
+
+    What depends on mechanism and sampling is stated there: `Mechanism.validate`, `Sampler.validate`.
+
+    Raises:
+        ConfigError: a value or a combination is refused.
+    """
+    require_choice("privacy.mechanism", privacy.mechanism, mechanisms.names())
+    require_choice("privacy.sampling", privacy.sampling, sampling.names())
+    mechanism, sampler = rules(privacy)
+    sampler.validate(privacy)
+    mechanism.validate(privacy)
+    if privacy.noise_cohort is not None:
+        _check_preview(privacy)
+    if privacy.z is None and not mechanism.calibrated:
+        how = f"privacy.mechanism={mechanism.name} has no noise to calibrate"
+        raise ConfigError("privacy.z", f"auto has no meaning: {how}")
+    if privacy.z is None and privacy.epsilon is None:
+        raise ConfigError(
+            "privacy.z", "auto needs the epsilon of the whole run, e.g. privacy.epsilon=2"
+        )
+
+
+def _check_preview(privacy: PrivacyConfig) -> None:
+    """Raises ConfigError: `noise_cohort` has no meaning here, or is too small."""
+    mechanism, sampler = rules(privacy)
+    key, least = "privacy.noise_cohort", f"privacy.users_per_round={privacy.users_per_round}"
+    if "noise_cohort" not in mechanism.own or sampler.random:
+        rule = "is for privacy.mechanism=gaussian or correlated with privacy.sampling=fixed"
+        raise ConfigError(key, f"{rule}, got {mechanism.name} with {privacy.sampling}")
+    if (privacy.noise_cohort or 0) < privacy.users_per_round:
+        raise ConfigError(key, f"must be at least {least}, got {privacy.noise_cohort}")
 
 
 def unused(privacy: PrivacyConfig) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from privrl_bench.config.identity import ADDED
+from privrl_bench.composition.identity import ADDED
 from privrl_bench.reporting.results_store import RUNS_FILE
 
 ITEMS = ("frontier", "gap", "small_epsilon")

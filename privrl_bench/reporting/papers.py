@@ -18,6 +18,7 @@ from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.baselines import trivial_returns
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.paper_figure import PaperFigure
 from privrl_bench.reporting.paper_item import Item, Line, Panel
 from privrl_bench.reporting.paper_table import Cell, PaperTable
@@ -61,7 +62,7 @@ class Setting:
             return self
         run = compose(self.overrides(0))
         privacy = run.privacy
-        sampler = privacy.rules.sampler
+        sampler = rules(privacy).sampler
         uniform = sampler.exact and sampler.random
         if not uniform or privacy.population is None or run.rounds is None:
             raise ConfigError(

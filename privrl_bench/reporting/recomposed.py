@@ -13,7 +13,8 @@ from typing import Any
 
 from privrl_bench.composition import hydra_compose as compose
 from privrl_bench.composition.compose import replaced
-from privrl_bench.config.identity import CONSTANT, VERSION, identity
+from privrl_bench.composition.identity import VERSION, identity
+from privrl_bench.config.diagnostics import CONSTANT
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.config.identity import IGNORED, REMOVED
+from privrl_bench.composition.identity import IGNORED
+from privrl_bench.config.diagnostics import REMOVED
 from privrl_bench.reporting.results_store import RUNS_FILE, read_results
 from privrl_bench.reporting.runs import Run, flatten, nested, number
 

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from privrl_bench.config.identity import group_key
+from privrl_bench.composition.identity import group_key
 from privrl_bench.sweep.jobs import Job
 
 Group = list[Job]

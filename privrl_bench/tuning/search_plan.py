@@ -16,6 +16,7 @@ from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.search import (
     calibrated_search,
     score_account,
@@ -246,7 +247,7 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
         raise ConfigError(
             "tune.score", "private needs users who play with a policy; use tune.score=public"
         )
-    if config.privacy.rules.mechanism.on_devices:
+    if rules(config.privacy).mechanism.on_devices:
         raise ConfigError("tune.score", "private is central; with noise on devices use public")
     if config.env.obs_scaling not in ("none", "public"):
         raise ConfigError("tune.score", "private needs env.obs_scaling=none or public")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.simulated import SimulatedUsers
 from privrl_bench.users.users import check_noise, data_of, with_population
 
@@ -47,7 +48,7 @@ class DeclaredUsers(SimulatedUsers):
                 f"use {once}",
             )
         check_noise(run, f"{label} declares {declared} users")
-        if run.privacy.rules.sampler.every_round:
+        if rules(run.privacy).sampler.every_round:
             return with_population(configs, self._drawn_from(run, declared))
         if (population or declared) < declared:
             raise ConfigError(
@@ -67,7 +68,7 @@ class DeclaredUsers(SimulatedUsers):
 
     def notes(self) -> dict[str, str]:
         """See `Users.notes`."""
-        return super().notes() | notes_of_declared(self.config.privacy.rules.sampler.every_round)
+        return super().notes() | notes_of_declared(rules(self.config.privacy).sampler.every_round)
 
 
 def notes_of_declared(drawn: bool) -> dict[str, str]:

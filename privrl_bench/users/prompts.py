@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse, require, require_choice
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class PromptUsers(Users):
         refuse(
             not texts, "env", f"{run.env.label} has no prompts, which algo={run.algo.name} answers"
         )
-        on_devices = run.privacy.rules.mechanism.on_devices
+        on_devices = rules(run.privacy).mechanism.on_devices
         refuse(on_devices, "privacy", "local adds noise to numbers, and a text has none")
         plain = EnvConfig(id="any")
         for key in _OF_NUMBERS:

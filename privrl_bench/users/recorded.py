@@ -9,6 +9,7 @@ from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse
 from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.users import Users, check_noise, with_population
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RecordedUsers(Users):
         """See `Users.check`: an algorithm that learns from a dataset, and a dataset."""
         name = run.algo.name
         refuse(
-            run.privacy.rules.mechanism.on_devices,
+            rules(run.privacy).mechanism.on_devices,
             "privacy",
             f"local is noise on live users' devices, but algo={name} learns from a dataset",
         )
@@ -61,7 +62,7 @@ class RecordedUsers(Users):
     @classmethod
     def _check_draws(cls, run: RunConfig) -> None:
         super()._check_draws(run)
-        mechanism, sampler = run.privacy.rules
+        mechanism, sampler = rules(run.privacy)
         refuse(
             not cls.evaluates(run) and mechanism.private and not sampler.independent,
             "privacy.sampling",
@@ -140,7 +141,7 @@ class RecordedUsers(Users):
         self._check_simulated(run)
         env = scaled_by(run.env, self.data)
         self._check_number(run)
-        sampler, evaluates = run.privacy.rules.sampler, self.evaluates(run)
+        sampler, evaluates = rules(run.privacy).sampler, self.evaluates(run)
         found = []
         for c in configs:
             privacy = c.privacy
@@ -171,9 +172,9 @@ class RecordedUsers(Users):
         data, privacy = self.data, run.privacy
         population, cohort = privacy.population, privacy.users_per_round
         private = f"the {data.users} private users of {data.name}"
-        if privacy.rules.sampler.independent and (population or data.users) < data.users:
+        if rules(privacy).sampler.independent and (population or data.users) < data.users:
             raise ConfigError("privacy.population", f"must be at least {private}, got {population}")
-        if privacy.rules.sampler.independent and population is None and data.users < cohort:
+        if rules(privacy).sampler.independent and population is None and data.users < cohort:
             raise ConfigError("privacy.users_per_round", f"must be at most {private}, got {cohort}")
         if not self.evaluates(run):
             return
@@ -258,7 +259,7 @@ class RecordedUsers(Users):
     @classmethod
     def _numbered_in(cls, run: RunConfig) -> bool:
         """Whether the number of users enters the guarantee."""
-        return run.privacy.rules.sampler.every_round or cls.in_order(run)
+        return rules(run.privacy).sampler.every_round or cls.in_order(run)
 
     def notes(self) -> dict[str, str]:
         """See `Users.notes`."""

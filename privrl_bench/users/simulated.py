@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.users import Users, with_population
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class SimulatedUsers(Users):
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
         """Poisson cohorts are drawn from a known number of users. Raises ConfigError: it is not known."""
-        if not configs[0].privacy.rules.sampler.independent:
+        if not rules(configs[0].privacy).sampler.independent:
             return configs
         return with_population(configs, self._drawn_from(configs[0], None))
 
@@ -53,7 +54,7 @@ class SimulatedUsers(Users):
 
     def notes(self) -> dict[str, str]:
         """See `Users.notes`."""
-        if not self.config.privacy.rules.sampler.independent:
+        if not rules(self.config.privacy).sampler.independent:
             return {}
         return {"people": "a user's randomness is their own, whoever else joins the round"}
 

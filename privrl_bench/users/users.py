@@ -18,7 +18,7 @@ from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse, require_among
 from privrl_bench.privacy.guarantee import Unit
-from privrl_bench.privacy.rules import drawing
+from privrl_bench.privacy.rules import drawing, rules
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
@@ -97,7 +97,7 @@ class Users:
     @classmethod
     def _check_draws(cls, run: RunConfig) -> None:
         """A sampler finds them as they and the algorithm allow. Raises ConfigError."""
-        traits, sampler = run.algo.traits, run.privacy.rules.sampler
+        traits, sampler = run.algo.traits, rules(run.privacy).sampler
         taken = drawing([one for one in traits.draws if one in cls.draws])
         require_among("privacy.sampling", sampler.name, taken, f"algo={run.algo.name} takes")
         starts = " or ".join(unit for unit in traits.units if unit != "segment")
@@ -131,7 +131,7 @@ class Users:
 
     @classmethod
     def _refuse_bound(cls, run: RunConfig, why: str) -> None:
-        bounded = not run.privacy.rules.sampler.every_round and run.privacy.population is not None
+        bounded = not rules(run.privacy).sampler.every_round and run.privacy.population is not None
         refuse(
             bounded,
             "privacy.population",
@@ -151,7 +151,7 @@ class Users:
 
         Without privacy, cohorts of fixed size are drawn from it.
         """
-        mechanism, sampler = run.privacy.rules
+        mechanism, sampler = rules(run.privacy)
         return cls.listed and mechanism.private and not sampler.every_round
 
     @classmethod
@@ -218,7 +218,7 @@ class Users:
         cuts.config = replace(run, env=replace(run.env, **explicit))
         cuts.cut("env", **{key: max(_STEPS, getattr(run.algo, "minibatches", 1))})
         need = rounds * run.privacy.users_per_round * getattr(cuts.config.env, key)
-        once = not run.privacy.rules.sampler.every_round
+        once = not rules(run.privacy).sampler.every_round
         bounded = (spec.users or run.privacy.population) and once
         wrong = run.total_steps < need or (bounded and run.total_steps > need)
         if wrong and "total_steps" not in cuts.given:
@@ -266,7 +266,7 @@ class Users:
 
     def needed(self, rounds: int) -> int | None:
         """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
-        drawn = self.config.privacy.rules.sampler.every_round
+        drawn = rules(self.config.privacy).sampler.every_round
         if drawn or self.config.env.user == "segment":
             return None
         return rounds * self.config.privacy.users_per_round
@@ -285,7 +285,7 @@ class Users:
         """Upper bounds on the users that there are, each with who says it."""
         config, declared = self.config, self.spec.users
         bounds = [] if declared is None else [(declared, f"{config.env.label} declares")]
-        if config.privacy.population is not None and not config.privacy.rules.sampler.every_round:
+        if config.privacy.population is not None and not rules(config.privacy).sampler.every_round:
             bounds.append((config.privacy.population, self._says))
         return bounds
 
@@ -314,7 +314,7 @@ class Users:
     def most_rounds(self, rounds: int) -> int:
         """As many of these rounds as there are users for, each used once; all if there are too few for one."""
         privacy = self.config.privacy
-        if self.needed(rounds) is None or privacy.rules.sampler.every_round:
+        if self.needed(rounds) is None or rules(privacy).sampler.every_round:
             return rounds
         known = [users for users in (self.spec.users, privacy.population) if users is not None]
         if not known:
@@ -328,7 +328,7 @@ class Users:
         config, there = self.config, self.config.privacy.population
         if config.rounds != rounds or there is None or self.needed(rounds) is None:
             return False
-        drawn = config.privacy.rules.sampler.every_round
+        drawn = rules(config.privacy).sampler.every_round
         return not drawn and rounds == there // config.privacy.users_per_round
 
     # -- the guarantee ----------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Users:
     @property
     def unit(self) -> Unit:
         """What one user is in words, and how many releases their data can enter."""
-        env, poisson = self.config.env, self.config.privacy.rules.sampler.independent
+        env, poisson = self.config.env, rules(self.config.privacy).sampler.independent
         limit = self.spec.max_episode_steps
         return unit_in_words(env, limit, self.steps, poisson, self.spec.one_user)
 
@@ -363,7 +363,7 @@ class Users:
     @property
     def bounded(self) -> bool:
         """Whether `privacy.population` is public as a bound on their number."""
-        sampler, population = self.config.privacy.rules.sampler, self.config.privacy.population
+        sampler, population = rules(self.config.privacy).sampler, self.config.privacy.population
         fixed = population is not None and not sampler.every_round
         return sampler.independent or (fixed and not self.in_order(self.config))
 
@@ -396,14 +396,14 @@ class Users:
         if need is not None:
             of = "" if declared is None else f" of {declared}"
             return f"{need}{of} users, each {self.verb} once"
-        if self.config.privacy.rules.sampler.independent:
+        if rules(self.config.privacy).sampler.independent:
             return f"drawn from a population of {self.config.privacy.population}"
         return ""
 
     def who(self, rounds: int) -> str:
         """`in_words` with the population where it bounds them, and in any case."""
         words, privacy = self.in_words(rounds), self.config.privacy
-        if not words and privacy.rules.sampler.exact:
+        if not words and rules(privacy).sampler.exact:
             return f"exactly {privacy.population:,}, a public number"
         if not words and self.in_environments and self.config.env.user == "segment":
             return "segments of running episodes"
@@ -489,7 +489,7 @@ def check_noise(run: RunConfig, who: str, otherwise: str = "") -> None:
     Raises:
         ConfigError: on privacy.noise.
     """
-    privacy, mechanism = run.privacy, run.privacy.rules.mechanism
+    privacy, mechanism = run.privacy, rules(run.privacy).mechanism
     noise = mechanism.private and (privacy.z != 0 or mechanism.one_release)
     if noise and privacy.noise == "seeded":
         raise ConfigError(

@@ -20,7 +20,7 @@ from privrl_bench.algorithms.policy_gradient.user_training import (
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import noise_key
+from privrl_bench.composition.identity import noise_key
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.optim import adam_start

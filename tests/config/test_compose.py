@@ -22,9 +22,9 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LENGTH
-from privrl_bench.config.schema.privacy import privacy_rules
 from privrl_bench.config.traits import Data, Product
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.rules import rules, taking
 
 NEEDED = {  # what a user has to say besides the choice itself
     "gym": ["env.id=my_pkg:MyEnv-v0"],
@@ -76,7 +76,7 @@ def check_pair(algo: str, env: str) -> None:
     run = compose(words)
     assert (run.algo.name, run.env.name) == (algo, env)
     assert type(run.algo) is config.algo_schema(algo)
-    assert run.privacy.rules.mechanism.takes is run.algo.traits.sends[0]
+    assert rules(run.privacy).mechanism.takes is run.algo.traits.sends[0]
     if run.algo.traits.units == ("episode",):
         assert run.env.user == "episode"
         return
@@ -100,7 +100,7 @@ def test_every_evaluation_composes(algo: str, env: str) -> None:
     assert run.env.user == "episode"
     samplings = {"gpope": "uniform_single_user", "dp_lstd": "fixed"}
     assert run.privacy.sampling == samplings.get(algo, "full_batch")
-    assert run.privacy.rules.mechanism.takes is run.algo.traits.sends[0]
+    assert rules(run.privacy).mechanism.takes is run.algo.traits.sends[0]
     assert run.rounds == (3000 if algo == "gpope" else 1)
 
 
@@ -503,7 +503,7 @@ def test_how_a_guarantee_is_stated_may_be_given_for_baselines() -> None:
 def test_every_algorithm_that_is_never_private_is_in_the_table() -> None:
     never = set()
     for name in config.choices("algo"):
-        taken = privacy_rules().taking(config.algo_schema(name).traits.sends)
+        taken = taking(config.algo_schema(name).traits.sends)
         if all(kind.imitation or not kind.private for kind in taken):
             never.add(name)
         assert config.algo_schema(name).traits.private_version in config.choices("algo")

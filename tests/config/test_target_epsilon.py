@@ -5,7 +5,7 @@ import pytest
 from privrl_bench.api.launch import columns
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import hydra_overrides, leaf
-from privrl_bench.config.identity import group_key, identity
+from privrl_bench.composition.identity import group_key, identity
 from privrl_bench.errors import ConfigError
 
 

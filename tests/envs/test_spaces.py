@@ -12,7 +12,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import train
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import digest
+from privrl_bench.composition.identity import digest
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.policy import make_policy

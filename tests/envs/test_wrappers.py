@@ -13,7 +13,7 @@ from privrl_bench.audit.shrink import shrink
 from privrl_bench.cli import train
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import digest, identity
+from privrl_bench.composition.identity import digest, identity
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.check import ERROR, brief, check_env
 from privrl_bench.envs.construction import make_env

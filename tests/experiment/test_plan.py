@@ -8,7 +8,7 @@ from test_runner import cartpole
 
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import group_key
+from privrl_bench.composition.identity import group_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError

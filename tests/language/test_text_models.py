@@ -22,7 +22,7 @@ from text_folders import (
 
 from privrl_bench.cli import text as command
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import group_key, identity, noise_key
+from privrl_bench.composition.identity import group_key, identity, noise_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig, TextConfig
 from privrl_bench.envs.registry import env_spec, make_slots

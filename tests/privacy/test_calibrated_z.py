@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.identity import identity, noise_key
+from privrl_bench.composition.identity import identity, noise_key
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling

@@ -20,6 +20,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.privacy.rules import rules
 
 KNOWN_EPSILON = "privacy/test_correlated.py::test_known_epsilons"
 SENSITIVITY = "privacy/test_correlated.py::test_no_user_moves_c_g_further_than_the_sensitivity"
@@ -407,8 +408,8 @@ def test_what_has_no_analysis_is_refused():
 
 def test_the_guarantee_says_where_secure_noise_lies():
     config = PrivacyConfig(mechanism="correlated", noise="secure")
-    assert "memory of the process" in config.rules.mechanism.notes(config)["noise in memory"]
-    assert not config.rules.mechanism.notes(PrivacyConfig(mechanism="correlated"))
+    assert "memory of the process" in rules(config).mechanism.notes(config)["noise in memory"]
+    assert not rules(config).mechanism.notes(PrivacyConfig(mechanism="correlated"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import choices, has_texts
-from privrl_bench.config.identity import noise_key
+from privrl_bench.composition.identity import noise_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.envs.registry import env_spec, make_slots

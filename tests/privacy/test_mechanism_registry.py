@@ -60,7 +60,7 @@ def test_the_rules_are_read_without_torch():
     heavy = "torch", "dp_accounting", "scipy", "gymnasium", "hydra"
     code = (
         "import sys\nfrom privrl_bench.config.schema import PrivacyConfig\n"
-        f"PrivacyConfig().rules\nprint([m for m in {heavy!r} if m in sys.modules])"
+        f"rules(PrivacyConfig())\nprint([m for m in {heavy!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,6 +15,7 @@ from privrl_bench.metrics import METRICS, visible
 from privrl_bench.privacy import noise
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling import samplers
 from privrl_bench.privacy.search import draw_search
 from privrl_bench.tuning.search_plan import plan_search, score_config
@@ -170,7 +171,7 @@ def test_with_secure_noise_nothing_is_drawn_from_the_seed(name, monkeypatch):
         session.step()
     session.close()
     assert len(set(keys)) == len(keys)
-    drawn = session.parts.config.privacy.rules.sampler.random
+    drawn = rules(session.parts.config.privacy).sampler.random
     assert keys or not (drawn or name == "smooth")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from privrl_bench.config.ranges import Section, choice, integer, ranged, within
 from privrl_bench.errors import ConfigError
@@ -21,7 +20,7 @@ class PrivacyConfig(Section):
     # gaussian | correlated: noise that cancels over rounds | tree: sums over rounds | local: on devices
     # | fresh_noise_per_round, per_transition: leak | smooth: one release, noise by smooth sensitivity
     # | none. A module of privacy/mechanisms each.
-    mechanism: str = choice("gaussian", lambda: privacy_rules().mechanisms.names())
+    mechanism: str = "gaussian"
     # noise multiplier = noise std / clip, no unit; 0 adds no noise. None, on the command line `auto`: the least
     # for which all planned rounds cost at most `epsilon`
     z: float | None = ranged(
@@ -37,7 +36,7 @@ class PrivacyConfig(Section):
     noise_cohort: int | None = integer(None, most=10**10)
     # fixed: cohorts of U filled by arrival; poisson: each joins with q; uniform_single_user: one, drawn from
     # exactly `population`; full_batch: all of exactly `population`, in one release. Chosen with `privacy=...`
-    sampling: str = choice("fixed", lambda: privacy_rules().sampling.names())
+    sampling: str = "fixed"
     # public number of users: a bound (poisson; fixed: a run that needs more is refused), or exact
     population: int | None = integer(None, most=10**10)
     # zero_out | replace_one (fixed), add_or_remove (poisson of live users; of a dataset's it is zero_out),
@@ -53,38 +52,6 @@ class PrivacyConfig(Section):
     bands: int | None = integer(None, most=320_000)
     rewards: str = choice("public", ("public", "noised"))  # local: sent exactly | noised
 
-    def __post_init__(self) -> None:
-        """Reject values out of range, and combinations without meaning or analysis.
-
-        What depends on mechanism and sampling is stated there: `Mechanism.validate`, `Sampler.validate`.
-
-        Raises:
-            ConfigError: a value or a combination is refused.
-        """
-        super().__post_init__()
-        mechanism, sampler = self.rules
-        sampler.validate(self)
-        mechanism.validate(self)
-        if self.noise_cohort is not None:
-            self._check_preview(mechanism, sampler)
-        if self.z is None:
-            if not mechanism.calibrated:
-                how = f"privacy.mechanism={mechanism.name} has no noise to calibrate"
-                raise ConfigError("privacy.z", f"auto has no meaning: {how}")
-            if self.epsilon is None:
-                raise ConfigError(
-                    "privacy.z", "auto needs the epsilon of the whole run, e.g. privacy.epsilon=2"
-                )
-
-    def _check_preview(self, mechanism: Any, sampler: Any) -> None:
-        """Raises ConfigError: `noise_cohort` has no meaning here, or is too small."""
-        key, least = "privacy.noise_cohort", f"privacy.users_per_round={self.users_per_round}"
-        if "noise_cohort" not in mechanism.own or sampler.random:
-            rule = "is for privacy.mechanism=gaussian or correlated with privacy.sampling=fixed"
-            raise ConfigError(key, f"{rule}, got {mechanism.name} with {self.sampling}")
-        if (self.noise_cohort or 0) < self.users_per_round:
-            raise ConfigError(key, f"must be at least {least}, got {self.noise_cohort}")
-
     @property
     def noise_multiplier(self) -> float:
         """Noise std / clip of what is released: `z`, or less in a preview of larger cohorts.
@@ -99,13 +66,3 @@ class PrivacyConfig(Section):
     def preview_scale(self) -> float:
         """`noise_cohort` / U, by which the noise of a preview is smaller; else 1."""
         return (self.noise_cohort or self.users_per_round) / self.users_per_round
-
-    @property
-    def rules(self) -> Any:
-        """(mechanism, sampler): the classes behind the two names, with what they declare."""
-        return privacy_rules().rules(self)
-
-
-def privacy_rules() -> Any:
-    """`privrl_bench.privacy.rules`, a higher layer that does not import torch."""
-    return importlib.import_module("privrl_bench.privacy.rules")

@@ -17,9 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from privrl_bench.config.diagnostics import CONSTANT
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.config.schema.privacy import privacy_rules
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.rules import unused
 
 # A new version changes the noise of every run, and runs of an older version cannot be resumed. Increase it when
 # the meaning of a key changes.
@@ -38,9 +39,6 @@ IGNORED = (
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )
-# Keys of earlier versions, with the value that all runs have now; and those that never mattered.
-CONSTANT: dict[str, Any] = {"hardware.threads": 1}
-REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes")
 # Keys that were added after this version was set, with the value at which the program behaves as before. At
 # that value they are left out.
 ADDED: dict[str, Any] = {
@@ -79,8 +77,7 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
         config: the configuration as it was composed, before anything is filled in from data.
         without: more keys, or sections ending with a dot, to leave out.
     """
-    unused = privacy_rules().unused(config.privacy)
-    left_out = (*IGNORED, *without, *unused)
+    left_out = (*IGNORED, *without, *unused(config.privacy))
     constant = {key: x for key, x in CONSTANT.items() if not _within(key, left_out)}
     return (
         {"version": VERSION}
