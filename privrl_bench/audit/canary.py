@@ -96,8 +96,10 @@ class CanaryRun:
 
 
 def long_run(config: RunConfig) -> Plan:
-    """Components of a run with room for a round of any size."""
-    return make_plan([kind_of(config).longest(config)])
+    """Plan of a run with room for a round of any size; of one round where there are few users."""
+    if kind_of(config).scarce:
+        return make_plan([replace(config, rounds=1)])
+    return make_plan([replace(config, total_steps=2**62)])
 
 
 def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:

@@ -156,7 +156,7 @@ def _refuse(config: RunConfig) -> None:
     refuse_unauditable(config)
     if rules(config.privacy).sampler.independent:
         raise ConfigError("--attack", "end-to-end is for cohorts of fixed size; use canary")
-    if not kind_of(config).act_in_simulators(config):
+    if kind_of(config).from_data or not kind_of(config).in_environments:
         raise ConfigError(
             "--attack", "end-to-end crafts steps of live simulators; use canary or one-run"
         )

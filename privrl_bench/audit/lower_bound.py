@@ -112,7 +112,7 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
         return (name,)
     if rules(config.privacy).sampler.independent:
         return ("canary",)
-    live = kind_of(config).act_in_simulators(config)
+    live = kind_of(config).in_environments and not kind_of(config).from_data
     return tuple(a for a in ATTACKS if live or a != "end-to-end")
 
 
@@ -163,8 +163,8 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         privacy = change(replace(privacy, users_per_round=1), "population", users, "privacy")
     elif not rules(privacy).sampler.every_round:
         privacy = change(privacy, "users_per_round", users, "privacy")
-    for key, size in kind.algo_sizes(small.users).items():
-        algo = change(algo, key, size, "algo")
+    for key in kind.sized:
+        algo = change(algo, key, small.users, "algo")
     if kind.simulator and env.user == "episode":
         env = change(env, "max_episode_steps", small.user_steps, "env")
     elif kind.simulator:

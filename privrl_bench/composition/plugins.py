@@ -1,10 +1,11 @@
-"""Plugins: algorithms, mechanisms, samplers and YAML files of other packages.
+"""Plugins: algorithms, mechanisms, samplers, kinds of users and YAML files of other packages.
 
 A plugin is a module with an object `PLUGIN`:
 
     PLUGIN = Plugin(
         algorithms={"mine": "my_pkg.mine"},
         mechanisms={"my_noise": "my_pkg.my_noise"},
+        users={"my_users": "my_pkg.my_users"},
         conf=Path(__file__).parent / "conf",
     )
 
@@ -23,10 +24,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
+from privrl_bench import users
 from privrl_bench.algorithms.registry import (
     ALGORITHMS,
     OURS,
@@ -46,6 +48,8 @@ from privrl_bench.privacy import mechanisms, sampling
 
 GROUP = "privrl_bench.plugins"
 GROUPS = ("algo", "env", "privacy", "tuned", "paper", "hardware", "log")  # of YAML files
+# Field of `Plugin` -> package with `OUTSIDE` and `register`.
+_REGISTRIES: dict[str, Any] = {"mechanisms": mechanisms, "samplers": sampling, "users": users}
 _NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
 
 
@@ -58,6 +62,7 @@ class Plugin:
             `CONFIG`. Each has a file `algo/<name>.yaml` in `conf`.
         mechanisms: name -> module that has `MECHANISM`.
         samplers: name -> module that has `SAMPLER`.
+        users: name -> module that has `USERS`; they are asked before the package's own whether a run is theirs.
         conf: folder of YAML files, in folders named as their groups (`GROUPS`). Environments are files
             `env/<name>.yaml`, whose `id` is `my_pkg.envs:MyEnv-v0`; Gymnasium imports the module.
     """
@@ -65,6 +70,7 @@ class Plugin:
     algorithms: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     samplers: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
     conf: str | Path | None = None
 
 
@@ -73,14 +79,13 @@ class Additions(NamedTuple):
 
     Attributes:
         algorithms: see `algorithm_registry.registered`.
-        mechanisms, samplers: name -> module.
+        outside: what `_REGISTRIES` have from plugins: name -> module.
         versions: plugin -> version, empty if it is not known.
         own: the folder of `--config-dir`, None if there is none.
     """
 
     algorithms: dict[str, Location]
-    mechanisms: dict[str, str]
-    samplers: dict[str, str]
+    outside: dict[str, dict[str, str]]
     versions: dict[str, str]
     own: Path | None = None
 
@@ -178,16 +183,15 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
     if plugin not in _loaded.values():
         try:
             _check(plugin)
-            added = {mechanisms: plugin.mechanisms, sampling: plugin.samplers}
-            known = [dict(part.OUTSIDE) for part in added]
+            known = _outside()
             try:
-                for part, found in added.items():
-                    for kind, module in found.items():
-                        part.register(kind, module)
+                for key, registry in _REGISTRIES.items():
+                    for one, module in getattr(plugin, key).items():
+                        registry.register(one, module)
             except ConfigError:
-                for part, before in zip(added, known, strict=True):
-                    part.OUTSIDE.clear()
-                    part.OUTSIDE.update(before)
+                for key, registry in _REGISTRIES.items():
+                    registry.OUTSIDE.clear()
+                    registry.OUTSIDE.update(known[key])
                 raise
         except ConfigError as error:
             raise _refused(who, str(error)) from error
@@ -196,6 +200,11 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
         if plugin.conf is not None:
             add_folder(Path(plugin.conf))
     _loaded[name], _versions[name] = plugin, version
+
+
+def _outside() -> dict[str, dict[str, str]]:
+    """What plugins have added to the registries."""
+    return {key: dict(registry.OUTSIDE) for key, registry in _REGISTRIES.items()}
 
 
 def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
@@ -228,6 +237,8 @@ def _check(plugin: Plugin) -> None:
         _check_name("privacy.mechanism", name)
     for name in plugin.samplers:
         _check_name("privacy.sampling", name)
+    for name in plugin.users:
+        _check_name("users", name)
     for group, name in files:
         if group == "algo" and name not in plugin.algorithms:
             near = suggest(name, plugin.algorithms)
@@ -294,18 +305,17 @@ def _check_content(group: str, path: Path, relative: str) -> None:
 
 def additions() -> Additions:
     """What a new process has to be told; see `restore`."""
-    outside = (dict(mechanisms.OUTSIDE), dict(sampling.OUTSIDE))
-    return Additions(registered(), *outside, dict(_versions), own())
+    return Additions(registered(), _outside(), dict(_versions), own())
 
 
 def restore(found: Additions) -> None:
-    """Know the algorithms, mechanisms and samplers that another process had, without checking them again.
+    """Know what another process had from plugins, without checking it again.
 
     YAML files are not needed: the process gets composed configurations.
     """
     ALGORITHMS.update(found.algorithms)
-    mechanisms.OUTSIDE.update(found.mechanisms)
-    sampling.OUTSIDE.update(found.samplers)
+    for key, registry in _REGISTRIES.items():
+        registry.OUTSIDE.update(found.outside[key])
     _versions.update(found.versions)
     keep_own(found.own)
 

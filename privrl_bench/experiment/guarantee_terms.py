@@ -19,7 +19,7 @@ def unit_of(users: Users, algo: Algorithm) -> Unit:
     mechanism = rules(config.privacy).mechanism
     return (
         mechanism.unit(config.env, config.privacy, users.spec, users.steps)
-        or (algo.terms().unit if users.one_trajectory else None)
+        or (algo.terms().unit if users.most == 1 else None)
         or users.unit
     )
 

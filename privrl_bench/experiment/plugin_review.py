@@ -2,10 +2,10 @@
 
 An algorithm needs the leak test (`privrl audit leaks`). A mechanism or a sampler needs it, too, and the canary
 attack (`privrl audit epsilon`), since the leak test gives both of its runs the same noise. No audit sees what a
-draw saves: a sampler that may claim so, or that uses each user once, stays `unreviewed`. A passed audit writes
-a record, which training reads from `FOLDER`, below the working directory. A record is valid for one
-configuration (any seed; the leak test's for any z, too), one version of the sources, and one version of this
-package.
+draw saves: a sampler that may claim so, or that uses each user once, stays `unreviewed`. Nor does one see in
+how many rounds a user is: kinds of users stay so, too. A passed audit writes a record, which training reads
+from `FOLDER`, below the working directory. A record is valid for one configuration (any seed; the leak test's
+for any z, too), one version of the sources, and one version of this package.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from privrl_bench.experiment.source_digests import (
     outside_algorithm,
     outside_mechanism,
     outside_sampler,
+    outside_users,
     reviewed_source,
 )
 from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Sampler
+from privrl_bench.users import kind_of
 
 FOLDER = Path("outputs/reviews")
 SUBJECTS_FILE = "reviews.json"  # in a run folder: `needed`
@@ -39,8 +41,9 @@ _ANY = {LEAKS: ("seed", "privacy.z")}  # keys that a record is not about, beside
 
 
 def outside(config: RunConfig) -> bool:
-    """Return whether a class of algorithm, mechanism or sampler, or a method, is from outside the package."""
-    return outside_algorithm(config) or outside_mechanism(config) or outside_sampler(config)
+    """Return whether a class of algorithm, mechanism, sampler or users, or a method, is from outside."""
+    private = outside_mechanism(config) or outside_sampler(config) or outside_users(config)
+    return private or outside_algorithm(config)
 
 
 def audits(config: RunConfig) -> tuple[str, ...]:
@@ -48,7 +51,7 @@ def audits(config: RunConfig) -> tuple[str, ...]:
     found = (LEAKS,) if outside(config) else ()
     if outside_mechanism(config) or outside_sampler(config):
         found = (*found, EPSILON)
-    return (*found, DRAW) if outside_sampler(config) and _claims(config) else found
+    return (*found, DRAW) if _unseen(config) else found
 
 
 def _claims(config: RunConfig) -> bool:
@@ -150,16 +153,20 @@ def effect(config: RunConfig, status: str) -> str:
     """Return what a passed audit has changed, in words. `status`: of the guarantee before it."""
     if missing := _missing(config):
         if DRAW in missing:
-            return f"passed; runs stay unreviewed: {_UNSEEN}"
+            return f"passed; runs stay unreviewed: {_unseen(config)}"
         return f"passed; runs are unreviewed until {_commands(missing)} with the same words has passed, too"
     if status in (UNREVIEWED, "formal"):
         return "passed; runs with this source and configuration are formal from now on"
     return f"passed; runs with this source and configuration stay {status}, for the reason above"
 
 
-_UNSEEN = (
-    "no audit sees what the sampler's draw saves, because canaries are in their rounds for certain"
-)
+def _unseen(config: RunConfig) -> str:
+    """What no audit sees of the run; empty: nothing."""
+    if outside_users(config):
+        return f"no audit sees in how many rounds one of the users {kind_of(config).name!r} is"
+    if outside_sampler(config) and _claims(config):
+        return "no audit sees what the sampler's draw saves, because canaries are in their rounds for certain"
+    return ""
 
 
 def _commands(missing: list[str]) -> str:
@@ -181,12 +188,13 @@ def note(config: RunConfig) -> dict[str, str]:
     what = [f"algo={config.algo.name}"] if outside_algorithm(config) else []
     what += [f"privacy.mechanism={kind.name}"] if outside_mechanism(config) else []
     what += [f"privacy.sampling={config.privacy.sampling}"] if outside_sampler(config) else []
+    what += [f"users {kind_of(config).name!r}"] if outside_users(config) else []
     text = f"{' and '.join(what)} {'are' if len(what) > 1 else 'is'} from outside {PACKAGE}"
     if commands := _commands(missing):
         text += ", and no passed audit of this configuration and version is in "
         text += f"{FOLDER}: run {commands} with the same words"
     if DRAW in missing:
-        text += f"; {_UNSEEN}"
+        text += f"; {_unseen(config)}"
     if EPSILON in missing and kind.not_auditable:
         text += f"; the attack cannot be run on this mechanism: {kind.not_auditable}"
     return {UNREVIEWED: text}

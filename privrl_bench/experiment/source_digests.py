@@ -20,6 +20,7 @@ from privrl_bench.algorithms.registry import OURS
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.env import wrapper_parts
 from privrl_bench.privacy.rules import rules
+from privrl_bench.users import kind_of
 
 PACKAGE = "privrl_bench"
 _STANDARD = {PACKAGE, "builtins", *sys.stdlib_module_names}
@@ -42,6 +43,11 @@ def outside_mechanism(config: RunConfig) -> bool:
 def outside_sampler(config: RunConfig) -> bool:
     """Return whether the class of the sampler, or a method, is defined outside the package."""
     return _defined_outside(rules(config.privacy).sampler)
+
+
+def outside_users(config: RunConfig) -> bool:
+    """Return whether the kind of users, or a method, is defined outside the package."""
+    return _defined_outside(kind_of(config))
 
 
 def _defined_outside(kind: type, *more: type) -> bool:
@@ -93,10 +99,10 @@ def reviewed_source(config: RunConfig) -> str | None:
 
 
 def _kinds(config: RunConfig) -> list[type]:
-    """Classes of the algorithm, of its settings, and of a mechanism and a sampler from outside."""
+    """Classes of the algorithm, of its settings, and of mechanism, sampler and users from outside."""
     return [
         *(algorithm(config.algo.name), type(config.algo)),
-        *(kind for kind in rules(config.privacy) if _defined_outside(kind)),
+        *(kind for kind in (*rules(config.privacy), kind_of(config)) if _defined_outside(kind)),
     ]
 
 

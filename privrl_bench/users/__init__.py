@@ -39,6 +39,37 @@ def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
     raise ConfigError("algo", f"algo={run.algo.name} learns from {wanted}, which no users give")
 
 
+def register(name: str, module: str) -> None:
+    """Add a kind of users of another package. Its runs stay `unreviewed` (`experiment/plugin_review.py`).
+
+    Args:
+        name: equal to the class's own `name`.
+        module: has `USERS`, a subclass of `users.Users`; it should not import torch.
+
+    Raises:
+        ConfigError: the name is taken, the module cannot be imported, or it has no such class.
+    """
+    from privrl_bench.users.users import Users
+
+    if OUTSIDE.get(name) == module:
+        return
+    if name in OUTSIDE or name in classes(__name__, "USERS"):
+        raise ConfigError("users", f"the name {name} is taken")
+    try:
+        kind = importlib.import_module(module).USERS
+    except Exception as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError("users", f"{module} has no USERS: {why}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Users)):
+        raise ConfigError(
+            "users", f"{module}: USERS must be a subclass of {Users.__module__}.Users"
+        )
+    if getattr(kind, "name", "") != name:
+        got = getattr(kind, "name", "")
+        raise ConfigError("users", f"{module}: the class's `name` must be {name!r}, got {got!r}")
+    OUTSIDE[name] = module
+
+
 def users_of(configs: list[RunConfig]) -> Users:
     """The users of runs that differ in seed and z only.
 

@@ -26,6 +26,7 @@ class DeclaredUsers(SimulatedUsers):
     """Users whom an environment declares; see `Users`."""
 
     name = "declared"
+    untested = UNTESTED
 
     @classmethod
     def claims(cls, run: RunConfig, spec: EnvSpec | None = None) -> bool:
@@ -56,11 +57,6 @@ class DeclaredUsers(SimulatedUsers):
                 f"must be at least the {declared} users that {label} declares, got {population}",
             )
         return with_population(configs, population or declared)
-
-    @property
-    def untested(self) -> str:
-        """See `Users.untested`."""
-        return UNTESTED
 
     def public(self) -> list[str]:
         """See `Users.public`."""

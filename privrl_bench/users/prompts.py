@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
@@ -46,6 +45,9 @@ class PromptUsers(Users):
     used_up = True
     simulator = False
     scarce = True
+    sized = ("baseline_prompts",)
+    private_because = "env names prompts"
+    untested = "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
 
     @classmethod
     def check(cls, run: RunConfig) -> None:
@@ -80,19 +82,9 @@ class PromptUsers(Users):
         return run.env.text.new_tokens
 
     @classmethod
-    def longest(cls, run: RunConfig) -> RunConfig:
-        """See `Users.longest`: of one round, because prompts are used up."""
-        return replace(run, rounds=1)
-
-    @classmethod
-    def algo_sizes(cls, users: int) -> dict[str, int]:
-        """See `Users.algo_sizes`."""
-        return {"baseline_prompts": users}
-
-    @classmethod
     def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
         """See `Users.shrink`."""
-        cuts.cut("algo", **cls.algo_sizes(users))
+        cuts.cut("algo", **dict.fromkeys(cls.sized, users))
         run = cuts.config
         need = rounds * run.privacy.users_per_round * run.env.text.new_tokens
         if run.total_steps > need and not {"total_steps", "rounds"} & cuts.given:
@@ -101,16 +93,6 @@ class PromptUsers(Users):
     def __init__(self, configs: list[RunConfig], spec: EnvSpec):
         self.task = _task_of(configs[0])
         super().__init__(configs, spec)
-
-    @property
-    def untested(self) -> str:
-        """See `Users.untested`."""
-        return "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
-
-    @property
-    def private_because(self) -> str:
-        """See `Users.private_because`."""
-        return "env names prompts"
 
     def divided(self, pooled: bool) -> tuple[int, str]:
         """See `Users.divided`: whole answers."""

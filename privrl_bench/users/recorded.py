@@ -36,6 +36,9 @@ class RecordedUsers(Users):
     from_data = True
     in_environments = False
     listed = True
+    may_be_real = True  # whatever the dataset says
+    private_because = "data.id names a dataset"
+    untested = "how the dataset is loaded and split (the user is replaced after it)"
 
     @classmethod
     def check(cls, run: RunConfig) -> None:
@@ -138,6 +141,7 @@ class RecordedUsers(Users):
 
         run = configs[0]
         self.data: Dataset = open_data(run.data, self.spec)
+        self.most = self.data.most
         self._check_simulated(run)
         env = scaled_by(run.env, self.data)
         self._check_number(run)
@@ -195,7 +199,7 @@ class RecordedUsers(Users):
     @property
     def steps(self) -> int:
         """See `Users.steps`: of all trajectories of one user."""
-        return self.spec.max_episode_steps * self.data.most
+        return self.spec.max_episode_steps * self.most
 
     def needed(self, rounds: int) -> int | None:
         """See `Users.needed`."""
@@ -208,34 +212,14 @@ class RecordedUsers(Users):
         return f"{self.config.data.id} has"
 
     @property
-    def may_be_real(self) -> bool:
-        """See `Users.may_be_real`: whatever the dataset says."""
-        return True
-
-    @property
-    def untested(self) -> str:
-        """See `Users.untested`."""
-        return "how the dataset is loaded and split (the user is replaced after it)"
-
-    @property
-    def private_because(self) -> str:
-        """See `Users.private_because`."""
-        return "data.id names a dataset"
-
-    @property
     def bounded(self) -> bool:
         """See `Users.bounded`: `public` says what their number is."""
         return False
 
     @property
-    def one_trajectory(self) -> bool:
-        """See `Users.one_trajectory`."""
-        return self.data.most == 1
-
-    @property
     def unit(self) -> Unit:
         """See `Users.unit`."""
-        most = self.data.most
+        most = self.most
         what = "one trajectory" if most == 1 else f"all trajectories of one user, up to {most},"
         what += f" of at most {self.spec.max_episode_steps} steps"
         if self.in_order(self.config):
@@ -244,7 +228,7 @@ class RecordedUsers(Users):
 
     def public(self) -> list[str]:
         """See `Users.public`."""
-        config, most = self.config, self.data.most
+        config, most = self.config, self.most
         public = [
             f"T={config.env.max_episode_steps or 'the episode limit'}",
             f"at most {most} episode{'s' if most > 1 else ''} of one user",

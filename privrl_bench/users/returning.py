@@ -68,6 +68,7 @@ class ReturningUsers(SimulatedUsers):
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
         """The number of users is set by `for_rounds`. Raises ConfigError: the noise of declared users."""
         if self.spec.users is not None:
+            self.untested = UNTESTED
             check_noise(configs[0], f"{configs[0].env.label} declares {self.spec.users} users")
         return configs
 
@@ -110,11 +111,6 @@ class ReturningUsers(SimulatedUsers):
         fewer = max((r for r in range(rounds) if (self.needed(r) or 0) <= there), default=0)
         problem = f"{rounds} rounds have {need} users come, each once; {who} {there}"
         self._refuse_above(fewer, problem)
-
-    @property
-    def untested(self) -> str:
-        """See `Users.untested`."""
-        return "" if self.spec.users is None else UNTESTED
 
     def public(self) -> list[str]:
         """See `Users.public`."""

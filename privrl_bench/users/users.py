@@ -52,10 +52,16 @@ class Users:
         one_process: why one process has all of them; empty: several may.
         simulator: their environment is a simulator, whose settings give T.
         scarce: there are few of them, each for one round.
+        sized: settings of the algorithm that are a number of users.
 
     Attributes:
         configs: of the runs, with what follows from their users.
         spec: public facts of the environment.
+        most: the largest number of trajectories of one user.
+        may_be_real: messages of exceptions may hold data of real users.
+        numbered: they have numbers, by which nothing keeps one part of them out of another.
+        private_because: why a search on them is not one on a public simulator; empty: it may be.
+        untested: what the leak test does not cover; empty: nothing of theirs.
 
     Args:
         configs: as they were composed.
@@ -78,6 +84,11 @@ class Users:
     one_process: ClassVar[str] = ""
     simulator: ClassVar[bool] = True
     scarce: ClassVar[bool] = False
+    sized: ClassVar[tuple[str, ...]] = ()
+    may_be_real: bool = False
+    private_because: str = ""
+    untested: str = ""
+    most: int = 1
 
     # -- of a configuration -----------------------------------------------------------------
 
@@ -176,24 +187,9 @@ class Users:
     # -- of a configuration, for audits -----------------------------------------------------
 
     @classmethod
-    def act_in_simulators(cls, run: RunConfig) -> bool:
-        """Whether their steps can be crafted while the run lasts."""
-        return cls.in_environments and not cls.from_data
-
-    @classmethod
     def with_users(cls, run: RunConfig, users: int) -> RunConfig:
         """The same run with so many users of a list, where they take part in its order."""
         return run
-
-    @classmethod
-    def longest(cls, run: RunConfig) -> RunConfig:
-        """The same run with room for a round of any size."""
-        return replace(run, total_steps=2**62)
-
-    @classmethod
-    def algo_sizes(cls, users: int) -> dict[str, int]:
-        """Settings of an algorithm that go with so many users of a round."""
-        return {}
 
     @classmethod
     def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
@@ -228,6 +224,9 @@ class Users:
 
     def __init__(self, configs: list[RunConfig], spec: EnvSpec):
         self.spec = spec
+        if spec.users is not None:
+            self.may_be_real, self.private_because = True, f"env {spec.name} declares users"
+        self.numbered = self.listed or spec.users is not None
         self.configs = _with_one_round(self.configured(configs))
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
@@ -341,36 +340,11 @@ class Users:
         return unit_in_words(env, limit, self.steps, poisson, self.spec.one_user)
 
     @property
-    def one_trajectory(self) -> bool:
-        """Whether a user has no more than one trajectory, which an algorithm may name."""
-        return True
-
-    @property
-    def may_be_real(self) -> bool:
-        """Whether they may be real, so that messages of exceptions may hold their data."""
-        return self.spec.users is not None
-
-    @property
-    def numbered(self) -> bool:
-        """Whether they have numbers, by which one part of them could be kept out of another."""
-        return self.listed or self.spec.users is not None
-
-    @property
-    def private_because(self) -> str:
-        """Why a search on them is not one on a public simulator; empty: it may be."""
-        return "" if self.spec.users is None else f"env {self.spec.name} declares users"
-
-    @property
     def bounded(self) -> bool:
         """Whether `privacy.population` is public as a bound on their number."""
         sampler, population = rules(self.config.privacy).sampler, self.config.privacy.population
         fixed = population is not None and not sampler.every_round
         return sampler.independent or (fixed and not self.in_order(self.config))
-
-    @property
-    def untested(self) -> str:
-        """What the leak test does not cover; empty: nothing of theirs."""
-        return ""
 
     def public(self) -> list[str]:
         """What the guarantee takes as public about them."""

@@ -32,7 +32,6 @@ from privrl_bench.users.collectors.substitutes import (
     SubstituteAnswer,
     SubstitutePrompt,
     Substitution,
-    Visit,
 )
 
 
@@ -156,7 +155,7 @@ class PromptCollector(BaseCollector):
             batch.stats.append(train_stats(scores, invalid, torch.mean))
         return batch
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
+    def substituted(self, visit: Any, kind: str) -> Substitution:
         """See `Collector.substituted`: before and after prompts are answered."""
         return PromptSubstitution(self, visit, kind)
 

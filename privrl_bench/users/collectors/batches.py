@@ -15,7 +15,7 @@ from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors.collector import BatchShape
 from privrl_bench.users.collectors.shards import some_of
-from privrl_bench.users.collectors.substitutes import Substitution, Visit
+from privrl_bench.users.collectors.substitutes import Substitution
 
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 
@@ -162,7 +162,7 @@ class BaseCollector(ABC):
         """Nothing to restore."""
         return True
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
+    def substituted(self, visit: Any, kind: str) -> Substitution:
         """See `Collector.substituted`: in the batches."""
         return Substitution(self, visit, kind)
 

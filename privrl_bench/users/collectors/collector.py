@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
-
-if TYPE_CHECKING:
-    from privrl_bench.users.collectors.substitutes import Substitution, Visit
 
 Batch = UserBatch | TextBatch
 
@@ -96,11 +93,11 @@ class Collector(Protocol):
         """
         ...
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
-        """A substitution of one user for the leak test, before the first round; it changes the collector.
+    def substituted(self, visit: Any, kind: str) -> Any:
+        """The `Substitution` of one user for the leak test, before the first round; it changes the collector.
 
         Args:
-            visit: the replaced user, and the rounds.
+            visit: the replaced user and the rounds, a `Visit` of `audit/visits.py`.
             kind: of the substitute, see `substitutes.py`; empty: the user is not replaced.
         """
         ...

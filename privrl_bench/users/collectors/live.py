@@ -41,7 +41,6 @@ from privrl_bench.users.collectors.substitutes import (
     SubstituteStart,
     SubstituteUser,
     Substitution,
-    Visit,
 )
 from privrl_bench.users.collectors.user_slots import UserSlots
 
@@ -331,7 +330,7 @@ class SimulatedCollector(batches.BaseCollector):
             self._shown[:] = arrays["shown"]
         return bool(np.array_equal(self._raw, arrays["raw"], equal_nan=True))
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
+    def substituted(self, visit: Any, kind: str) -> Substitution:
         """See `Collector.substituted`: in the slots."""
         return SimulatedSubstitution(self, visit, kind)
 

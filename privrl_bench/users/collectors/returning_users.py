@@ -19,7 +19,7 @@ from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors.batches import BaseCollector, blank_of, train_stats
 from privrl_bench.users.collectors.collector import BatchShape
 from privrl_bench.users.collectors.live import SimulatedCollector, SimulatedSubstitution
-from privrl_bench.users.collectors.substitutes import ReplacedBatches, Substitution, Visit
+from privrl_bench.users.collectors.substitutes import ReplacedBatches, Substitution
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]
 
@@ -112,7 +112,7 @@ class ReturningCollector(BaseCollector):
             kept[:, : self._arrived, : self._longest] = saved
         return self.live.set_state({k: x for k, x in state.items() if not k.startswith(KEPT)})
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
+    def substituted(self, visit: Any, kind: str) -> Substitution:
         """See `Collector.substituted`: where users act, and ever after."""
         return ReturningSubstitution(self, visit, kind)
 

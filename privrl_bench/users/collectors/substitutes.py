@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,46 +39,12 @@ def slots_of(users: UserBatch | TextBatch) -> range:
     return range(users.first, users.first + users.valid.shape[1])
 
 
-class Visit(Protocol):
-    """What the leak test says of the rounds that it compares; see `audit/visits.py`."""
-
-    @property
-    def user(self) -> int:
-        """The slot of the replaced user."""
-        ...
-
-    @property
-    def first(self) -> int:
-        """The first round in which the user is replaced."""
-        ...
-
-    @property
-    def last(self) -> int:
-        """The last one."""
-        ...
-
-    @property
-    def start(self) -> int:
-        """The first round that is run."""
-        ...
-
-    @property
-    def moved(self) -> bool:
-        """Whether the round number of the first state is moved."""
-        ...
-
-    @property
-    def compiled(self) -> bool:
-        """Whether whole episodes are played in compiled code, where the run has it."""
-        ...
-
-
 class Substitution:
     """Replaces the user's trajectory in the batches that the collector yields.
 
     Args:
         collector: of a run that is not stepped yet; it is changed.
-        visit: the replaced user, and whether the round number is moved.
+        visit: the replaced user and the rounds, a `Visit` of `audit/visits.py`.
         kind: see the module; empty: the user is not replaced.
 
     Attributes:
@@ -91,7 +57,7 @@ class Substitution:
     in_order: ClassVar[bool] = False
     compiles = False
 
-    def __init__(self, collector: Any, visit: Visit, kind: str):
+    def __init__(self, collector: Any, visit: Any, kind: str):
         self.collector: Collector = collector
         self._visit, self._active = visit, bool(kind)
         self._switches = self._install(collector, kind)
@@ -162,7 +128,7 @@ class ReplacedBatches:
         """See `Collector.set_state`."""
         return self._collector.set_state(state)
 
-    def substituted(self, visit: Visit, kind: str) -> Substitution:
+    def substituted(self, visit: Any, kind: str) -> Substitution:
         """See `Collector.substituted`."""
         return self._collector.substituted(visit, kind)
 
