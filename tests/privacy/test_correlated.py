@@ -20,7 +20,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
-from privrl_bench.privacy.rules import rules
+from privrl_bench.privacy.rules import check, rules
 
 KNOWN_EPSILON = "privacy/test_correlated.py::test_known_epsilons"
 SENSITIVITY = "privacy/test_correlated.py::test_no_user_moves_c_g_further_than_the_sensitivity"
@@ -395,10 +395,10 @@ def test_a_checkpoint_from_before_a_repeat_is_refused():
 def test_what_has_no_analysis_is_refused():
     poisson = {"sampling": "poisson", "population": 9, "adjacency": "add_or_remove"}
     with pytest.raises(ConfigError, match=r"privacy\.mechanism"):
-        PrivacyConfig(users_per_round=4, mechanism="correlated", **poisson)
+        check(PrivacyConfig(users_per_round=4, mechanism="correlated", **poisson))
     one = {"sampling": "uniform_single_user", "population": 9, "adjacency": "replace_one"}
     with pytest.raises(ConfigError, match=r"privacy\.mechanism"):
-        PrivacyConfig(users_per_round=1, mechanism="correlated", **one)
+        check(PrivacyConfig(users_per_round=1, mechanism="correlated", **one))
     for wrong in ({"correlation": 1.1}, {"correlation": -0.1}, {"bands": 0}):
         with pytest.raises(ConfigError, match=f"privacy.{next(iter(wrong))}"):
             PrivacyConfig(mechanism="correlated", **wrong)

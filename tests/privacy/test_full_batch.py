@@ -5,6 +5,7 @@ from test_smooth import smooth_plan
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.rules import check
 
 KNOWN_EPSILON = "privacy/test_smooth.py::test_the_gate_draws_the_noise_of_a_smooth_bound"
 SENSITIVITY = "privacy/test_full_batch.py::test_all_people_are_in_it"
@@ -21,4 +22,4 @@ def test_all_people_are_in_it():
 @pytest.mark.parametrize("mechanism", ["gaussian", "tree", "per_transition"])
 def test_it_is_for_one_release(mechanism):
     with pytest.raises(ConfigError, match=r"privacy\.mechanism: privacy\.sampling=full_batch"):
-        PrivacyConfig(mechanism=mechanism, sampling="full_batch", adjacency="replace_one")
+        check(PrivacyConfig(mechanism=mechanism, sampling="full_batch", adjacency="replace_one"))

@@ -60,6 +60,7 @@ def test_the_rules_are_read_without_torch():
     heavy = "torch", "dp_accounting", "scipy", "gymnasium", "hydra"
     code = (
         "import sys\nfrom privrl_bench.config.schema import PrivacyConfig\n"
+        "from privrl_bench.privacy.rules import rules\n"
         f"rules(PrivacyConfig())\nprint([m for m in {heavy!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from privrl_bench.experiment.builder import build
 from scipy import stats
 from test_gate import make_plan, send
 
@@ -18,6 +17,7 @@ from privrl_bench.composition import plugins
 from privrl_bench.composition.hydra_compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review
+from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon, merged
@@ -37,7 +37,7 @@ WORDS = (
 LAPLACE = ("plugins=[laplace_pkg]", "algo=dppg", "privacy=laplace", "privacy.z=0.5", *WORDS)
 DRAWN = (
     "plugins=[draw_pkg]",
-    "algo=drawn_dppg",
+    "algo=dppg",
     "privacy=without_replacement",
     "privacy.z=4",
     *WORDS,
@@ -129,7 +129,7 @@ def test_no_record_makes_a_sampler_that_claims_amplification_formal(packages):
     assert list(plugin_review.note(config)) == ["unreviewed"]
     assert "run `privrl" not in plugin_review.note(config)["unreviewed"]
     assert "stay unreviewed: no audit sees" in plugin_review.effect(config, "unreviewed")
-    assert build([config], [None]).gate.guarantee(0).status == "unreviewed"
+    assert make_plan([config]).gate.guarantee(0).status == "unreviewed"
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_no_record_makes_a_sampler_that_claims_amplification_formal(packages):
 def test_they_pass_the_leak_test_and_stay_unreviewed(packages, words, capsys):
     assert leaks(list(words)) == 0
     assert "unreviewed" in capsys.readouterr().out.split("passed; runs")[1]
-    assert build([compose([*words])], [None]).gate.guarantee(0).status == "unreviewed"
+    assert make_plan([compose([*words])]).gate.guarantee(0).status == "unreviewed"
 
 
 def test_a_sampler_that_claims_nothing_needs_both_audits_and_no_more(packages, monkeypatch):
@@ -162,7 +162,7 @@ def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monk
     with pytest.raises(ConfigError, match="`name` must be 'x', got 'without_replacement'"):
         sampling.register("x", "draw_pkg.without_replacement")
     with pytest.raises(ConfigError, match="has no SAMPLER"):
-        sampling.register("x", "draw_pkg.drawn_dppg")
+        sampling.register("x", "draw_pkg")
 
 
 # --- the Laplace mechanism at the gate

@@ -17,6 +17,7 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms.tree import RunningNoise, levels
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.privacy.rules import check
 
 KNOWN_EPSILON = "privacy/test_tree.py::test_known_epsilons_of_a_tree_over_1000_rounds"
 SENSITIVITY = "privacy/test_tree.py::test_one_user_moves_every_later_sum_by_their_clipped_row"
@@ -131,7 +132,7 @@ def test_a_restarted_seeded_run_goes_on_with_the_same_noise() -> None:
 def test_poisson_running_sums_are_refused() -> None:
     poisson = {"sampling": "poisson", "population": 9, "adjacency": "add_or_remove"}
     with pytest.raises(ConfigError, match=r"privacy\.mechanism"):
-        PrivacyConfig(users_per_round=4, mechanism="tree", **poisson)
+        check(PrivacyConfig(users_per_round=4, mechanism="tree", **poisson))
     config = PrivacyConfig(users_per_round=4, **poisson)
     config.mechanism = "tree"
     with pytest.raises(PrivacyError, match="poisson"):

@@ -5,11 +5,13 @@ Wang, Balle and Kasiviswanathan 2019, "Subsampled Renyi differential privacy and
 
 from dataclasses import replace
 
+from privrl_bench.config.traits import Draws
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 
 class WithoutReplacement(Sampler):
     name = "without_replacement"
+    draws = Draws.EACH
     adjacencies = ("replace_one",)
     accountants = ("rdp",)
     random = True
