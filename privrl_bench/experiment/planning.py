@@ -9,7 +9,7 @@ from typing import Any
 
 from privrl_bench.composition.identity import identity
 from privrl_bench.experiment.epsilon_words import warning
-from privrl_bench.experiment.plan import PlanReport
+from privrl_bench.experiment.plan import Plan
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
@@ -111,7 +111,7 @@ class PlanReport:
         return _lines(self)
 
 
-def report_of(parts: PlanReport, r: int = 0, results: Path | None = None) -> PlanReport:
+def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
     """The plan of replica r.
 
     Args:
@@ -167,7 +167,7 @@ def report_of(parts: PlanReport, r: int = 0, results: Path | None = None) -> Pla
 
 
 def _previews(
-    parts: PlanReport, r: int, folder: Path
+    parts: Plan, r: int, folder: Path
 ) -> tuple[Prediction | None, Prediction | None, Least | None]:
     """(of the plan, of the best split of its users, least users): each user is in one round, z is given."""
     config, gate = parts.configs[r], parts.gate
@@ -184,7 +184,7 @@ def _previews(
     )
 
 
-def _asked(parts: PlanReport, r: int) -> int:
+def _asked(parts: Plan, r: int) -> int:
     """Rounds that the configuration asks for, before a budget or a population limits them."""
     config = parts.configs[r]
     by_steps = config.total_steps // parts.round_steps
@@ -195,7 +195,7 @@ def _asked(parts: PlanReport, r: int) -> int:
     return config.rounds or by_steps
 
 
-def _noise(parts: PlanReport, r: int) -> tuple[BlockNoise, ...]:
+def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
     """Noise of every part of a release, relative to the public number of users."""
     users, one = parts.config.privacy.users_per_round, rules(parts.config.privacy).sampler.exact
     found = []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from test_gate import make_plan, send
+from test_gate import make_account, send
 
 from privrl_bench.cli.audit import leaks
 from privrl_bench.composition import plugins
@@ -180,7 +180,8 @@ def test_one_user_moves_a_release_by_at_most_one_clip_in_l1(laplace):
         without = rows.clone()
         without[0, 2] = 0.0
         released = [
-            4 * send(make_plan(mechanism="laplace", z=0.7), {"actor": x}).values["actor"].double()
+            4
+            * send(make_account(mechanism="laplace", z=0.7), {"actor": x}).values["actor"].double()
             for x in (rows, without)
         ]
         assert float((released[0] - released[1]).abs().sum()) <= 0.5 * 1.001
@@ -189,7 +190,7 @@ def test_one_user_moves_a_release_by_at_most_one_clip_in_l1(laplace):
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
 def test_the_noise_of_every_block_is_laplace_and_its_epsilons_add_up(laplace, noise):
     blocks = (Block("actor", 4000, 0.5), Block("critic", 3000, 2.0, noise_ratio=3.0))
-    plan = make_plan(blocks, mechanism="laplace", z=0.7, noise=noise)
+    plan = make_account(blocks, mechanism="laplace", z=0.7, noise=noise)
     released = send(plan, {b.name: torch.zeros(1, 4, b.size) for b in blocks}).values
     multipliers, stds = plan.mechanism.multipliers(0), plan.mechanism.stds(0)
     assert sum(1 / z for z in multipliers.values()) == pytest.approx(1 / 0.7)
@@ -207,7 +208,7 @@ def test_an_attack_on_the_densest_and_the_sparsest_row_stays_below_epsilon(lapla
             rows = torch.zeros(800, 4, 4)
             rows[:, 0] = 10.0 * row * there
             seeds = range(800 * there, 800 * there + 800)
-            plan = make_plan((Block("actor", 4, 0.5),), z=1.0, seeds=seeds, mechanism="laplace")
+            plan = make_account((Block("actor", 4, 0.5),), z=1.0, seeds=seeds, mechanism="laplace")
             x = 4 * send(plan, {"actor": rows}).values["actor"].double()
             losses[there] = ((x.abs() - (x - row).abs()).sum(-1) / 0.5).numpy()
         for level in np.linspace(-1, 1, 21):
@@ -223,4 +224,4 @@ def test_attempts_at_one_round_add_up_in_l1(laplace):
     both = ledger_epsilon([one, one], DELTA)
     assert 0.9 < both <= 1.0 + 1e-3
     with pytest.raises(ConfigError, match=r"privacy\.adjacency"):
-        make_plan(mechanism="laplace", adjacency="replace_one")
+        make_account(mechanism="laplace", adjacency="replace_one")
