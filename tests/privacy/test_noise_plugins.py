@@ -14,7 +14,7 @@ from test_gate import make_account, send
 
 from privrl_bench.cli.audit import leaks
 from privrl_bench.composition import plugins
-from privrl_bench.composition.hydra_compose import compose
+from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment import plugin_review
 from privrl_bench.experiment.plan import make_plan
