@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "AuditOptions": "api.auditing",
     "ConfigError": "errors",
-    "Plugin": "config.plugins",
+    "Plugin": "composition.plugins",
     "RunFailed": "api.training",
     "RunInterrupted": "api.training",
     "audit_epsilon": "api.auditing",
@@ -41,7 +41,7 @@ _WHERE = {
     "load_run": "api.training",
     "multirun": "api.training",
     "plan": "api.training",
-    "register": "config.plugins",
+    "register": "composition.plugins",
     "run": "api.training",
     "tune": "api.tuning",
 }

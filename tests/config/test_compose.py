@@ -178,7 +178,7 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
         path.read_text() for path in (Path(__file__).parents[2] / "scripts/papers").glob("*.yaml")
     )
     for name in config.choices("tuned"):
-        generic = name.endswith(("_short", "_long"))  # chosen by `config.generic_values`
+        generic = name.endswith(("_short", "_long"))  # chosen by `composition.generic_values`
         committed = f"tuned={name}" in papers  # former values, which results were made with
         assert name in pairs or f"  - {name}\n" in texts or generic or committed
 

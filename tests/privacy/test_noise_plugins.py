@@ -15,7 +15,7 @@ from test_gate import make_account, send
 from privrl_bench.cli.audit import leaks
 from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment import plugin_review
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
@@ -223,5 +223,5 @@ def test_attempts_at_one_round_add_up_in_l1(laplace):
     assert [x.z for x in merged([one] * 4)] == [0.5]
     both = ledger_epsilon([one, one], DELTA)
     assert 0.9 < both <= 1.0 + 1e-3
-    with pytest.raises(ConfigError, match=r"privacy\.adjacency"):
+    with pytest.raises(PrivacyError, match=r"privacy\.adjacency"):
         make_account(mechanism="laplace", adjacency="replace_one")
