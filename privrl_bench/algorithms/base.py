@@ -80,10 +80,13 @@ class Schedule:
     Attributes:
         rounds: releases in the whole run.
         z: noise multiplier of each replica.
+        stds: of each replica, block name -> noise standard deviation in the sum of a round, parameter units
+            (`Noise.stds`).
     """
 
     rounds: int
     z: tuple[float, ...]
+    stds: list[dict[str, float]]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"an algorithm may read {name} from `init` on, not before")

@@ -156,13 +156,15 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     users.check_enough(rounds)
     mechanism = rules(users.config.privacy).mechanism
     drawn = tuple(0.0 if mechanism.on_devices else p.noise_multiplier for p in privacy)
-    context.schedule.rounds, context.schedule.z = horizon or rounds, drawn
 
     def gate(ledgers: list[Ledger]) -> Gate:
         return gates(privacy, horizon or rounds, ledgers, given)
 
+    made = gate(memory)
+    context.schedule.rounds, context.schedule.z = horizon or rounds, drawn
+    context.schedule.stds = [made.mechanism.stds(r) for r in range(len(given))]
     iterations = rounds + algo.terms().iterations_after
-    return Plan(given, users, algo, gate(memory), streams, rounds, iterations, gate)
+    return Plan(given, users, algo, made, streams, rounds, iterations, gate)
 
 
 def _with_numbers(config: RunConfig, z: float | None, known: dict[str, Any]) -> RunConfig:

@@ -82,9 +82,8 @@ class DpLstd(EvaluationAlgorithm):
     @property
     def _noise(self) -> Tensor:
         """[R] half the expected spectral norm of the noise in A; public."""
-        facts = self._context.privacy
-        std = torch.tensor(self._context.schedule.z, dtype=torch.float64) * facts.clip / facts.users
-        return std * math.sqrt(self.features.size)
+        std = torch.tensor([one["sums"] for one in self._context.schedule.stds], dtype=torch.float64)
+        return std / self._context.privacy.users * math.sqrt(self.features.size)
 
 
 ALGORITHM = DpLstd
