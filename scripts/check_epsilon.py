@@ -26,7 +26,8 @@ from scipy import stats
 
 from privrl_bench.audit import brackets
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
 from privrl_bench.privacy.accounting.strategy import Strategy
 from privrl_bench.privacy.devices import Ranges
 from privrl_bench.privacy.mechanisms import smooth

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 
 def gaussian(z: float, delta: float, adjacency: str, releases: int = 1) -> float:

@@ -19,8 +19,10 @@ PACKAGE = "privrl_bench"
 
 # Contract -> classes, the first that is there; folders of them; most methods and properties of its body.
 CONTRACTS = {
-    "Mechanism": (["Mechanism"], ("privacy/",), 28),  # goal: three parts, 8 each
-    "Sampler": (["Sampler"], ("privacy/",), 14),  # goal: 8
+    "Noise": (["Noise"], ("privacy/",), 10),  # of a mechanism; goal: 8
+    "Accounting": (["Accounting"], ("privacy/",), 9),  # of a mechanism; goal: 8
+    "Description": (["Description"], ("privacy/",), 6),  # of a mechanism; goal: 8
+    "Sampler": (["Sampler"], ("privacy/",), 13),  # goal: 8
     "Algorithm": (["Algorithm"], ("algorithms/",), 11),
     "Users": (["Users", "Collector"], ("users/", "collectors/"), 6),  # goal: 10, as designed
     "Evaluator": (["Evaluator"], ("evaluation/",), 2),  # goal: 2
@@ -29,8 +31,8 @@ CONTRACTS = {
     "Trainer": (["Trainer"], ("experiment/", "run/"), 19),  # goal: 12
 }
 LITERALS = 110  # goal: 0
-CIRCLES = 2  # goal: 0
-TYPED_CIRCLES = 2  # with imports for types only; goal: 0
+CIRCLES = 0
+TYPED_CIRCLES = 0  # with imports for types only
 SAME_NAMES = 0
 DOCUMENTED = 1.0  # share of public names; goal: not lower
 CODE = {  # code lines; the design's ceilings are lines with docstrings, about 1.57 times as many

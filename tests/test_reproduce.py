@@ -11,7 +11,8 @@ import yaml
 from privrl_bench.cli import reproduce
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.paper_table import Cell, PaperTable, judged, verdict
 from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run

@@ -41,7 +41,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import rules
 from privrl_bench.types import generator
 from privrl_bench.users import kind_of

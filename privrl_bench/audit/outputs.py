@@ -32,7 +32,8 @@ from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSour
 from privrl_bench.experiment.clock import Clock
 from privrl_bench.experiment.experiment import Experiment
 from privrl_bench.experiment.plan import Plan
-from privrl_bench.experiment.result_files import CURVE, POLICY, draw, save_results
+from privrl_bench.experiment.policy_file import FILE
+from privrl_bench.experiment.result_files import CURVE, draw, save_results
 from privrl_bench.experiment.run_dir import FILES, RunDir, read_lines
 from privrl_bench.experiment.summary import RunResult, SolvedCheck
 from privrl_bench.experiment.trainer import Trainer
@@ -325,7 +326,7 @@ def folder_content(
                 for key in columns
                 if key not in METRICS or METRICS[key].visibility not in NOT_COMPARED
             }
-        elif name == POLICY:
+        elif name == FILE:
             content = torch.load(path, weights_only=True)
             found[name] = {
                 key: x if isinstance(x, Tensor) else as_bytes(x, root) for key, x in content.items()

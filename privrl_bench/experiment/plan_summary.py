@@ -21,7 +21,7 @@ def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
         "z": config.privacy.z if gate.mechanism.private else None,
         "epsilon": gate.planned_epsilon(r),
         "epsilons": gate.planned_epsilons(r) if gate.mechanism.private else {},
-        "epsilon_paper": gate.mechanism.paper_epsilon(r),
+        "epsilon_paper": gate.paper_epsilon(r),
         "delta": config.privacy.delta,
         "guarantee": gate.guarantee(r).to_dict(),
         "rounds": parts.rounds,
@@ -61,7 +61,7 @@ def targets(parts: Plan, r: int) -> str:
 
 def for_comparison(parts: Plan, r: int, epsilon: float) -> str:
     """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
-    paper = parts.gate.mechanism.paper_epsilon(r)
+    paper = parts.gate.paper_epsilon(r)
     if math.isinf(paper):
         return ""
     if parts.gate.participation is None:

@@ -1,16 +1,16 @@
 """`policy.pt`: released parameters of one replica, what they belong to, and their guarantee.
 
-`policy_content` is what a run writes, `read_policy` the only reader. A file can be read without the
-configuration or the environment it was trained with.
+`result_files.policy_content` is what a run writes, `read_policy` the only reader. A file can be read without
+the configuration or the environment it was trained with.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,69 +22,14 @@ from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.averaging import deployed
-from privrl_bench.models.policy import ParameterFree, Policy
+from privrl_bench.models.policy import Policy
 from privrl_bench.types import EnvSpec, Image
-
-if TYPE_CHECKING:
-    from privrl_bench.experiment.trainer import Trainer
 
 FORMAT = 1
 FILE = "policy.pt"
 _LOAD = "install it, or call privrl_bench.register with its PLUGIN first"
-_SPACES = ("observation_space", "action_space")
-_BOUNDS = ("action_low", "action_high")
-
-
-def policy_content(trainer: Trainer, r: int) -> dict[str, Any]:
-    """The content for replica r, without its guarantee.
-
-    Guarantee: it depends on users through releases and declared caveats only. The leak test
-    compares it.
-    """
-    config, algo = trainer.parts.config, trainer.parts.algo
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "actor": deployed(trainer.state.tensors, algo.actor(trainer.state))[r].clone(),
-        "policy": _described(getattr(algo, "policy", None)),
-        "spec": _spec_content(trainer.parts.spec),
-        "algo": asdict(config.algo),
-        "env": asdict(config.env),
-        "eval": asdict(config.eval),
-    }
-    if config.env.obs_scaling == "running":
-        saved = trainer.collector.scaler.get_state()
-        content["running_obs_mean"] = saved["obs_mean"][r].mean(0)
-        content["running_obs_var"] = saved["obs_var"][r].mean(0)
-    scaling = algo.scaling(trainer.state)
-    if scaling is not None and scaling.obs_mean is not None and scaling.obs_std is not None:
-        content["private_obs_mean"] = scaling.obs_mean[r].clone()
-        content["private_obs_std"] = scaling.obs_std[r].clone()
-    return content
-
-
-def _described(policy: Policy | None) -> dict[str, Any] | None:
-    """The class of a policy and its arguments; None: the parameters are not those of a policy."""
-    if policy is None or isinstance(policy, ParameterFree):
-        return None
-    kind = type(policy)
-    return {"class": f"{kind.__module__}:{kind.__qualname__}", "arguments": policy.arguments()}
-
-
-def _spec_content(spec: EnvSpec) -> dict[str, Any]:
-    """Public facts of an environment as plain data."""
-    from minari.serialization import serialize_space
-
-    content = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    for name in _BOUNDS:
-        content[name] = None if content[name] is None else content[name].tolist()
-    for name in _SPACES:
-        content[name] = None if content[name] is None else serialize_space(content[name])
-    content["image"] = None if spec.image is None else tuple(spec.image)
-    return content
-
-
-# --- reading
+SPACES = ("observation_space", "action_space")
+BOUNDS = ("action_low", "action_high")
 
 
 @dataclass(frozen=True)
@@ -169,9 +114,9 @@ def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
     from minari.serialization import deserialize_space
 
     found = dict(content)
-    for name in _BOUNDS:
+    for name in BOUNDS:
         found[name] = None if found[name] is None else np.array(found[name], np.float64)
-    for name in _SPACES:
+    for name in SPACES:
         found[name] = deserialize_space(found[name])
     found["image"] = None if found["image"] is None else Image(*found["image"])
     return EnvSpec(**found)

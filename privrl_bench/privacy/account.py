@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.devices import DeviceNoise
-from privrl_bench.privacy.grid import L2, LEAST_CLIP, MOST_USERS
+from privrl_bench.privacy.grid import L2, LEAST_CLIP, MOST_EPSILON, MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
@@ -66,7 +68,7 @@ class Account:
         mechanism, sampler = rules(self.config)
         if devices is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
-        self.sampler: Sampler = sampler(self.config)
+        self.sampler: Sampler = sampler(self.config, mechanism.private)
         if self.slots > MOST_USERS:
             raise PrivacyError(f"a round has {self.slots} users; sums are exact up to {MOST_USERS}")
         exact = mechanism.norm is not None
@@ -122,25 +124,45 @@ class Account:
         """Epsilon after all planned rounds; infinite in a preview."""
         return math.inf if self.is_preview else self.real_epsilon(r)
 
+    def epsilon_of(
+        self,
+        r: int,
+        releases: Iterable[ReleaseEvent] | Mapping[ReleaseEvent, int],
+        delta: float | None = None,
+    ) -> float:
+        """Epsilon of releases about one user, the slack of discrete noise included; at the run's own delta."""
+        config, slack, counts = self.configs[r], self.mechanism.slack(r), Counter(releases)
+        if not counts:
+            return 0.0
+        own = config.delta if delta is None else delta
+        found = ledger_epsilon(counts, own * (1.0 - slack), config.accountant)
+        if slack and found > MOST_EPSILON:
+            return math.inf
+        return found + slack
+
     def paper_epsilon(self, r: int) -> float:
-        """The number that a paper prints; see `Mechanism.paper_epsilon`."""
-        return self.mechanism.paper_epsilon(r)
+        """The number that papers print: DPPG's formula for one release, or an accountant's over all rounds.
+
+        Infinite: none does.
+        """
+        config, sampler = self.configs[r], self.sampler
+        if not self.mechanism.in_papers:
+            return math.inf
+        if not sampler.paper_accountant:
+            return epsilon_paper(config.noise_multiplier, config.delta)
+        releases = Counter({sampler.fast(self.event(r)): self.rounds})
+        return ledger_epsilon(releases, config.delta, sampler.paper_accountant)
 
     @property
     def is_preview(self) -> bool:
         """Whether noise is that of larger cohorts than those that are released (`privacy.noise_cohort`)."""
         return self.config.noise_cohort is not None
 
-    def real_event(self, r: int) -> ReleaseEvent:
-        """`event`, but in a preview that of the run which it is a preview of."""
-        event = self.event(r)
-        return replace(event, z=event.z * self.configs[r].preview_scale)
-
     def real_epsilon(self, r: int) -> float:
         """`planned_epsilon`, but in a preview that of the run which it is a preview of."""
         event, count = self.mechanism.planned_releases(r, self.participation)
         real = replace(event, z=event.z * self.configs[r].preview_scale)
-        return self.mechanism.epsilon_of(r, {real: count})
+        return self.epsilon_of(r, {real: count})
 
     def planned_epsilons(self, r: int) -> dict[str, float]:
         """Adjacency -> epsilon after all planned rounds, for every relation with an analysis here."""
@@ -153,7 +175,7 @@ class Account:
             both &= set(self._relations)
         own = self.configs[r].adjacency
         return {
-            name: self.mechanism.epsilon_of(r, {replace(event, adjacency=name): count})
+            name: self.epsilon_of(r, {replace(event, adjacency=name): count})
             for name in sorted(both | {own}, key=lambda name: (name != own, name))
         }
 
@@ -172,9 +194,8 @@ class Account:
         together = replace(one, z=one.z / math.sqrt(times))
         planned = {together: count} if gaussian else {one: count * times}
         repeated = times == 1 and bool(self.ledgers[r].summary()["repeated"])
-        slack = (times - 1) * self.mechanism.slack(
-            r
-        )  # beyond that of one run, which `epsilon_of` has
+        # Beyond that of one run, which `epsilon_of` has.
+        slack = (times - 1) * self.mechanism.slack(r)
 
         def cost(delta: float) -> float:
             if (
@@ -183,13 +204,9 @@ class Account:
                 or self.mechanism.too_many(self.ledgers[r], None)
             ):
                 return math.inf
-            configs = [replace(config, delta=delta * (1.0 - slack)) for config in self.configs]
-            at = type(self.mechanism)(replace(self.mechanism.terms, configs=configs))
-            found = at.epsilon_of(r, planned) + slack
-            if repeated:
-                spent = at.spent_epsilon(r, self.ledgers[r], self.participation, None)
-                found = max(found, spent)
-            return found
+            at = delta * (1.0 - slack)
+            found = self.epsilon_of(r, planned, at) + slack
+            return max(found, self._spent(r, self.ledgers[r], delta=at)) if repeated else found
 
         return cost
 
@@ -211,11 +228,14 @@ class Account:
         )
         return ledger.repeated(), max(self.planned_epsilon(r), self._spent(r, ledger))
 
-    def _spent(self, r: int, ledger: Ledger, below_round: int | None = None) -> float:
-        """Epsilon of what a ledger of replica r says was released."""
+    def _spent(
+        self, r: int, ledger: Ledger, below_round: int | None = None, delta: float | None = None
+    ) -> float:
+        """Epsilon of what a ledger of replica r says was released, at the run's own delta or another."""
         if self.is_preview or self.mechanism.too_many(ledger, below_round):
             return math.inf
-        return self.mechanism.spent_epsilon(r, ledger, self.participation, below_round)
+        spent = self.mechanism.spent(r, ledger, self.participation, below_round)
+        return max((self.epsilon_of(r, some, delta) for some in spent), default=0.0)
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.

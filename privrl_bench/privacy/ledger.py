@@ -287,11 +287,11 @@ class Ledger:
                 found[event] += taken
         return +found  # without zero counts
 
-    def releases_merged(self, before: int | None = None) -> Counter[ReleaseEvent]:
-        """All releases, the attempts at one round as one release to the same users."""
+    def releases_merged(self, norm: int, before: int | None = None) -> Counter[ReleaseEvent]:
+        """All releases, the attempts at one round as one to the same users, with rows in an L1 or L2 norm."""
         found: Counter[ReleaseEvent] = Counter()
         for events, count in self._rounds_alike(before).items():
-            for event in merged(events):
+            for event in merged(events, norm):
                 found[event] += count
         return +found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from privrl_bench.config.traits import Draws, Rows
-from privrl_bench.errors import ConfigError, require_choice
+from privrl_bench.errors import ConfigError, require_among, require_choice
 from privrl_bench.privacy import mechanisms, sampling
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def check(privacy: PrivacyConfig) -> None:
     require_choice("privacy.sampling", privacy.sampling, sampling.names())
     mechanism, sampler = rules(privacy)
     sampler.validate(privacy)
+    _check_analysed(privacy)
     mechanism.validate(privacy)
     if privacy.noise_cohort is not None:
         _check_preview(privacy)
@@ -51,6 +52,21 @@ def check(privacy: PrivacyConfig) -> None:
         raise ConfigError(
             "privacy.z", "auto needs the epsilon of the whole run, e.g. privacy.epsilon=2"
         )
+
+
+def _check_analysed(privacy: PrivacyConfig) -> None:
+    """Raises ConfigError: the sampling has no analysis with this accountant, adjacency, mechanism or U."""
+    mechanism, sampler = rules(privacy)
+    who = f"privacy.sampling={sampler.name} is analysed"
+    require_among("privacy.accountant", privacy.accountant, sampler.accountants, f"{who} by")
+    relations, reason = sampler.relations(mechanism), sampler.adjacency_reason
+    require_among("privacy.adjacency", privacy.adjacency, relations, f"{who} under", reason)
+    fits = [x for x in mechanisms.names() if sampler.accepts(mechanisms.mechanism_class(x))]
+    groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
+    require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
+    if sampler.exact and privacy.users_per_round != 1:
+        rule = f"privacy.sampling={sampler.name} releases one row: 1"
+        raise ConfigError("privacy.users_per_round", f"{rule}, got {privacy.users_per_round}")
 
 
 def _check_preview(privacy: PrivacyConfig) -> None:

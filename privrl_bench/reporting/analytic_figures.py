@@ -13,7 +13,8 @@ import numpy as np
 from privrl_bench.envs.riverswim import model
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import rounds_for
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
 from privrl_bench.reporting.paper_item import Panels
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MARKERS, PALETTE, epsilon_axis, figure, legend

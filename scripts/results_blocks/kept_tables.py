@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.table_writer import compact, parsed
 from results_blocks.store import BLOCKS, STORE
 

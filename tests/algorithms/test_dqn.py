@@ -14,7 +14,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
-from privrl_bench.privacy.accounting.releases import ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.clip import clip_rows
 
 HIDDEN = [7, 6]

@@ -14,7 +14,8 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.experiment import plan as assembling
 from privrl_bench.privacy import contribution, gate, row_sum
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit

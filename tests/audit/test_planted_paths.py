@@ -26,7 +26,7 @@ from privrl_bench.audit.visits import late_rounds, visits_after
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment import policy_file
+from privrl_bench.experiment import result_files
 from privrl_bench.privacy.contribution import Contribution, check_private
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
@@ -265,14 +265,14 @@ def test_scores_in_an_exported_file(monkeypatch, texts):
 
 
 def test_users_observations_in_the_policys_file(monkeypatch):
-    real = policy_file.policy_content
+    real = result_files.policy_content
 
     def content(session, r):
         return real(session, r) | {
             "obs_center": torch.from_numpy(session.collector._raw[r].mean(0))
         }
 
-    monkeypatch.setattr(policy_file, "policy_content", content)
+    monkeypatch.setattr(result_files, "policy_content", content)
     report = assert_caught(formal(), "policy.pt obs_center")
     found = {name for name in report.undeclared if not name.startswith(OTHER_REPLICA)}
     assert found == {"policy.pt obs_center", "W&B when done artifact policy.pt"}

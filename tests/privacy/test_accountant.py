@@ -15,12 +15,8 @@ from test_scripts import load
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.capped_poisson import Cohorts, cell_of
-from privrl_bench.privacy.accounting.releases import (
-    ReleaseEvent,
-    epsilon_paper,
-    joint_z,
-    ledger_epsilon,
-)
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper, joint_z
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.calibrate import rounds_for, z_for
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 
 def primorl(z):

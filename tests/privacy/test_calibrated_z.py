@@ -18,7 +18,8 @@ from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.accounting.accountants import epsilon
 from privrl_bench.privacy.accounting.calibrate import least_noise
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, analysed, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import analysed, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.mechanisms.correlated import Correlated
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian

@@ -13,7 +13,8 @@ from test_gate import ONE, TWO, make_account, rows_for, send
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.calibrate import needed_z
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.strategy import Strategy
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate

@@ -27,7 +27,8 @@ from privrl_bench.experiment.run_dir import RunDir
 from privrl_bench.experiment.runner import run
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy import noise as noise_module
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.devices import DeviceNoise, Ranges, most_shown, perturbed, ranges_of
 from privrl_bench.privacy.gate import Gate
@@ -258,7 +259,7 @@ def test_guarantees_in_words():
     assert found.unit.startswith("the observations of one simulated user: 16 steps from a reset")
     assert found.unit.endswith("given their rewards and when their episodes end")
     assert "reveal the return completely" in found.notes["told exactly"]
-    assert math.isinf(plan.mechanism.paper_epsilon(0))
+    assert math.isinf(plan.paper_epsilon(0))
     noised = config("algo=ppo", "env=cartpole", "privacy.rewards=noised", "env.user=segment")
     found = make_plan([noised]).gate.guarantee(0)
     assert found.unit.startswith(

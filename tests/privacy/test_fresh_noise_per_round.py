@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from test_tree import totals, wide
 
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 KNOWN_EPSILON = (
     "privacy/test_fresh_noise_per_round.py::test_the_label_is_one_over_z_and_does_not_add_up"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import (
     Block,
     Contribution,
@@ -475,7 +476,7 @@ def test_lines_ahead_are_not_in_the_curve_of_epsilon_nor_in_the_number_of_rounds
     gate = on_disk(tmp_path, **unit)
     for index in range(4):
         send(gate, rows_for(ONE, users=gate.slots), index)
-    one = gate.mechanism.epsilon_of(0, {gate.event(0): 4})
+    one = gate.epsilon_of(0, {gate.event(0): 4})
     assert gate.spent_epsilon(0, 4) == one < gate.spent_epsilon(0)
     assert gate.ledgers[0].summary()["rounds"] == 4
 

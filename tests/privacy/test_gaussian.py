@@ -3,7 +3,8 @@
 import pytest
 
 from privrl_bench.privacy.accounting.accountants import epsilon
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 KNOWN_EPSILON = "privacy/test_accountant.py::test_one_gaussian_is_exact"
 SENSITIVITY = (

@@ -11,7 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon, merged
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
+from privrl_bench.privacy.grid import L2
 from privrl_bench.privacy.ledger import Ledger, digest
 from privrl_bench.privacy.ledger_chain import Mark, require_reaches
 
@@ -138,7 +140,8 @@ def test_what_was_released_is_what_the_lines_say(attempts, participation, before
     )
     if participation is None:
         assert got == Counter(e for events in told for e in events)
-    assert ledger.releases_merged(before) == Counter(e for events in told for e in merged(events))
+    merging = Counter(e for events in told for e in merged(events, L2))
+    assert ledger.releases_merged(L2, before) == merging
     several = sum(len(events) > 1 for events in rounds.values())
     assert ledger.summary() == {"lines": len(attempts), "rounds": 0, "repeated": several}
     for index in rounds:
@@ -180,8 +183,8 @@ def test_attempts_at_one_subsampled_round_merge_into_one_stronger_release():
     for index, attempts in ((0, 1), (1, 4)):
         for _ in range(attempts):
             ledger.intend(index, event, {}, repeatable=False)
-    assert [round(one.z, 9) for one in ledger.releases_merged()] == [2.0, 1.0]
-    assert ledger.releases_merged(1) == {event: 1}
+    assert [round(one.z, 9) for one in ledger.releases_merged(L2)] == [2.0, 1.0]
+    assert ledger.releases_merged(L2, 1) == {event: 1}
 
 
 # -- the hash chain

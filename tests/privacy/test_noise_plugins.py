@@ -20,9 +20,11 @@ from privrl_bench.experiment import plugin_review
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import mechanisms, sampling
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon, merged
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.grid import L1
 
 WORDS = (
     *(
@@ -220,7 +222,7 @@ def test_an_attack_on_the_densest_and_the_sparsest_row_stays_below_epsilon(lapla
 
 def test_attempts_at_one_round_add_up_in_l1(laplace):
     one = ReleaseEvent("laplace", 2.0, "zero_out")
-    assert [x.z for x in merged([one] * 4)] == [0.5]
+    assert [x.z for x in merged([one] * 4, L1)] == [0.5]
     both = ledger_epsilon([one, one], DELTA)
     assert 0.9 < both <= 1.0 + 1e-3
     with pytest.raises(PrivacyError, match=r"privacy\.adjacency"):

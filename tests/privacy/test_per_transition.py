@@ -5,7 +5,8 @@ import math
 import pytest
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 KNOWN_EPSILON = "privacy/test_per_transition.py::test_a_known_epsilon_whatever_the_number_of_rounds"
 SENSITIVITY = "privacy/test_per_transition.py::test_a_transition_moves_a_whole_memory_by_two_clips"

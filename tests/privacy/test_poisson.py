@@ -22,7 +22,9 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
 from privrl_bench.experiment.runner import run
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import taking
 from privrl_bench.privacy.sampling.poisson import Poisson
 
@@ -196,7 +198,7 @@ def test_noise_is_calibrated_for_everybody():
 
 
 def test_a_number_below_epsilon_is_not_called_a_bound(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Poisson, "paper_epsilon", classmethod(lambda *_: 1e-3))
+    monkeypatch.setattr(Account, "paper_epsilon", lambda *_: 1e-3)
     config = replace(everybodys("dppg", "zero_out", "", None), plan_only=True)
     run([config], [tmp_path / "run"], [[]])
     assert "for comparison" not in capsys.readouterr().out

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from test_uniform_single_user import GRID, gate, hockey_stick
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.releases import ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.mechanisms.smooth import (

@@ -11,7 +11,8 @@ from test_gate import ONE, make_account, rows_for, send
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger

@@ -14,7 +14,8 @@ from scipy.stats import norm
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.calibrate import needed_z, z_for
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.single_user import epsilon_of, loss_distribution, profile
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate

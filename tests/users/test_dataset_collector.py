@@ -20,7 +20,7 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.privacy.accounting.releases import ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
@@ -366,9 +366,9 @@ def test_the_moments_accountants_number_is_what_papers_print() -> None:
     )
     unit, blocks = Unit("u", None), (Block("a", 1, 1.0),)
     plan = Gate([config], blocks, unit, 1000, [SeededNoise(0, 1)], [Ledger(None)])
-    assert plan.mechanism.paper_epsilon(0) == pytest.approx(38.4467, abs=1e-3)
+    assert plan.paper_epsilon(0) == pytest.approx(38.4467, abs=1e-3)
     assert torch.isfinite(torch.tensor(plan.planned_epsilon(0)))
-    assert plan.planned_epsilon(0) < plan.mechanism.paper_epsilon(0)
+    assert plan.planned_epsilon(0) < plan.paper_epsilon(0)
 
 
 @pytest.mark.parametrize(("factor", "message"), [(1.0 + 1e-6, ""), (1.5, "between -3 and 3; env=")])

@@ -32,8 +32,9 @@ from functools import cached_property
 import numpy as np
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.cost import analysed
 from privrl_bench.privacy.accounting.exact_gaussian import brentq
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, analysed
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 _PER_DECADE = 16  # points of a profile
 _WIDTH = 0.05  # of a step of T

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.cost import ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.account import Account
@@ -65,9 +66,10 @@ def affordable(account: Account, r: int, budget: float) -> int:
     """How many of the planned rounds of replica r cost at most `budget`: fixed in advance, public."""
     config = account.configs[r]
     if account.participation is None:
-        event = account.real_event(r)
+        event = account.event(r)
+        event = replace(event, z=event.z * config.preview_scale)
         most = rounds_for(budget, event, config.delta, config.accountant, account.rounds)
-        while most and account.mechanism.epsilon_of(r, {event: most}) > budget:
+        while most and account.epsilon_of(r, {event: most}) > budget:
             most -= 1  # what discrete noise costs
         return most
     return account.rounds if account.real_epsilon(r) <= budget else 0
@@ -87,7 +89,7 @@ def needed_z(account: Account, r: int, budget: float) -> float:
 
     digits = sampler.calibration_digits
     z = z_for(budget, lambda z: sampler.fast(at(z)), count, config.delta, config.accountant, digits)
-    while account.mechanism.epsilon_of(r, {at(z): count}) > budget:
+    while account.epsilon_of(r, {at(z): count}) > budget:
         z = float(f"{1.01 * z:.4g}")
     return z
 
@@ -105,7 +107,7 @@ def calibrated_z(account: Account, r: int, target: float) -> float:
     scale = event.z / account.configs[r].noise_multiplier
 
     def cost(z: float) -> float:
-        return account.mechanism.epsilon_of(r, {replace(event, z=scale * z): count})
+        return account.epsilon_of(r, {replace(event, z=scale * z): count})
 
     return least_noise(cost, target)
 

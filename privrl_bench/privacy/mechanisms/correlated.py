@@ -18,7 +18,7 @@ and the number of rounds are public and fixed in advance, and a user's rounds do
 
 Every attempt at a round is a row of its own, with fresh w, of a longer C: it contains this attempt and the
 attempts of earlier rounds whose noise it cancels. So a user of round s moves the whole ledger by at most the
-root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent_epsilon`).
+root of the sum, over the lines of rounds t >= s, of c_{t - s}^2 (`spent`).
 
 *On the integer grid* (`grid.py`) the noise of a round is y_t = w_t - round(sum over k of c_k y_{t - k}), with
 integers w. Given the releases, a change of row s by D moves w_t by an integer vector that is c_{t - s} D up to
@@ -41,6 +41,7 @@ analysis for sampling from groups that take turns; no sampler here does that.)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -275,15 +276,15 @@ class CorrelatedAccounting(CorrelatedNoise, Gaussian):
         times = self.strategy.sensitivity(participation or self.terms.rounds)
         return self._moved(r, times), 1
 
-    def spent_epsilon(
+    def spent(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
-    ) -> float:
-        """See `Mechanism.spent_epsilon`."""
+    ) -> list[Counter[ReleaseEvent]]:
+        """See `Accounting.spent`."""
         import numpy as np
 
         times, length = participation or self.terms.rounds, ledger.end(below)
         if not length:
-            return 0.0
+            return []
         if not ledger.repeats(below):
             moved = replace(self.strategy, rounds=length).sensitivity(times)
         else:
@@ -293,7 +294,7 @@ class CorrelatedAccounting(CorrelatedNoise, Gaussian):
             attempts = ledger.attempts_by_round(below)
             sums = np.convolve(attempts[::-1], squares)[: len(attempts)]
             moved = times * float(np.sqrt(sums.max()))
-        return self.epsilon_of(r, [self._moved(r, moved)])
+        return [Counter([self._moved(r, moved)])]
 
 
 class Correlated(CorrelatedAccounting):

@@ -47,6 +47,7 @@ class FreshNoisePerRound(RunningSums):
     records = ("label",)
     imitation = True
     calibrated = False
+    in_papers = True
     running_noise = FreshNoise
     caveats: ClassVar[Mapping[str, str]] = {
         "fresh noise": "running sums get new noise every round, as in published code: their average "
@@ -66,11 +67,6 @@ class FreshNoisePerRound(RunningSums):
         from privrl_bench.privacy.accounting.events import LabelDpEvent
 
         return LabelDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
-
-    def paper_epsilon(self, r: int) -> float:
-        """See `Description.paper_epsilon`."""
-        config = self.terms.configs[r]
-        return self.terms.sampler.paper_epsilon(self.event(r), self.terms.rounds, config)
 
     def release_noise(self, r: int) -> dict[str, float]:
         """See `Noise.release_noise`: it depends on the round."""

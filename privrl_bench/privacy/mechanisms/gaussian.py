@@ -21,6 +21,7 @@ class Gaussian(OnGrid):
     name = "gaussian"
     records: ClassVar[tuple[str, ...]] = ("gaussian",)
     subsampled = True
+    in_papers = True
 
     @classmethod
     def single(cls, release: ReleaseEvent) -> DpEvent:
@@ -41,11 +42,6 @@ class Gaussian(OnGrid):
     def event(self, r: int) -> ReleaseEvent:
         """See `Accounting.event`. Raises PrivacyError: the blocks' noise does not give z."""
         return self.recorded(r, "gaussian", self.joint_z(r))
-
-    def paper_epsilon(self, r: int) -> float:
-        """See `Mechanism.paper_epsilon`."""
-        config = self.terms.configs[r]
-        return self.terms.sampler.paper_epsilon(self.event(r), self.terms.rounds, config)
 
 
 MECHANISM = Gaussian

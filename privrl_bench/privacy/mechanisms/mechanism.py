@@ -9,16 +9,15 @@ Modules here import torch and dp-accounting inside methods only.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, PrivacyError, require_among
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
-from privrl_bench.privacy.grid import MOST_EPSILON, REPEATS
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.grid import L2, REPEATS
+from privrl_bench.privacy.mechanisms.declarations import Declarations
 from privrl_bench.privacy.sampling import ledger_sampler
 
 if TYPE_CHECKING:
@@ -90,60 +89,6 @@ class Attempt:
     def bits(self) -> Callable[[int], bytes]:
         """A stream of random bytes, for noise of any other law: `stream(n)` gives its next n."""
         return self.source.bits(self.round, self.number)
-
-
-class Declarations:
-    """What a mechanism says of itself, without an object of it.
-
-    Class attributes:
-        name: value of `privacy.mechanism`.
-        records: values of `mechanism` in ledger lines whose accounting this class defines (`composed`).
-        notion: central | joint | local.
-        adjacencies: relations under which it is analysed.
-        accountants: values of `privacy.accountant` that it takes.
-        private: whether anything is bounded at all.
-        pooled: all users' data are pooled in one row, which the gate neither clips nor noises.
-        norm: in which rows are clipped in the gate, L1 or L2, before they are added on the integer grid
-            (`grid.py`); None: they are not clipped.
-        on_devices: noise is added on the users' devices, before anything reaches the gate.
-        subsampled: one release is a Gaussian mechanism on one user's row, to which the theorems of
-            amplification by sampling apply.
-        one_release: a run has one release about all users.
-        running_sums: releases are increments of sums over all rounds.
-        transition_noise: the algorithm adds noise to the gradients of single transitions.
-        imitation: it repeats published code that has no guarantee; a caveat says why.
-        takes: what it takes of an algorithm; None: nothing at the gate (`on_devices`).
-        calibrated: z can be chosen for a target epsilon.
-        analysed_by: the only accountant of its events, whatever `privacy.accountant` is; empty: that one.
-        not_auditable: why canaries do not apply to it; empty: they do.
-        unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
-        own: names of the `privacy` keys that only this mechanism reads.
-        public: what the guarantee takes as public because of it.
-        caveats: what it lets past its own guarantee, name -> reason.
-    """
-
-    name: ClassVar[str]
-    records: ClassVar[tuple[str, ...]] = ()
-    notion: ClassVar[str] = "central"
-    adjacencies: ClassVar[tuple[str, ...]] = ("zero_out", "replace_one", "add_or_remove")
-    accountants: ClassVar[tuple[str, ...]] = ("pld", "rdp", "gaussian")
-    private: ClassVar[bool] = True
-    pooled: ClassVar[bool] = False
-    norm: ClassVar[int | None] = None
-    on_devices: ClassVar[bool] = False
-    subsampled: ClassVar[bool] = False
-    one_release: ClassVar[bool] = False
-    running_sums: ClassVar[bool] = False
-    transition_noise: ClassVar[bool] = False
-    imitation: ClassVar[bool] = False
-    takes: ClassVar[Rows | None] = None
-    calibrated: ClassVar[bool] = False
-    analysed_by: ClassVar[str] = ""
-    not_auditable: ClassVar[str] = ""
-    unrepeatable: ClassVar[str] = ""
-    own: ClassVar[tuple[str, ...]] = ()
-    public: ClassVar[tuple[str, ...]] = ()
-    caveats: ClassVar[Mapping[str, str]] = {}
 
 
 class Noise(Declarations):
@@ -264,27 +209,14 @@ class Accounting(Noise):
         rounds = self.terms.rounds
         return self.event(r), rounds if participation is None else min(participation, rounds)
 
-    def epsilon_of(
-        self, r: int, releases: Iterable[ReleaseEvent] | Mapping[ReleaseEvent, int]
-    ) -> float:
-        """Epsilon of releases about one user, the slack of discrete noise included."""
-        config = self.terms.configs[r]
-        slack, counts = self.slack(r), Counter(releases)
-        if not counts:
-            return 0.0
-        found = ledger_epsilon(counts, config.delta * (1.0 - slack), config.accountant)
-        if slack and found > MOST_EPSILON:
-            return math.inf
-        return found + slack
-
     def slack(self, r: int) -> float:
         """What noise costs beyond the events: added to epsilon, a share of delta. Default: nothing."""
         return 0.0
 
-    def spent_epsilon(
+    def spent(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
-    ) -> float:
-        """Epsilon of what a ledger says was released, for the user with the largest loss.
+    ) -> list[Counter[ReleaseEvent]]:
+        """What a ledger says was released about the user with the largest loss; of several, the costliest.
 
         Args:
             r: the replica.
@@ -292,11 +224,10 @@ class Accounting(Noise):
             participation: in how many rounds at most one user takes part; None: in all.
             below: count rounds below this one only.
         """
-        found = self.epsilon_of(r, ledger.releases(participation, below))
+        found = [ledger.releases(participation, below)]
         if self.terms.sampler.every_round and ledger.summary()["repeated"]:
             # A repeated round had the same users or others; neither is the worse in all cases.
-            together = ledger.releases_merged(below)
-            found = max(found, self.epsilon_of(r, together))
+            found.append(ledger.releases_merged(self.norm or L2, below))
         return found
 
     def too_many(self, ledger: Ledger, below: int | None) -> bool:
@@ -341,10 +272,6 @@ class Description(Declarations):
     ) -> DeviceNoise | None:
         """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
         return None
-
-    def paper_epsilon(self, r: int) -> float:
-        """The number that a paper prints for this configuration; infinite: none does."""
-        return math.inf
 
     def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
         """Further entries of plan.json. `steps`: of the server (`AlgorithmTerms.server_steps`)."""

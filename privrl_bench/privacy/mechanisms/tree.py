@@ -4,7 +4,7 @@ The binary tree (Dwork et al. 2010; Chan, Shi and Song 2011): round t completes 
 over the rounds, whose noise joins the running sum while that of the nodes below it leaves. So the noise of
 a sum is that of at most `levels` nodes, and a user's row is in at most `levels` nodes: with
 N(0, (z clip)^2) for each, all releases together are one Gaussian mechanism with multiplier
-z / sqrt(levels). A second attempt at a round is one more node, for all users below it (`spent_epsilon`
+z / sqrt(levels). A second attempt at a round is one more node, for all users below it (`spent`
 counts it for all). Nodes whose noise is lost (secure noise after a restart) stay in the sum, as if a new
 tree had begun.
 """
@@ -12,6 +12,7 @@ tree had begun.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -130,15 +131,15 @@ class Tree(RunningSums, Gaussian):
         z = self.joint_z(r) / math.sqrt(levels(self.terms.rounds))
         return self.recorded(r, "gaussian", z)
 
-    def spent_epsilon(
+    def spent(
         self, r: int, ledger: Ledger, participation: int | None, below: int | None
-    ) -> float:
-        """See `Mechanism.spent_epsilon`: all nodes of one row, and every repeated round."""
+    ) -> list[Counter[ReleaseEvent]]:
+        """See `Accounting.spent`: all nodes of one row, and every repeated round."""
         if not ledger.lines:
-            return super().spent_epsilon(r, ledger, participation, below)
+            return []
         nodes = levels(self.terms.rounds) + ledger.repeats(below)
         z = self.terms.configs[r].noise_multiplier / math.sqrt(nodes)
-        return self.epsilon_of(r, [replace(self.event(r), z=z)])
+        return [Counter([replace(self.event(r), z=z)])]
 
 
 MECHANISM = Tree

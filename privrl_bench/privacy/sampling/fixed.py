@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from privrl_bench.config.traits import Draws
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
@@ -28,7 +27,7 @@ class Fixed(Sampler):
     unrepeatable = ""
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """See `Sampler.accepts`."""
         return not mechanism.one_release
 
@@ -47,7 +46,7 @@ class Fixed(Sampler):
         import numpy as np
 
         if not once:
-            if mechanism_class(self.privacy.mechanism).private:
+            if self._private:
                 raise PrivacyError("who is in a cohort of fixed size is not drawn here")
             return super().members(round_index, users, once, sizes, noises)
         first = round_index * self.privacy.users_per_round

@@ -8,21 +8,20 @@ is in every round: there is no amplification (`Poisson.relation`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
@@ -36,13 +35,14 @@ class Poisson(Sampler):
     random = True
     independent = True
     calibration_digits = 2
+    paper_accountant = "rdp"
     not_attacked = (
         "the user is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
         "tested)"
     )
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """See `Sampler.accepts`."""
         return mechanism.subsampled or not mechanism.private
 
@@ -56,7 +56,6 @@ class Poisson(Sampler):
                 "Poisson sampling needs the number of users, at least "
                 f"privacy.users_per_round={users}, got {population}",
             )
-        super().validate(privacy)
 
     @classmethod
     def room(cls, privacy: PrivacyConfig) -> int:
@@ -104,11 +103,6 @@ class Poisson(Sampler):
     def fast(cls, release: ReleaseEvent) -> ReleaseEvent:
         """See `Sampler.fast`: without the cut of large cohorts."""
         return replace(release, population=None, cap=None) if release.q < 1.0 else release
-
-    @classmethod
-    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
-        """See `Sampler.paper_epsilon`: PriMORL's moments accountant, over all rounds."""
-        return ledger_epsilon(Counter({cls.fast(release): rounds}), privacy.delta, "rdp")
 
     def sizes(self, round_index: int, noises: Sequence[NoiseSource]) -> list[int]:
         """See `Sampler.sizes`."""

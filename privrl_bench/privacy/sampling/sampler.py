@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from privrl_bench.config.traits import Draws
-from privrl_bench.errors import ConfigError, PrivacyError, require_among
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
-from privrl_bench.privacy.mechanisms import mechanism_class, names
+from privrl_bench.errors import PrivacyError
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 if TYPE_CHECKING:
     import numpy as np
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
@@ -72,6 +71,7 @@ class Sampler:
         exact: `privacy.population` is the exact number of users, and public.
         calibration_digits: of a noise multiplier that is found for a budget.
         not_attacked: what an audit of a release to a user who is in it leaves out (random cohorts).
+        paper_accountant: by which papers print an epsilon over all rounds; empty: by DPPG's formula.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
     """
 
@@ -86,43 +86,24 @@ class Sampler:
     exact: ClassVar[bool] = False
     calibration_digits: ClassVar[int] = 4
     not_attacked: ClassVar[str] = "the user is in (the draw that lowers epsilon is not attacked)"
+    paper_accountant: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = "round of drawn users"
 
     # -- the configuration ------------------------------------------------------------------
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """Whether there is an analysis of this mechanism's releases to such cohorts. Default: none."""
         return False
 
     @classmethod
-    def relations(cls, mechanism: type[Mechanism]) -> tuple[str, ...]:
+    def relations(cls, mechanism: type[Declarations]) -> tuple[str, ...]:
         """Adjacencies that are admissible with a mechanism."""
         return cls.adjacencies
 
     @classmethod
     def validate(cls, privacy: PrivacyConfig) -> None:
-        """Reject a configuration that this sampling has no meaning or no analysis for.
-
-        Raises: ConfigError.
-        """
-        who = f"privacy.sampling={cls.name} is analysed"
-        require_among("privacy.accountant", privacy.accountant, cls.accountants, f"{who} by")
-        require_among(
-            "privacy.adjacency",
-            privacy.adjacency,
-            cls.relations(mechanism_class(privacy.mechanism)),
-            f"{who} under",
-            cls.adjacency_reason,
-        )
-        fits = [name for name in names() if cls.accepts(mechanism_class(name))]
-        groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
-        require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
-        if cls.exact and privacy.users_per_round != 1:
-            raise ConfigError(
-                "privacy.users_per_round",
-                f"privacy.sampling={cls.name} releases one row: 1, got {privacy.users_per_round}",
-            )
+        """Reject what has no meaning for this sampling beyond its declarations. Raises: ConfigError."""
 
     @classmethod
     def room(cls, privacy: PrivacyConfig) -> int:
@@ -154,15 +135,11 @@ class Sampler:
         """A release that costs almost as much and is analysed faster, for the search of z."""
         return release
 
-    @classmethod
-    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
-        """The number that a paper prints: DPPG's formula for this z, whatever the run releases."""
-        return epsilon_paper(privacy.noise_multiplier, privacy.delta)
-
     # -- in a gate --------------------------------------------------------------------------
 
-    def __init__(self, privacy: PrivacyConfig):
-        self.privacy = privacy
+    def __init__(self, privacy: PrivacyConfig, private: bool):
+        """`private`: of the mechanism."""
+        self.privacy, self._private = privacy, private
         self._sizes: tuple[int, list[int]] | None = None  # of one round
         # Of the last draw: (round, users, once) and who joined.
         self._members: tuple[tuple[int, int, bool], list[np.ndarray]] | None = None
@@ -206,7 +183,7 @@ class Sampler:
         """
         population = int(self.privacy.population or 0)
         self.check_number(users)
-        if mechanism_class(self.privacy.mechanism).private:
+        if self._private:
             if users > population:
                 raise PrivacyError(f"{users} users in a population of {self.privacy.population}")
             users = population  # an unassigned number is an absent user

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.traits import Draws
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, ledger_epsilon
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
 
 
 class UniformSingleUser(Sampler):
@@ -28,10 +27,11 @@ class UniformSingleUser(Sampler):
     random = True
     exact = True
     calibration_digits = 3
+    paper_accountant = "rdp"
     not_attacked = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """See `Sampler.accepts`."""
         return mechanism.subsampled
 
@@ -47,11 +47,6 @@ class UniformSingleUser(Sampler):
         from dp_accounting import SampledWithoutReplacementDpEvent
 
         return SampledWithoutReplacementDpEvent(int(release.population or 1), 1, event)
-
-    @classmethod
-    def paper_epsilon(cls, release: ReleaseEvent, rounds: int, privacy: PrivacyConfig) -> float:
-        """See `Sampler.paper_epsilon`: by RDP, as the GPOPE paper has it."""
-        return ledger_epsilon(Counter({release: rounds}), privacy.delta, "rdp")
 
 
 SAMPLER = UniformSingleUser
