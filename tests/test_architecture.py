@@ -103,6 +103,22 @@ def test_no_comparison_with_the_name_of_a_mechanism_or_a_sampling(path):
 
 
 @every_file
+def test_who_the_users_are_and_what_is_judged_is_asked_of_their_classes(path):
+    """Outside users/ and evaluation/ no kind of data or product is named, but in an algorithm's traits."""
+    top = path.relative_to(ROOT).parts[0]
+    if top in ("users", "evaluation") or path.stem.endswith("_settings") or path.stem == "traits":
+        return
+    named_there = {getattr(node.value, "id", "") for node in nodes(path, ast.Attribute)}
+    assert not named_there & {"Data", "Product"}
+    # What texts are; reports read configurations that other versions have written.
+    if top in ("envs", "models", "reporting") or named(path) == "config/schema/env.py":
+        return
+    for node in nodes(path, ast.Compare):
+        sides = [getattr(side, "value", None) for side in (node.left, *node.comparators)]
+        assert "text" not in sides, f"line {node.lineno}: asks whether this is a text"
+
+
+@every_file
 def test_functions_are_short(path):
     for node in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef):
         length = (node.end_lineno or 0) - node.lineno + 1
