@@ -24,8 +24,8 @@ CONTRACTS = {
     "Description": (["Description"], ("privacy/",), 6),  # of a mechanism; goal: 8
     "Sampler": (["Sampler"], ("privacy/",), 13),  # goal: 8
     "Algorithm": (["Algorithm"], ("algorithms/",), 11),
-    "Users": (["Users", "Collector"], ("users/", "collectors/"), 6),  # goal: 10, as designed
-    "Evaluator": (["Evaluator"], ("evaluation/",), 2),  # goal: 2
+    "Users": (["Users"], ("users/",), 43),  # goal: 10, as designed
+    "Evaluator": (["Evaluator"], ("evaluation/",), 4),  # goal: 2
     "Account": (["Account"], ("privacy/",), 15),  # goal: 12
     "Gate": (["Gate"], ("privacy/",), 18),  # goal: 12
     "Trainer": (["Trainer"], ("experiment/", "run/"), 19),  # goal: 12
@@ -42,15 +42,14 @@ CODE = {  # code lines; the design's ceilings are lines with docstrings, about 1
     "hydra_plugins": 130,  # goal: not more
 }
 
-# Classes in these folders by `name`, and keys of these registries, are literals in their own files only.
-NAMED = ("privacy/mechanisms/", "privacy/sampling/", "users/", "collectors/", "evaluation/")
-REGISTRIES = {"COLLECTORS": "collectors/", "EVALUATORS": "evaluation/"}  # -> folder of the entries
+# The names of classes in these folders are literals in their own files only.
+NAMED = ("privacy/mechanisms/", "privacy/sampling/", "users/", "evaluation/")
 
 # Word, what else it is: files in which it is that, and never the registered name.
 ALLOWED = """
 none, a way of scaling: algorithms/evaluation/mean_return.py config/checks.py config/schema/env.py
     envs/check.py envs/proposal.py envs/registry.py envs/scaling.py evaluation/baselines.py evaluation/mspbe.py
-    experiment/dataset_setup.py tuning/search_plan.py
+    users/recorded.py tuning/search_plan.py
 none, status of a guarantee: api/explaining.py audit/leaks.py experiment/result_files.py privacy/guarantee.py
     privacy/accounting/accountants.py reporting/kept_figures.py reporting/looks.py reporting/page.py
     reporting/paper_item.py reporting/plots.py
@@ -122,11 +121,6 @@ def registered(tree: Nodes) -> dict[str, set[str]]:
     for path, node in classes(tree, NAMED):
         if word := text(assigned(node).get("name")):
             own[word].add(path)
-    for path, nodes in tree.items():
-        for registry, folder in REGISTRIES.items():
-            for key in getattr(assigned(nodes[0]).get(registry), "keys", []):
-                if word := text(key):
-                    own[word] |= {path, f"{folder}{word}.py"}
     return own
 
 
