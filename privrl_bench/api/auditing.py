@@ -224,6 +224,7 @@ def _claim(
         return plan.runs[0].config, plan.guarantee, runs
     config = compose(given, config_dir)
     check_hardware(config)
+    lower_bound.check_simulated(config)  # before sizes and noise
     run = make_plan([config])
     lower_bound.check_auditable(run.given[0])
     return run.given[0], run.gate.guarantee(0), None

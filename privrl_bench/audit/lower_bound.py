@@ -52,6 +52,11 @@ SMALL = {
 def check_auditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, or if users would be real."""
     refuse_unauditable(config)
+    check_simulated(config)
+
+
+def check_simulated(config: RunConfig) -> None:
+    """Raise `ConfigError` if users would be real."""
     users = kind_of(config).spec_of(config).users
     if users is not None:
         raise ConfigError(
