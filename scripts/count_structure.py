@@ -24,8 +24,8 @@ CONTRACTS = {
     "Description": (["Description"], ("privacy/",), 6),  # of a mechanism; goal: 8
     "Sampler": (["Sampler"], ("privacy/",), 13),  # goal: 8
     "Algorithm": (["Algorithm"], ("algorithms/",), 11),
-    "Users": (["Users"], ("users/",), 43),  # goal: 10, as designed
-    "Evaluator": (["Evaluator"], ("evaluation/",), 4),  # goal: 2
+    "Users": (["Users"], ("users/",), 18),  # goal: 13
+    "Evaluator": (["Evaluator"], ("evaluation/",), 4),
     "Account": (["Account"], ("privacy/",), 15),  # goal: 12
     "Gate": (["Gate"], ("privacy/",), 18),  # goal: 12
     "Trainer": (["Trainer"], ("experiment/", "run/"), 19),  # goal: 12

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privrl_bench.audit.visits import WINDOW
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users import kind_of
+
+if TYPE_CHECKING:
+    from privrl_bench.types import EnvSpec
 
 LATER = 2  # rounds after the user's
 USERS = 4  # of a round
+_STEPS = 64  # T
 _EPOCHS, _MINIBATCHES, _EPISODES = 2, 4, 1
 # So that every round trains the policy in the model.
 _MODEL_BASED = {
@@ -50,6 +55,26 @@ class Cuts:
         """Set `total_steps`."""
         self.lines.append(f"total_steps {self.config.total_steps} -> {steps}")
         self.config = replace(self.config, total_steps=steps)
+
+    def user_steps(self, spec: EnvSpec, rounds: int) -> None:
+        """Reduce T, in the key that determines it, and the length. A minibatch has at least one step.
+
+        Args:
+            spec: of the environment.
+            rounds: that have to fit.
+        """
+        env, spec_steps = self.config.env, spec.max_episode_steps
+        key = "max_episode_steps" if env.user == "episode" else "user_steps"
+        explicit: Any = {key: (key == "user_steps" and env.user_steps) or spec_steps}
+        self.config = replace(self.config, env=replace(env, **explicit))
+        self.cut("env", **{key: max(_STEPS, getattr(self.config.algo, "minibatches", 1))})
+        run = self.config
+        need = rounds * run.privacy.users_per_round * getattr(run.env, key)
+        bounded = spec.users or run.privacy.population
+        once = bounded and not rules(run.privacy).sampler.every_round
+        wrong = run.total_steps < need or (once and run.total_steps > need)
+        if wrong and "total_steps" not in self.given:
+            self.steps(need)
 
     def rounds(self, rounds: int) -> None:
         """Set `rounds` of an algorithm that has several."""

@@ -87,15 +87,14 @@ def _length(run: RunConfig, keys: Collection[str]) -> None:
     """`rounds` and `total_steps` agree where both are given."""
     if not {"rounds", "total_steps"} <= set(keys) or run.rounds is None:
         return
-    kind = kind_of(run)
-    steps = kind.given_steps(run)
-    if steps is None:
+    size = kind_of(run).size_of(run)
+    if not size.steps:
         raise ConfigError(
             "total_steps",
             f"and rounds={run.rounds} both give the length of the run, and the steps of one round depend on "
             "the environment; give one of them",
         )
-    round_steps = kind.round_steps_of(run, steps)
+    round_steps = size.round_steps
     refuse(
         run.total_steps // round_steps != run.rounds,
         "total_steps",
@@ -141,8 +140,11 @@ def _given_env(run: RunConfig, keys: Collection[str]) -> None:
 
 def _given_users(run: RunConfig, keys: Collection[str]) -> None:
     """A key has an effect with such users."""
-    for begin, why in kind_of(run).without_effect(run).items():
-        for key in sorted(key for key in keys if key.startswith(begin)):
+    none = "splits a dataset, and there is none: set data.id"
+    texts = f"is for texts, env={run.env.name} has none: use env=sentiment"
+    for begin, why in {"env.text.": texts, "data.public": none, "data.users": none}.items():
+        unread = [x for x in keys if x.startswith(begin) and not x.startswith(kind_of(run).reads)]
+        for key in sorted(unread):
             raise ConfigError(key, why)
 
 

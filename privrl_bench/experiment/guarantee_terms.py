@@ -18,9 +18,9 @@ def unit_of(users: Users, algo: Algorithm) -> Unit:
     config = users.config
     mechanism = rules(config.privacy).mechanism
     return (
-        mechanism.unit(config.env, config.privacy, users.spec, users.steps)
+        mechanism.unit(config.env, config.privacy, users.spec, users.size.steps)
         or (algo.terms().unit if users.most == 1 else None)
-        or users.unit
+        or users.terms().unit
     )
 
 
@@ -40,7 +40,7 @@ def caveats_of(users: Users, algo: Algorithm) -> dict[str, str]:
     if not mechanism.private:
         caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
     else:
-        caveats |= users.caveats()
+        caveats |= users.terms().caveats
     if config.env.obs_scaling == "running":
         caveats[RUNNING_OBS] = "earlier users' observations scale later users' without noise"
     if config.env.reward_scaling == "running":
@@ -57,10 +57,11 @@ def notes_of(users: Users) -> dict[str, str]:
     public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
     if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
         public.append("the scaling constants of env")
-    if users.bounded:
+    terms = users.terms()
+    if terms.bounded:
         public.append("population, a bound on the number of users")
-    public += [*mechanism.public, *users.public()]
-    notes |= mechanism.notes(config.privacy) | users.notes()
+    public += [*mechanism.public, *terms.public]
+    notes |= {**mechanism.notes(config.privacy), **terms.notes}
     notes["scope"] = _scope(config, live=users.in_environments)
     notes["public information"] = ", ".join(public)
     return notes

@@ -97,12 +97,12 @@ class Plan:
     @property
     def steps(self) -> int:
         """T, steps of one user."""
-        return self.users.steps
+        return self.users.size.steps
 
     @property
     def round_steps(self) -> int:
         """Environment steps that one round counts."""
-        return self.users.round_steps
+        return self.users.size.round_steps
 
     @property
     def unit(self) -> str:
@@ -134,8 +134,7 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     users = users_of(configs)
     check_actions(users.config.algo.traits.actions, users.spec, users.config.algo.name)
     asked = _rounds_of(users)
-    rounds = users.most_rounds(asked) if users.config.fit_population else asked
-    users.for_rounds(rounds)
+    rounds = users.room(asked).fitted() if users.config.fit_population else asked
     _check_minibatches(users)
     streams = [Streams(c.seed) for c in configs]
     context = _context(users, streams)
@@ -153,7 +152,7 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     if horizon is None:
         planned = gates(privacy, rounds, memory, ())
         rounds = min(_allowed(planned, r) for r in range(len(given)))
-    users.check_enough(rounds)
+    users.room(rounds).check()
     mechanism = rules(users.config.privacy).mechanism
     drawn = tuple(0.0 if mechanism.on_devices else p.noise_multiplier for p in privacy)
 
@@ -178,7 +177,7 @@ def _with_numbers(config: RunConfig, z: float | None, known: dict[str, Any]) -> 
 
 def _rounds_of(users: Users) -> int:
     """Number of rounds that a configuration asks for. Raises ConfigError: not even one."""
-    config, steps, round_steps = users.config, users.steps, users.round_steps
+    config, steps, round_steps = users.config, users.size.steps, users.size.round_steps
     rounds = config.rounds or config.total_steps // round_steps
     if rounds < 1:
         count = round_steps // steps
@@ -194,7 +193,9 @@ def _check_minibatches(users: Users) -> None:
     config, mechanism = users.config, rules(users.config.privacy).mechanism
     minibatches = getattr(config.algo, "minibatches", 1)
     pooled = mechanism.pooled or (mechanism.on_devices and config.algo.traits.pools_users)
-    pool, what = users.divided(pooled)
+    pool, what = users.size.round_steps if pooled else users.size.steps, "steps"
+    if users.whole:
+        pool, what = config.privacy.users_per_round, "users"
     if minibatches > pool:
         raise ConfigError(
             "algo.minibatches",
@@ -235,6 +236,7 @@ def _gates_of(users: Users, algo: Algorithm, unreviewed: dict[str, str]) -> _Gat
     """Makes the gates of these users and this algorithm, which differ in noise, rounds and ledgers."""
     config, terms = users.config, algo.terms()
     mechanism = rules(config.privacy).mechanism
+    unit, caveats, notes = unit_of(users, algo), caveats_of(users, algo), notes_of(users)
     scalings = {RUNNING_OBS: config.env.obs_scaling, RUNNING_REWARD: config.env.reward_scaling}
 
     def gates(
@@ -247,13 +249,13 @@ def _gates_of(users: Users, algo: Algorithm, unreviewed: dict[str, str]) -> _Gat
         gate = Gate(
             configs=privacy,
             blocks=algo.blocks(),
-            unit=unit_of(users, algo),
+            unit=unit,
             rounds=rounds,
             noises=[noise_source(config.privacy.noise, *seed) for seed in seeds],
             ledgers=ledgers,
-            caveats=caveats_of(users, algo),
-            notes={**notes_of(users), **terms.notes, **unreviewed},
-            devices=mechanism.devices(config.env, privacy, users.spec, users.steps),
+            caveats=caveats,
+            notes={**notes, **terms.notes, **unreviewed},
+            devices=mechanism.devices(config.env, privacy, users.spec, users.size.steps),
             relations=users.relations,
             pooled=config.algo.traits.pools_users,
         )

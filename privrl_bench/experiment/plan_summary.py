@@ -13,7 +13,8 @@ from privrl_bench.privacy.accounting.calibrate import needed_z
 
 def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
     """The plan of replica r as `plan.json` holds it."""
-    gate, config, about = parts.gate, parts.configs[r], parts.users.describe()
+    gate, config = parts.gate, parts.configs[r]
+    about = parts.users.words(parts.rounds).about
     return {
         "algo": config.algo.name,
         "env": config.env.label,

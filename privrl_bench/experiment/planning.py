@@ -139,10 +139,10 @@ def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanRepor
         users_per_round=privacy.users_per_round,
         rounds=parts.rounds,
         rounds_asked=_asked(parts, r),
-        by_population=parts.users.limit(parts.rounds),
+        by_population=parts.users.room(parts.rounds).limits,
         users=parts.users.needed(parts.rounds),
         population=privacy.population,
-        who=parts.users.who(parts.rounds),
+        who=parts.users.words(parts.rounds).full,
         steps_per_user=parts.steps,
         steps=steps,
         mechanism=privacy.mechanism,
@@ -190,7 +190,7 @@ def _asked(parts: Plan, r: int) -> int:
     by_steps = config.total_steps // parts.round_steps
     if config.algo.traits.one_round:
         return parts.rounds
-    if parts.users.limit(parts.rounds) and parts.rounds < by_steps:
+    if parts.users.room(parts.rounds).limits and parts.rounds < by_steps:
         return by_steps
     return config.rounds or by_steps
 

@@ -289,7 +289,7 @@ def _limit(parts: Plan, given: list[str]) -> list[str]:
     config, asked = parts.config, parts.config.total_steps // parts.round_steps
     if "rounds" in explicit_keys(given) or parts.rounds >= asked:
         return []
-    if not parts.users.limit(parts.rounds):
+    if not parts.users.room(parts.rounds).limits:
         return []
     enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
     return [f"  limit   {config.privacy.population} users {enough}"]
@@ -305,7 +305,8 @@ def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
         return
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    size, users = parts.users.size_in_words(parts.rounds)
+    words = parts.users.words(parts.rounds)
+    size, users = words.size, words.who
     if after := parts.iterations - parts.rounds:
         users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
     print(
@@ -316,8 +317,8 @@ def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
         reason = one_process(parts)
         several = f"up to {workers} processes; each computes the updates of some users of a round"
         print(f"  workers {f'1: {reason}' if reason else several}")
-    if about := parts.users.describe():
-        print(f"  data    {about}")
+    if words.about:
+        print(f"  data    {words.about}")
     for line in unknown_env.lines(parts):
         print(line)
     print(f"  values  {unknown_env.values(config)}")

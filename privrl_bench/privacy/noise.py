@@ -1,7 +1,7 @@
 """Where the gate's noise comes from. Only this module draws it (`per_transition.py` draws its own, beside it).
 
 `seeded` is reproducible and gives no protection against an adversary who knows the seed, which is published
-with the run; it is refused for users who are not known to be simulated (`users.check_noise`). `secure`
+with the run; it is refused for users who are not known to be simulated (`users/refusals.py`). `secure`
 is for data of real users. Whoever takes part in a round by chance, and what a search draws, comes from the same
 source as the noise. Clipped rows are integers on a public grid (`grid.py`), and get integer noise (`integers`):
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse
-from privrl_bench.users.recorded import (
-    check_evaluation,
-    check_known_policy,
-    order_note,
-    shrink_list,
-)
-from privrl_bench.users.users import Users, with_population
+from privrl_bench.users.facts import UserTerms
+from privrl_bench.users.recorded import order_note
+from privrl_bench.users.refusals import evaluation, known_policy, no_split, segments_unbounded
+from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
     from privrl_bench.users.collectors.collector import Collector
+
+
+def _counted(run: RunConfig) -> None:
+    """How many act is known."""
+    refuse(
+        run.privacy.population is None,
+        "privacy.population",
+        "give the number of users that act with data.policy, e.g. privacy.population=1000",
+    )
 
 
 class BehaviorUsers(Users):
@@ -27,32 +34,8 @@ class BehaviorUsers(Users):
     draws = (Draws.NEXT, Draws.ONE, Draws.ALL)
     from_data = True
     listed = True
+    refusals = (known_policy, _counted, evaluation, no_split, segments_unbounded)
     one_process = "the simulated dataset is kept in one process"
-
-    @classmethod
-    def _check_policy(cls, run: RunConfig) -> None:
-        """A policy that acted, and its users. Raises ConfigError."""
-        check_known_policy(run)
-        refuse(
-            run.privacy.population is None,
-            "privacy.population",
-            "give the number of users that act with data.policy, e.g. privacy.population=1000",
-        )
-        check_evaluation(run)
-
-    @classmethod
-    def with_users(cls, run: RunConfig, users: int) -> RunConfig:
-        """See `Users.with_users`."""
-        if not cls.in_order(run) or run.algo.traits.one_cohort:
-            return run
-        return with_population([run], users)[0]
-
-    @classmethod
-    def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
-        """See `Users.shrink`."""
-        shrink_list(cuts, rounds, cls.in_order(cuts.config))
-        cuts.rounds(rounds)
-        cls._shrink_steps(cuts, rounds)
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
         """See `Users.configured`. Raises ConfigError: the environment declares users, who would not play."""
@@ -65,14 +48,12 @@ class BehaviorUsers(Users):
             )
         return configs
 
-    def public(self) -> list[str]:
-        """See `Users.public`."""
-        return [f"population={self.config.privacy.population}, exactly the users who played"]
-
-    def notes(self) -> dict[str, str]:
-        """See `Users.notes`."""
-        people = {"people": "a user's randomness is their own, whoever else played"}
-        return people | order_note(self.in_order(self.config))
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        own = {"users' randomness": "a user's randomness is their own, whoever else played"}
+        who = f"population={self.config.privacy.population}, exactly the users who played"
+        terms = replace(super().terms(), public=(who,))
+        return terms.noting(own | order_note(self.in_order(self.config)))
 
     def collector(self, parts: Any, size: int) -> Collector:
         """See `Users.collector`."""
@@ -86,7 +67,7 @@ class BehaviorUsers(Users):
             parts.algo.policy,
             parts.streams,
             int(config.privacy.population or 0),
-            BatchShape(len(self.configs), size, self.steps),
+            BatchShape(len(self.configs), size, self.size.steps),
             self.in_order(config),
         )
 

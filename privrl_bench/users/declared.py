@@ -6,19 +6,21 @@ them. Otherwise who takes part is drawn from `privacy.population` numbers.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules
+from privrl_bench.users.facts import UserTerms
+from privrl_bench.users.refusals import check_noise
 from privrl_bench.users.simulated import SimulatedUsers
-from privrl_bench.users.users import check_noise, data_of, with_population
+from privrl_bench.users.users import data_of, with_population
 
 if TYPE_CHECKING:
     from privrl_bench.types import EnvSpec
 
-PUBLIC = "the number of users that the environment declares"
 UNTESTED = "what the environment does for a declared user (users are simulated here)"
 
 
@@ -58,24 +60,23 @@ class DeclaredUsers(SimulatedUsers):
             )
         return with_population(configs, population or declared)
 
-    def public(self) -> list[str]:
-        """See `Users.public`."""
-        return [PUBLIC]
-
-    def notes(self) -> dict[str, str]:
-        """See `Users.notes`."""
-        return super().notes() | notes_of_declared(rules(self.config.privacy).sampler.every_round)
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        drawn = rules(self.config.privacy).sampler.every_round
+        return declared_terms(super().terms(), drawn)
 
 
-def notes_of_declared(drawn: bool) -> dict[str, str]:
-    """What the guarantee takes for granted of an environment that declares users; `drawn`: by number."""
+def declared_terms(terms: UserTerms, drawn: bool) -> UserTerms:
+    """`terms` with those of an environment that declares users, who are `drawn` by number."""
     who = "drawn afresh and in secret in every round" if drawn else "in the order of their numbers"
-    return {
+    notes = {
         "users": f"the environment plays user k when reset(options={{'user': k}}) says so: {who}; the order "
         "and what it knows of one user do not depend on another's data",
         "evaluation": "the environment must answer reset(options={'user': None, 'evaluation': True}) with a "
         "simulation; no user's data",
     }
+    public = "the number of users that the environment declares"
+    return replace(terms, public=(public,)).noting(notes)
 
 
 USERS = DeclaredUsers

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError, refuse, require, require_choice
+from privrl_bench.errors import refuse, require, require_choice
 from privrl_bench.privacy.rules import rules
+from privrl_bench.users.facts import Room, UserSize
 from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class PromptUsers(Users):
     simulator = False
     scarce = True
     sized = ("baseline_prompts",)
+    whole = True
+    reads = ("env.text.",)
     private_because = "env names prompts"
     untested = "how texts are loaded, cut to prompts and split (the prompt is replaced after it)"
 
@@ -72,14 +76,12 @@ class PromptUsers(Users):
         super().check(run)
 
     @classmethod
-    def without_effect(cls, run: RunConfig) -> dict[str, str]:
-        """See `Users.without_effect`."""
-        return {key: why for key, why in super().without_effect(run).items() if "text" not in key}
-
-    @classmethod
-    def given_steps(cls, run: RunConfig) -> int | None:
-        """See `Users.given_steps`."""
-        return run.env.text.new_tokens
+    def size_of(cls, run: RunConfig, spec: EnvSpec | None = None, most: int = 1) -> UserSize:
+        """See `Users.size_of`: an answer's length is a setting."""
+        if spec is not None:
+            return super().size_of(run, spec)
+        tokens = run.env.text.new_tokens
+        return UserSize(tokens, run.privacy.users_per_round * tokens)
 
     @classmethod
     def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
@@ -94,22 +96,13 @@ class PromptUsers(Users):
         self.task = _task_of(configs[0])
         super().__init__(configs, spec)
 
-    def divided(self, pooled: bool) -> tuple[int, str]:
-        """See `Users.divided`: whole answers."""
-        return self.config.privacy.users_per_round, "users"
-
-    def check_enough(self, rounds: int) -> None:
-        """Every user is a place with a prompt of its own. Raises ConfigError: there are not enough."""
-        super().check_enough(rounds)
-        config, there = self.config, len(self.task.prompts_train)
-        users = config.privacy.users_per_round
-        if rounds * users > there:
-            raise ConfigError(
-                "rounds" if config.rounds else "total_steps",
-                f"{rounds} rounds of {users} users need {rounds * users} reviews, and each is used once; "
-                f"{config.env.label} has {there}: at most {there // users} rounds, "
-                f"total_steps={there // users * users * self.task.new_tokens}",
-            )
+    def room(self, rounds: int) -> Room:
+        """See `Users.room`: every user is a place with a prompt of its own."""
+        room, there = super().room(rounds), len(self.task.prompts_train)
+        each = self.config.privacy.users_per_round
+        words = f"rounds of {each} users need {rounds * each} reviews, and each is used once"
+        bound = there, f"{words}; {self.config.env.label} has"
+        return replace(room, need=lambda r: r * each, bounds=(*room.bounds, bound))
 
     def public_sources(self, streams: list[Streams]) -> dict[str, Any]:
         """Models and prompts, and answers to public ones."""

@@ -10,7 +10,16 @@ from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rules import rules
-from privrl_bench.users.users import Users, check_noise, with_population
+from privrl_bench.users.facts import UserSize, UserTerms, UserWords
+from privrl_bench.users.refusals import (
+    check_noise,
+    evaluation,
+    known_policy,
+    own_policy,
+    segments_unbounded,
+    unbounded,
+)
+from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
@@ -18,7 +27,41 @@ if TYPE_CHECKING:
     from privrl_bench.users.collectors.collector import Collector
     from privrl_bench.users.collectors.dataset import Dataset
 
-_TRAJECTORIES = 6  # of users under a known policy, in the leak test
+
+def evaluates(run: RunConfig) -> bool:
+    """Whether the algorithm evaluates the policy that acted, and learns none."""
+    return Data.ACTED in run.algo.traits.data
+
+
+def _drawn(run: RunConfig) -> None:
+    """An algorithm that learns draws its users."""
+    mechanism, sampler = rules(run.privacy)
+    refuse(
+        not evaluates(run) and mechanism.private and not sampler.independent,
+        "privacy.sampling",
+        f"algo={run.algo.name} draws its users: use privacy=poisson",
+    )
+
+
+def _policy(run: RunConfig) -> None:
+    """Whose policy acted."""
+    for rule in (known_policy, evaluation) if evaluates(run) else (own_policy,):
+        rule(run)
+
+
+def _scaling(run: RunConfig) -> None:
+    """Users who acted before the run give no scaling."""
+    refuse(
+        bool({"private", "running"} & {run.env.obs_scaling, run.env.reward_scaling}),
+        "env.obs_scaling",
+        "for a dataset use split, public or none; reward_scaling: public",
+    )
+
+
+def _population(run: RunConfig) -> None:
+    """An algorithm that learns takes other users."""
+    if not evaluates(run):
+        unbounded(run, f"algo={run.algo.name} takes from a dataset")
 
 
 class RecordedUsers(Users):
@@ -36,6 +79,8 @@ class RecordedUsers(Users):
     from_data = True
     in_environments = False
     listed = True
+    refusals = (_drawn, _policy, _scaling, _population, segments_unbounded)
+    reads = ("data.",)
     may_be_real = True  # whatever the dataset says
     private_because = "data.id names a dataset"
     untested = "how the dataset is loaded and split (the user is replaced after it)"
@@ -63,65 +108,10 @@ class RecordedUsers(Users):
         super().check(run)
 
     @classmethod
-    def _check_draws(cls, run: RunConfig) -> None:
-        super()._check_draws(run)
-        mechanism, sampler = rules(run.privacy)
-        refuse(
-            not cls.evaluates(run) and mechanism.private and not sampler.independent,
-            "privacy.sampling",
-            f"algo={run.algo.name} draws its users: use privacy=poisson",
-        )
-
-    @classmethod
-    def _check_policy(cls, run: RunConfig) -> None:
-        if not cls.evaluates(run):
-            super()._check_policy(run)
-            return
-        check_known_policy(run)
-        check_evaluation(run)
-
-    @classmethod
-    def _check_scaling(cls, run: RunConfig) -> None:
-        refuse(
-            bool({"private", "running"} & {run.env.obs_scaling, run.env.reward_scaling}),
-            "env.obs_scaling",
-            "for a dataset use split, public or none; reward_scaling: public",
-        )
-
-    @classmethod
-    def _check_population(cls, run: RunConfig) -> None:
-        if not cls.evaluates(run):
-            cls._refuse_bound(run, f"algo={run.algo.name} takes from a dataset")
-        super()._check_population(run)
-
-    @classmethod
-    def without_effect(cls, run: RunConfig) -> dict[str, str]:
-        """See `Users.without_effect`."""
-        return {key: why for key, why in super().without_effect(run).items() if "data" not in key}
-
-    @classmethod
-    def given_steps(cls, run: RunConfig) -> int | None:
-        """See `Users.given_steps`."""
-        return None
-
-    @classmethod
-    def with_users(cls, run: RunConfig, users: int) -> RunConfig:
-        """See `Users.with_users`: as many as the dataset has."""
-        if not cls.in_order(run) or run.algo.traits.one_cohort:
-            return run
-        return with_population([run], None)[0]
-
-    @classmethod
-    def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
-        """See `Users.shrink`."""
-        if cls.evaluates(cuts.config):
-            shrink_list(cuts, rounds, cls.in_order(cuts.config))
-        cuts.rounds(rounds)
-
-    @classmethod
-    def evaluates(cls, run: RunConfig) -> bool:
-        """Whether the algorithm evaluates the policy that acted, and learns none."""
-        return Data.ACTED in run.algo.traits.data
+    def size_of(cls, run: RunConfig, spec: EnvSpec | None = None, most: int = 1) -> UserSize:
+        """See `Users.size_of`: all trajectories of one user."""
+        steps = 0 if spec is None else spec.max_episode_steps * most
+        return UserSize(steps, run.privacy.users_per_round * steps)
 
     @classmethod
     def spec_of(cls, run: RunConfig) -> EnvSpec:
@@ -141,15 +131,15 @@ class RecordedUsers(Users):
 
         run = configs[0]
         self.data: Dataset = open_data(run.data, self.spec)
-        self.most = self.data.most
+        self.most, self.says = self.data.most, f"{run.data.id} has"
         self._check_simulated(run)
         env = scaled_by(run.env, self.data)
         self._check_number(run)
-        sampler, evaluates = rules(run.privacy).sampler, self.evaluates(run)
+        sampler = rules(run.privacy).sampler
         found = []
         for c in configs:
             privacy = c.privacy
-            if sampler.every_round or evaluates:
+            if sampler.every_round or evaluates(run):
                 privacy = replace(privacy, population=privacy.population or self.data.users)
             if sampler.independent:  # see `neighbours_of`
                 privacy = replace(privacy, adjacency="zero_out")
@@ -180,7 +170,7 @@ class RecordedUsers(Users):
             raise ConfigError("privacy.population", f"must be at least {private}, got {population}")
         if rules(privacy).sampler.independent and population is None and data.users < cohort:
             raise ConfigError("privacy.users_per_round", f"must be at most {private}, got {cohort}")
-        if not self.evaluates(run):
+        if not evaluates(run):
             return
         if population not in (None, data.users):
             raise ConfigError(
@@ -196,59 +186,31 @@ class RecordedUsers(Users):
                 "need; privrl collect policy=... writes data with them",
             )
 
-    @property
-    def steps(self) -> int:
-        """See `Users.steps`: of all trajectories of one user."""
-        return self.spec.max_episode_steps * self.most
-
     def needed(self, rounds: int) -> int | None:
         """See `Users.needed`."""
         if not self.in_order(self.config):
             return None
         return rounds * self.config.privacy.users_per_round
 
-    @property
-    def _says(self) -> str:
-        return f"{self.config.data.id} has"
-
-    @property
-    def bounded(self) -> bool:
-        """See `Users.bounded`: `public` says what their number is."""
-        return False
-
-    @property
-    def unit(self) -> Unit:
-        """See `Users.unit`."""
-        most = self.most
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        config, most, split = self.config, self.most, self.data.split
+        in_order, population = self.in_order(config), config.privacy.population
         what = "one trajectory" if most == 1 else f"all trajectories of one user, up to {most},"
         what += f" of at most {self.spec.max_episode_steps} steps"
-        if self.in_order(self.config):
-            return Unit(f"{what}, used once", 1)
-        return Unit(f"{what}, in any of the rounds", None)
-
-    def public(self) -> list[str]:
-        """See `Users.public`."""
-        config, most = self.config, self.most
+        unit = Unit(f"{what}, in any of the rounds", None)
+        if in_order:
+            unit = Unit(f"{what}, used once", 1)
         public = [
             f"T={config.env.max_episode_steps or 'the episode limit'}",
             f"at most {most} episode{'s' if most > 1 else ''} of one user",
             "how many episodes there are, and the keys of their metadata",
         ]
-        if self._numbered_in(config):
-            exact = config.privacy.population == self.data.users
+        notes = {}
+        if in_order or rules(config.privacy).sampler.every_round:  # their number matters
+            exact = population == self.data.users
             what = "exactly the private users" if exact else "a bound on the private users"
-            public.append(f"population={config.privacy.population}, {what}")
-        return public
-
-    @classmethod
-    def _numbered_in(cls, run: RunConfig) -> bool:
-        """Whether the number of users enters the guarantee."""
-        return rules(run.privacy).sampler.every_round or cls.in_order(run)
-
-    def notes(self) -> dict[str, str]:
-        """See `Users.notes`."""
-        notes, config, split = {}, self.config, self.data.split
-        if self._numbered_in(config):
+            public.append(f"population={population}, {what}")
             notes["neighbours"] = neighbours_of(config.privacy, split.users)
         key = self.data.trajectories.user_key
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
@@ -257,7 +219,8 @@ class RecordedUsers(Users):
             f"{self._taken()}; no user's data may depend on "
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
-        return notes | order_note(self.in_order(config))
+        # `public` says what their number is.
+        return UserTerms(unit, False, tuple(public), notes | order_note(in_order))
 
     def _taken(self) -> str:
         """What a run takes from the public users."""
@@ -271,9 +234,9 @@ class RecordedUsers(Users):
         taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []
         return f"their data give {', '.join(taken)}" if taken else "their data are not used"
 
-    def describe(self) -> str:
-        """See `Users.describe`."""
-        return self.data.describe()
+    def words(self, rounds: int) -> UserWords:
+        """See `Users.words`."""
+        return replace(super().words(rounds), about=self.data.describe())
 
     def public_sources(self, streams: list[Streams]) -> dict[str, Any]:
         """The public part of the dataset."""
@@ -287,60 +250,14 @@ class RecordedUsers(Users):
         from privrl_bench.users.collectors.collector import BatchShape
         from privrl_bench.users.collectors.dataset import DatasetCollector
 
-        shape = BatchShape(replicas, size, self.steps)
+        shape = BatchShape(replicas, size, self.size.steps)
         return DatasetCollector(self.data, self.config.env, shape, self.in_order(self.config))
-
-
-def check_known_policy(run: RunConfig) -> None:
-    """An algorithm that evaluates a policy knows the one that acted. Raises ConfigError."""
-    refuse(
-        run.data.policy is None,
-        "data.policy",
-        f"algo={run.algo.name} evaluates from the trajectories of a known policy: give it, e.g. "
-        "data.policy=uniform (with a dataset, too: errors are measured under it)",
-    )
-
-
-def check_evaluation(run: RunConfig) -> None:
-    """What an algorithm that evaluates a policy takes of its users. Raises ConfigError."""
-    algo, privacy = run.algo, run.privacy
-    refuse(
-        run.env.obs_scaling != "none",
-        "env.obs_scaling",
-        f"is {run.env.obs_scaling!r}, but algo={algo.name} computes features of unscaled observations: "
-        "set env.obs_scaling=none",
-    )
-    refuse(
-        run.env.reward_scaling not in ("none", "public"),
-        "env.reward_scaling",
-        "to evaluate a policy use none or public",
-    )
-    refuse(
-        algo.traits.one_round and run.rounds not in (None, 1),
-        "rounds",
-        f"algo={algo.name} has one release, got {run.rounds}",
-    )
-    refuse(
-        algo.traits.one_cohort and privacy.users_per_round not in (1, privacy.population),
-        "privacy.users_per_round",
-        f"algo={algo.name} takes all users in one round (privacy.population): leave it out, got "
-        f"{privacy.users_per_round}",
-    )
 
 
 def order_note(in_order: bool) -> dict[str, str]:
     """What the guarantee takes for granted of the users of a list."""
     order = "users take part in the order of the list, which does not depend on their data"
     return {"order": order} if in_order else {}
-
-
-def shrink_list(cuts: Any, rounds: int, in_order: bool) -> None:
-    """Reduce a list whose users acted with a known policy; arguments as `Users.shrink`."""
-    run = cuts.config
-    many = run.rounds if "rounds" in cuts.given and run.rounds else rounds
-    need = many * run.privacy.users_per_round if in_order else 0
-    cuts.cut("privacy", population=max(_TRAJECTORIES, need))
-    cuts.cut("algo", reference=_TRAJECTORIES)
 
 
 def neighbours_of(privacy: PrivacyConfig, users: int) -> str:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError
-from privrl_bench.users.declared import PUBLIC, UNTESTED, notes_of_declared
+from privrl_bench.users.declared import UNTESTED, declared_terms
+from privrl_bench.users.facts import UserSize, UserTerms, UserWords
+from privrl_bench.users.refusals import check_noise
 from privrl_bench.users.simulated import SimulatedUsers
-from privrl_bench.users.users import check_noise, data_of, with_population
+from privrl_bench.users.users import data_of, with_population
 
 if TYPE_CHECKING:
     from privrl_bench.types import EnvSpec
@@ -31,6 +34,7 @@ class ReturningUsers(SimulatedUsers):
     returning = True
     used_up = True
     verb = "comes"
+    wants = "rounds have {need} users come, each once"
     one_process = "the trajectories of returning users are kept in one process"
 
     @classmethod
@@ -39,10 +43,11 @@ class ReturningUsers(SimulatedUsers):
         return data_of(run) is cls.gives
 
     @classmethod
-    def round_steps_of(cls, run: RunConfig, steps: int) -> int:
-        """The steps of the users who come; stored steps are not new."""
+    def size_of(cls, run: RunConfig, spec: EnvSpec | None = None, most: int = 1) -> UserSize:
+        """See `Users.size_of`: a round counts the users who come; stored steps are not new."""
         algo: Any = run.algo
-        return math.ceil(algo.new_users * steps / algo.act_every)
+        size = super().size_of(run, spec)
+        return replace(size, round_steps=math.ceil(algo.new_users * size.steps / algo.act_every))
 
     @classmethod
     def coming(cls, run: RunConfig, rounds: int) -> int:
@@ -57,7 +62,7 @@ class ReturningUsers(SimulatedUsers):
         cuts.cut("algo", act_every=1, new_users=user + 1)
         coming = cls.coming(cuts.config, cuts.config.rounds or rounds)
         cuts.cut("privacy", users_per_round=coming - 1, population=coming)
-        cls._shrink_steps(cuts, rounds)
+        cuts.user_steps(cls.spec_of(cuts.config), rounds)
 
     def arrivals(self, index: int) -> range:
         """Numbers of the users who come in a round. As many come in every round that has any."""
@@ -66,19 +71,20 @@ class ReturningUsers(SimulatedUsers):
         return range(0) if rest else range(turn * algo.new_users, (turn + 1) * algo.new_users)
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
-        """The number of users is set by `for_rounds`. Raises ConfigError: the noise of declared users."""
-        if self.spec.users is not None:
-            self.untested = UNTESTED
-            check_noise(configs[0], f"{configs[0].env.label} declares {self.spec.users} users")
-        return configs
-
-    def for_rounds(self, rounds: int) -> None:
-        """Set the number of users.
+        """The same runs with the number of users who come.
 
         Raises:
-            ConfigError: it is no bound, or every cohort would have all users.
+            ConfigError: it is no bound, every cohort would have all users, or the noise of declared users.
         """
-        run, coming = self.config, self.coming(self.config, rounds)
+        run = configs[0]
+        if self.spec.users is not None:
+            self.untested = UNTESTED
+            check_noise(run, f"{run.env.label} declares {self.spec.users} users")
+        round_steps = self.size_of(run, self.spec).round_steps
+        rounds = run.rounds or run.total_steps // round_steps
+        if rounds < 1:  # refused for its length
+            return configs
+        coming = self.coming(run, rounds)
         each, population = run.privacy.users_per_round, run.privacy.population or coming
         if population < coming:
             raise ConfigError(
@@ -88,7 +94,7 @@ class ReturningUsers(SimulatedUsers):
         if each >= population and run.privacy.population is None:
             more = bisect_right(range(10**9), each, key=lambda r: self.coming(run, r))
             key = "rounds" if run.rounds else "total_steps"
-            least = more if key == "rounds" else more * self.round_steps
+            least = more if key == "rounds" else more * round_steps
             raise ConfigError(
                 key,
                 f"{rounds} rounds have {coming} users, and privacy.users_per_round={each} of "
@@ -101,29 +107,22 @@ class ReturningUsers(SimulatedUsers):
                 f"must be less than the {population} users it is drawn from (privacy.population), got "
                 f"{each}",
             )
-        self.configs = with_population(self.configs, population)
+        return with_population(configs, population)
 
     def needed(self, rounds: int) -> int | None:
         """The users who come, each once."""
         return self.coming(self.config, rounds)
 
-    def _refuse_length(self, rounds: int, need: int, there: int, who: str) -> None:
-        fewer = max((r for r in range(rounds) if (self.needed(r) or 0) <= there), default=0)
-        problem = f"{rounds} rounds have {need} users come, each once; {who} {there}"
-        self._refuse_above(fewer, problem)
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        terms = super().terms()
+        return terms if self.spec.users is None else declared_terms(terms, drawn=False)
 
-    def public(self) -> list[str]:
-        """See `Users.public`."""
-        return [] if self.spec.users is None else [PUBLIC]
-
-    def notes(self) -> dict[str, str]:
-        """See `Users.notes`."""
-        return super().notes() | ({} if self.spec.users is None else notes_of_declared(drawn=False))
-
-    def size_in_words(self, rounds: int) -> tuple[str, str]:
-        """See `Users.size_in_words`: those who join a round do not act in it."""
-        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        return "", f"{self.in_words(rounds)}, for {steps}: {rounds * self.round_steps} steps"
+    def words(self, rounds: int) -> UserWords:
+        """See `Users.words`: those who join a round do not act in it."""
+        words = super().words(rounds)
+        steps = f"{self.size.text}: {rounds * self.size.round_steps} steps"
+        return replace(words, size="", who=f"{words.who}, for {steps}")
 
     def collector(self, parts: Any, size: int) -> Collector:
         """See `Users.collector`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules
+from privrl_bench.users.facts import UserTerms
 from privrl_bench.users.users import Users, with_population
 
 if TYPE_CHECKING:
@@ -52,20 +54,19 @@ class SimulatedUsers(Users):
             raise ConfigError("privacy.population", f"must be at least {least}, got {population}")
         return population
 
-    def notes(self) -> dict[str, str]:
-        """See `Users.notes`."""
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        terms = super().terms()
+        if self.config.env.user == "segment":
+            why = (
+                "an episode shares its segments with others and shapes when and where later ones "
+                "run; epsilon is for nulling every segment it touches, not for the episode alone"
+            )
+            terms = replace(terms, caveats={CARRIED_OVER: why})
         if not rules(self.config.privacy).sampler.independent:
-            return {}
-        return {"people": "a user's randomness is their own, whoever else joins the round"}
-
-    def caveats(self) -> dict[str, str]:
-        """See `Users.caveats`."""
-        if self.config.env.user != "segment":
-            return {}
-        return {
-            CARRIED_OVER: "an episode shares its segments with others and shapes when and where later ones "
-            "run; epsilon is for nulling every segment it touches, not for the episode alone"
-        }
+            return terms
+        own = "a user's randomness is their own, whoever else joins the round"
+        return terms.noting({"users' randomness": own})
 
     def one_shard(self) -> str:
         """See `Users.one_shard`."""
@@ -88,7 +89,7 @@ class SimulatedUsers(Users):
             parts.algo.policy,
             parts.streams,
             users,
-            self.steps,
+            self.size.steps,
             config.algo.gamma,
             parts.gate.devices,
         )

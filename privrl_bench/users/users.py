@@ -10,22 +10,25 @@ loaded. How users act and train is in `collectors/`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import ConfigError, refuse, require_among
+from privrl_bench.errors import refuse, require_among
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rules import drawing, rules
+from privrl_bench.users.facts import Room, UserSize, UserTerms, UserWords
+from privrl_bench.users.refusals import no_split, own_policy, segments_unbounded
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
     from privrl_bench.types import EnvSpec
     from privrl_bench.users.collectors.collector import Collector
 
-_STEPS = 64  # T in the leak test
+_TRAJECTORIES = 6  # of users under a known policy, in the leak test
 
 
 def data_of(run: RunConfig) -> Data:
@@ -48,7 +51,10 @@ class Users:
         listed: they come from a list, in whose order fixed cohorts take them; see `in_order`.
         returning: they act once, and join later rounds with what they did.
         used_up: they come in a public order, whatever the sampling.
-        verb: what happens to each of them once, in words.
+        verb, wants: what happens to each of them once, and what rounds need of them, in words.
+        refusals: rules of their configurations; each raises ConfigError.
+        whole: minibatches divide users, not their steps.
+        reads: keys, or beginnings of keys, of users' data that have an effect with them.
         one_process: why one process has all of them; empty: several may.
         simulator: their environment is a simulator, whose settings give T.
         scarce: there are few of them, each for one round.
@@ -57,6 +63,8 @@ class Users:
     Attributes:
         configs: of the runs, with what follows from their users.
         spec: public facts of the environment.
+        size: steps of one user and of a round.
+        says: who says what `privacy.population` is, before the number.
         most: the largest number of trajectories of one user.
         may_be_real: messages of exceptions may hold data of real users.
         numbered: they have numbers, by which nothing keeps one part of them out of another.
@@ -81,6 +89,14 @@ class Users:
     returning: ClassVar[bool] = False
     used_up: ClassVar[bool] = False
     verb: ClassVar[str] = "used"
+    wants: ClassVar[str] = "rounds of {each} users need {need} users, each used once"
+    refusals: ClassVar[tuple[Callable[[RunConfig], None], ...]] = (
+        own_policy,
+        no_split,
+        segments_unbounded,
+    )
+    whole: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
     one_process: ClassVar[str] = ""
     simulator: ClassVar[bool] = True
     scarce: ClassVar[bool] = False
@@ -88,6 +104,7 @@ class Users:
     may_be_real: bool = False
     private_because: str = ""
     untested: str = ""
+    says: str = "privacy.population says"
     most: int = 1
 
     # -- of a configuration -----------------------------------------------------------------
@@ -99,15 +116,13 @@ class Users:
 
     @classmethod
     def check(cls, run: RunConfig) -> None:
-        """Refuse settings that have no meaning or no analysis with such users. Raises `ConfigError`."""
-        cls._check_draws(run)
-        cls._check_policy(run)
-        cls._check_scaling(run)
-        cls._check_population(run)
+        """Refuse settings that have no meaning or no analysis with such users.
 
-    @classmethod
-    def _check_draws(cls, run: RunConfig) -> None:
-        """A sampler finds them as they and the algorithm allow. Raises ConfigError."""
+        A sampler finds them as they and the algorithm allow; then `refusals`.
+
+        Raises:
+            ConfigError: names the setting.
+        """
         traits, sampler = run.algo.traits, rules(run.privacy).sampler
         taken = drawing([one for one in traits.draws if one in cls.draws])
         require_among("privacy.sampling", sampler.name, taken, f"algo={run.algo.name} takes")
@@ -118,43 +133,8 @@ class Users:
             "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
             f"{starts}, got 'segment'",
         )
-
-    @classmethod
-    def _check_policy(cls, run: RunConfig) -> None:
-        """Whose policy acts. Raises ConfigError."""
-        given = run.data.policy is not None
-        refuse(given, "data.policy", f"algo={run.algo.name} learns its own policy")
-
-    @classmethod
-    def _check_scaling(cls, run: RunConfig) -> None:
-        """Scaling by their data. Raises ConfigError."""
-        refuse(
-            run.env.obs_scaling == "split",
-            "env.obs_scaling",
-            "split is the public part of a dataset; without data.id use public, private, running or none",
-        )
-
-    @classmethod
-    def _check_population(cls, run: RunConfig) -> None:
-        """A bound on the users of fixed cohorts bounds users who are used once. Raises ConfigError."""
-        if run.env.user == "segment":
-            cls._refuse_bound(run, "env.user=segment has")
-
-    @classmethod
-    def _refuse_bound(cls, run: RunConfig, why: str) -> None:
-        bounded = not rules(run.privacy).sampler.every_round and run.privacy.population is not None
-        refuse(
-            bounded,
-            "privacy.population",
-            f"bounds the users of fixed cohorts, each used once, and {why} others",
-        )
-
-    @classmethod
-    def without_effect(cls, run: RunConfig) -> dict[str, str]:
-        """Keys, or beginnings of keys, that have no effect with such users, and why."""
-        none = "splits a dataset, and there is none: set data.id"
-        texts = f"is for texts, env={run.env.name} has none: use env=sentiment"
-        return {"env.text.": texts, "data.public": none, "data.users": none}
+        for rule in cls.refusals:
+            rule(run)
 
     @classmethod
     def in_order(cls, run: RunConfig) -> bool:
@@ -166,16 +146,18 @@ class Users:
         return cls.listed and mechanism.private and not sampler.every_round
 
     @classmethod
-    def round_steps_of(cls, run: RunConfig, steps: int) -> int:
-        """Environment steps that one round counts, a public number; `steps`: T, of one user."""
-        return run.privacy.users_per_round * steps
+    def size_of(cls, run: RunConfig, spec: EnvSpec | None = None, most: int = 1) -> UserSize:
+        """What one of them counts; 0 steps: that is not known without the environment or the data.
 
-    @classmethod
-    def given_steps(cls, run: RunConfig) -> int | None:
-        """T where the configuration alone gives it; None where the environment or the data do."""
-        if run.env.user == "episode" or run.env.user_steps is None:
-            return run.env.max_episode_steps
-        return run.env.user_steps
+        Args:
+            run: the configuration.
+            spec: of its environment, where it is known.
+            most: the largest number of trajectories of one user.
+        """
+        steps = None if run.env.user == "episode" else run.env.user_steps
+        if steps is None:
+            steps = run.env.max_episode_steps if spec is None else spec.max_episode_steps
+        return UserSize(steps or 0, run.privacy.users_per_round * (steps or 0))
 
     @classmethod
     def spec_of(cls, run: RunConfig) -> EnvSpec:
@@ -188,8 +170,10 @@ class Users:
 
     @classmethod
     def with_users(cls, run: RunConfig, users: int) -> RunConfig:
-        """The same run with so many users of a list, where they take part in its order."""
-        return run
+        """The same run with so many users of a list taken in its order; a dataset has its own number."""
+        if not cls.in_order(run) or run.algo.traits.one_cohort:
+            return run
+        return with_population([run], users if cls.in_environments else None)[0]
 
     @classmethod
     def shrink(cls, cuts: Any, rounds: int, users: int, user: int) -> None:
@@ -201,24 +185,16 @@ class Users:
             users: of a round.
             user: the one who is replaced, where they come one after the other.
         """
-        if cls.in_environments:
-            cls._shrink_steps(cuts, rounds)
-
-    @classmethod
-    def _shrink_steps(cls, cuts: Any, rounds: int) -> None:
-        """Reduce T, in the key that determines it, and the length. A minibatch has at least one step."""
         run = cuts.config
-        spec = cls.spec_of(run)
-        key = "max_episode_steps" if run.env.user == "episode" else "user_steps"
-        explicit: Any = {key: steps_of(run.env, spec)}
-        cuts.config = replace(run, env=replace(run.env, **explicit))
-        cuts.cut("env", **{key: max(_STEPS, getattr(run.algo, "minibatches", 1))})
-        need = rounds * run.privacy.users_per_round * getattr(cuts.config.env, key)
-        once = not rules(run.privacy).sampler.every_round
-        bounded = (spec.users or run.privacy.population) and once
-        wrong = run.total_steps < need or (bounded and run.total_steps > need)
-        if wrong and "total_steps" not in cuts.given:
-            cuts.steps(need)
+        if Data.ACTED in run.algo.traits.data:  # of users under a known policy few are enough
+            many = run.rounds if "rounds" in cuts.given and run.rounds else rounds
+            need = many * run.privacy.users_per_round if cls.in_order(run) else 0
+            cuts.cut("privacy", population=max(_TRAJECTORIES, need))
+            cuts.cut("algo", reference=_TRAJECTORIES)
+        if cls.from_data:
+            cuts.rounds(rounds)
+        if cls.in_environments:
+            cuts.user_steps(cls.spec_of(run), rounds)
 
     # -- of runs ----------------------------------------------------------------------------
 
@@ -228,6 +204,7 @@ class Users:
             self.may_be_real, self.private_because = True, f"env {spec.name} declares users"
         self.numbered = self.listed or spec.users is not None
         self.configs = _with_one_round(self.configured(configs))
+        self.size = self.size_of(self.config, spec, self.most)
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
         """The same runs, with what their users decide. Raises `ConfigError`: see the class."""
@@ -239,29 +216,12 @@ class Users:
         found.configs = configs
         return found
 
-    def for_rounds(self, rounds: int) -> None:
-        """Set in `configs` what the number of rounds decides. Raises ConfigError: it does not fit."""
-
-    # -- sizes ------------------------------------------------------------------------------
-
     @property
     def config(self) -> RunConfig:
         """The configuration, but for seed and z the same for all runs."""
         return self.configs[0]
 
-    @property
-    def steps(self) -> int:
-        """T, the largest number of steps of one user."""
-        return steps_of(self.config.env, self.spec)
-
-    @property
-    def round_steps(self) -> int:
-        """Environment steps that one round counts."""
-        return self.round_steps_of(self.config, self.steps)
-
-    def divided(self, pooled: bool) -> tuple[int, str]:
-        """What the minibatches of an update divide, and its unit; `pooled`: of all users of a round."""
-        return self.round_steps if pooled else self.steps, "steps"
+    # -- what is said of them ---------------------------------------------------------------
 
     def needed(self, rounds: int) -> int | None:
         """How many users so many rounds use, each of them once; None: they are drawn, or segments."""
@@ -270,127 +230,56 @@ class Users:
             return None
         return rounds * self.config.privacy.users_per_round
 
-    def check_enough(self, rounds: int) -> None:
-        """Compare what a run needs with the users that there are.
-
-        Raises:
-            ConfigError: a user would be used twice.
-        """
-        need, bounds = self.needed(rounds), self._bounds()
-        if need is not None and bounds and need > min(bounds)[0]:
-            self._refuse_length(rounds, need, *min(bounds))
-
-    def _bounds(self) -> list[tuple[int, str]]:
-        """Upper bounds on the users that there are, each with who says it."""
-        config, declared = self.config, self.spec.users
-        bounds = [] if declared is None else [(declared, f"{config.env.label} declares")]
-        if config.privacy.population is not None and not rules(config.privacy).sampler.every_round:
-            bounds.append((config.privacy.population, self._says))
-        return bounds
-
-    @property
-    def _says(self) -> str:
-        """Who says how many users there are, before the number."""
-        return "privacy.population says"
-
-    def _refuse_length(self, rounds: int, need: int, there: int, who: str) -> None:
-        """Raise ConfigError: `rounds` need `need` users, and `who` says that `there` are."""
-        each = self.config.privacy.users_per_round
-        problem = (
-            f"{rounds} rounds of {each} users need {need} users, each used once; {who} {there}"
-        )
-        self._refuse_above(there // each, problem)
-
-    def _refuse_above(self, most: int, problem: str) -> None:
-        """Raise ConfigError: there are users for `most` rounds only."""
-        if most < 1:
-            raise ConfigError("privacy.users_per_round", f"{problem}: not enough for one round")
-        length = f"{most} round{'s' if most > 1 else ''}, total_steps={most * self.round_steps}"
-        raise ConfigError(
-            "rounds" if self.config.rounds else "total_steps", f"{problem}: at most {length}"
+    def room(self, rounds: int) -> Room:
+        """Whether there are users for so many rounds."""
+        config, privacy, declared = self.config, self.config.privacy, self.spec.users
+        need, there = self.needed(rounds), privacy.population
+        drawn = rules(privacy).sampler.every_round
+        words = self.wants.format(each=privacy.users_per_round, need=need)
+        bounds = [] if declared is None else [(declared, f"{words}; {config.env.label} declares")]
+        if there is not None and not drawn:
+            bounds.append((there, f"{words}; {self.says}"))
+        limits = need is not None and there is not None and not drawn and config.rounds == rounds
+        return Room(
+            rounds,
+            self.needed,
+            tuple(bounds),
+            "rounds" if config.rounds else "total_steps",
+            self.size.round_steps,
+            limits and rounds == (there or 0) // privacy.users_per_round,
         )
 
-    def most_rounds(self, rounds: int) -> int:
-        """As many of these rounds as there are users for, each used once; all if there are too few for one."""
-        privacy = self.config.privacy
-        if self.needed(rounds) is None or rules(privacy).sampler.every_round:
-            return rounds
-        known = [users for users in (self.spec.users, privacy.population) if users is not None]
-        if not known:
-            raise ConfigError(
-                "fit_population", "needs the number of users: give privacy.population"
-            )
-        return min(rounds, min(known) // privacy.users_per_round) or rounds
+    def terms(self) -> UserTerms:
+        """What the guarantee says of them."""
+        config, sampler = self.config, rules(self.config.privacy).sampler
+        fixed = config.privacy.population is not None and not sampler.every_round
+        limit, poisson = self.spec.max_episode_steps, sampler.independent
+        return UserTerms(
+            unit_in_words(config.env, limit, self.size.steps, poisson, self.spec.one_user),
+            bounded=poisson or (fixed and not self.in_order(config)),
+        )
 
-    def limit(self, rounds: int) -> bool:
-        """Whether so many rounds, which the configuration names, are all that its population has users for."""
-        config, there = self.config, self.config.privacy.population
-        if config.rounds != rounds or there is None or self.needed(rounds) is None:
-            return False
-        drawn = rules(config.privacy).sampler.every_round
-        return not drawn and rounds == there // config.privacy.users_per_round
-
-    # -- the guarantee ----------------------------------------------------------------------
-
-    @property
-    def unit(self) -> Unit:
-        """What one user is in words, and how many releases their data can enter."""
-        env, poisson = self.config.env, rules(self.config.privacy).sampler.independent
-        limit = self.spec.max_episode_steps
-        return unit_in_words(env, limit, self.steps, poisson, self.spec.one_user)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether `privacy.population` is public as a bound on their number."""
-        sampler, population = rules(self.config.privacy).sampler, self.config.privacy.population
-        fixed = population is not None and not sampler.every_round
-        return sampler.independent or (fixed and not self.in_order(self.config))
-
-    def public(self) -> list[str]:
-        """What the guarantee takes as public about them."""
-        return []
-
-    def notes(self) -> dict[str, str]:
-        """What the guarantee takes for granted of them."""
-        return {}
-
-    def caveats(self) -> dict[str, str]:
-        """What lets their data past the gate of a private run, by name."""
-        return {}
-
-    # -- the plan in words ------------------------------------------------------------------
-
-    def describe(self) -> str:
-        """Where they are from, a line of the plan; empty: nothing to say."""
-        return ""
-
-    def in_words(self, rounds: int) -> str:
-        """Who takes part: `96 of 1000 users, each used once`; empty for segments."""
-        need, declared = self.needed(rounds), self.spec.users
+    def words(self, rounds: int) -> UserWords:
+        """What the plan says of them."""
+        config, privacy, sampler = self.config, self.config.privacy, rules(self.config.privacy)[1]
+        need, declared, bound = self.needed(rounds), self.spec.users, privacy.population
+        size = f" x {self.size.text} = {rounds * self.size.round_steps} steps"
+        if self.from_data:
+            size = f", trajectories of at most {self.size.text}"
+        who = ""
         if need is not None:
             of = "" if declared is None else f" of {declared}"
-            return f"{need}{of} users, each {self.verb} once"
-        if rules(self.config.privacy).sampler.independent:
-            return f"drawn from a population of {self.config.privacy.population}"
-        return ""
-
-    def who(self, rounds: int) -> str:
-        """`in_words` with the population where it bounds them, and in any case."""
-        words, privacy = self.in_words(rounds), self.config.privacy
-        if not words and rules(privacy).sampler.exact:
-            return f"exactly {privacy.population:,}, a public number"
-        if not words and self.in_environments and self.config.env.user == "segment":
-            return "segments of running episodes"
-        bound = privacy.population if self.needed(rounds) is not None else None
-        return f"{words}, of a population of {bound:,}" if bound and not self.spec.users else words
-
-    def size_in_words(self, rounds: int) -> tuple[str, str]:
-        """After `8 rounds of 96 users`: the steps, and who takes part."""
-        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        size = f" x {steps} = {rounds * self.round_steps} steps"
-        if self.from_data:
-            size = f", trajectories of at most {steps}"
-        return size, self.in_words(rounds)
+            who = f"{need}{of} users, each {self.verb} once"
+        elif sampler.independent:
+            who = f"drawn from a population of {bound}"
+        full = who
+        if not who and sampler.exact:
+            full = f"exactly {bound:,}, a public number"
+        elif not who and self.in_environments and config.env.user == "segment":
+            full = "segments of running episodes"
+        elif need is not None and bound and not declared:
+            full = f"{who}, of a population of {bound:,}"
+        return UserWords(size, who, full)
 
     # -- rounds -----------------------------------------------------------------------------
 
@@ -419,13 +308,6 @@ class Users:
         raise NotImplementedError
 
 
-def steps_of(env: EnvConfig, spec: EnvSpec) -> int:
-    """T of users who act in environments: the episode limit for whole episodes, or `env.user_steps`."""
-    if env.user == "episode" or env.user_steps is None:
-        return spec.max_episode_steps
-    return env.user_steps
-
-
 def unit_in_words(
     env: EnvConfig, max_episode_steps: int, steps: int, poisson: bool, who: str = "one user"
 ) -> Unit:
@@ -447,29 +329,6 @@ def unit_in_words(
     if env.user == "fresh":
         return Unit(f"{who}: {steps} steps from a reset, used once", 1)
     return Unit(f"{who}: one whole episode of at most {steps} steps, used once", 1)
-
-
-def check_noise(run: RunConfig, who: str, otherwise: str = "") -> None:
-    """Refuse noise whose seed leaves with the run, about users who are real or may be.
-
-    Whoever knows the seed can take the noise off a release, and knows who was drawn. Users' devices would also
-    draw the same noise again in a repeated round. Without noise nothing is promised, and nothing is refused.
-
-    Args:
-        run: the configuration.
-        who: what is known of its users, for the message.
-        otherwise: another way than secure noise, for the message.
-
-    Raises:
-        ConfigError: on privacy.noise.
-    """
-    privacy, mechanism = run.privacy, rules(run.privacy).mechanism
-    noise = mechanism.private and (privacy.z != 0 or mechanism.one_release)
-    if noise and privacy.noise == "seeded":
-        raise ConfigError(
-            "privacy.noise",
-            f"{who}, and the seed of seeded noise is published with the run; use secure{otherwise}",
-        )
 
 
 def with_population(configs: list[RunConfig], population: int | None) -> list[RunConfig]:

@@ -17,6 +17,8 @@ from privrl_bench.users import kind_of, kinds
 from privrl_bench.users.simulated import SimulatedUsers
 
 WARDS = """
+from dataclasses import replace
+
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.users.simulated import SimulatedUsers
 
@@ -28,9 +30,8 @@ class Wards(SimulatedUsers):
     def claims(cls, run, spec=None):
         return run.env.name == "cartpole"
 
-    @property
-    def unit(self):
-        return Unit("one ward", 1)
+    def terms(self):
+        return replace(super().terms(), unit=Unit("one ward", 1))
 
 
 USERS = Wards
