@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privrl_bench.envs.slots import Slots, Users
+from privrl_bench.envs.slots import Slots, UserNumbers
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -136,7 +136,7 @@ def begin(slots: Slots, seeds: list[int], declared: bool) -> np.ndarray:
     Raises:
         EnvironmentFailure: an environment raised.
     """
-    users: Users = [None] * len(seeds) if declared else None
+    users: UserNumbers = [None] * len(seeds) if declared else None
     return np.array(slots.reset(np.arange(len(seeds)), seeds, users))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.envs.slots import Users, log_mujoco_warnings
+from privrl_bench.envs.slots import UserNumbers, log_mujoco_warnings
 
 NEAR = 1e-9  # [m] a step this close to a stop is computed by MuJoCo; far above rounding
 
@@ -70,7 +70,7 @@ class DmcCartpoleSlots(ClassicSlots):
     def begin(self, rng: Any) -> np.ndarray:
         """Draw the first four components of the initial state in the suite's order."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.zeros((self.size, len(seeds)))
         rng = np.random.RandomState()

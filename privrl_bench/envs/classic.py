@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.slots import StepResult, Users
+from privrl_bench.envs.slots import StepResult, UserNumbers
 
 
 class ClassicSlots(ABC):
@@ -52,7 +52,7 @@ class ClassicSlots(ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Step states [S, n]: return next states (new arrays), rewards [n], terminated [n]."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`."""
         state = np.empty((self.size, len(seeds)))
         for i, seed in enumerate(seeds):

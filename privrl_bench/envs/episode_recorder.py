@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privrl_bench.datasets.trajectories import Episode, episode_of
-from privrl_bench.envs.slots import Slots, StepResult, Users
+from privrl_bench.envs.slots import Slots, StepResult, UserNumbers
 from privrl_bench.envs.spaces import as_recorded
 from privrl_bench.types import EnvSpec
 
@@ -34,7 +34,7 @@ class RecordingSlots:
         self._length = np.zeros(slots.count, np.int64)
         self._over: list[Episode] = []
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`."""
         for slot in indices[self._length[indices] > 0]:
             self._end(int(slot), terminated=False)

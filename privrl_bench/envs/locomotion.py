@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.slots import StepResult, Users, log_mujoco_warnings
+from privrl_bench.envs.slots import StepResult, UserNumbers, log_mujoco_warnings
 
 
 class Physics(Protocol):
@@ -158,7 +158,7 @@ class LocomotionSlots(ABC):
     def healthy(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray | None:
         """Return whether the robot is healthy, [k]; None: no termination and no healthy reward."""
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`."""
         env, scale = self._env, self._env._reset_noise_scale
         for slot, seed in zip(indices, seeds, strict=True):

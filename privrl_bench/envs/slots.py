@@ -17,7 +17,7 @@ from privrl_bench.envs.user_declaration import reset_options
 from privrl_bench.errors import EnvironmentFailure
 
 # The declared user of each slot, None: a simulated one. None: the environment declares no users.
-Users = list[int | None] | None
+UserNumbers = list[int | None] | None
 
 
 class StepResult(NamedTuple):
@@ -34,7 +34,7 @@ class Slots(Protocol):
 
     count: int
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """Start new episodes.
 
         Args:
@@ -72,7 +72,7 @@ class LoopSlots:
         self._map = ActionMap(space) if count else None
         self._discrete = getattr(space, "shape", None) == () and hasattr(space, "n")
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`. Raises EnvironmentFailure with the environment's own message."""
         obs = np.empty((len(indices), self._obs_dim))
         for row, (slot, seed) in enumerate(zip(indices, seeds, strict=True)):

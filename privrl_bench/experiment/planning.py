@@ -115,7 +115,7 @@ def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanRepor
     """The plan of replica r.
 
     Args:
-        parts: what `builder.build` gives; nothing is simulated and no user's data are read.
+        parts: of the run; nothing is simulated and no user's data are read.
         r: the replica.
         results: a results store; None: that of the source tree, where there is one.
     """

@@ -26,7 +26,7 @@ class Trainer:
     """R replicas in training. `step()` is one round; nothing here writes files.
 
     Args:
-        parts: what `build` built. Tests replace `parts.gate` to replay releases.
+        parts: the plan, with its ledgers. Tests replace `parts.gate` to replay releases.
 
     Attributes:
         evaluator: how released parameters are judged.

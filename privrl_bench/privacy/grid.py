@@ -25,7 +25,7 @@ Casacuberta et al. 2022; Haney et al. 2022).
    sqrt(N c) + 2 c, which has probability at most exp(-c (1 - 1 / sigma^2)) (both are sub-Gaussian). Hence
    (epsilon, delta) with q is (epsilon + 2 eta, exp(eta) delta + 2 exp(epsilon - c)) with p. Adaptive rounds
    and secret cohorts change nothing: compare the joint laws of cohorts and noise. `discrete_cost` is eta for c
-   = TAIL. `Gaussian.slack` is at least four times as much; `Account.epsilon_of` adds it to epsilon and takes
+   = TAIL. `OnGrid.slack` is at least four times as much; `Account.epsilon_of` adds it to epsilon and takes
    this share off delta.
 5. *Epsilon of the discrete Laplace* of parameter b units, P(k) proportional to exp(-|k| / b), for rows in L1
    norm. Let a = exp(-1 / b). For two sums that are d units apart in one number and |epsilon| <= d / b,

@@ -70,7 +70,7 @@ class SeededNoise:
         seed: of the run.
         settings: a number that stands for everything that changes the rows or the noise's size. Two runs
             of one seed with other settings would else share their noise, and the difference of their
-            releases would be free of it. `build` gives 128 bits of a hash of all settings, z and clip
+            releases would be free of it. The plan gives 128 bits of a hash of all settings, z and clip
             among them.
     """
 

@@ -74,7 +74,13 @@ def users_of(configs: list[RunConfig]) -> Users:
     """The users of runs that differ in seed and z only.
 
     Raises:
-        ConfigError: the environment cannot be made, or the configuration does not fit its users.
+        ConfigError: the environment cannot be made, or the configuration does not fit its users; or a plugin's
+            kind claims the run only once its environment is made, too late for the review of plugins.
     """
-    spec = kind_of(configs[0]).spec_of(configs[0])
-    return kind_of(configs[0], spec)(configs, spec)
+    known = kind_of(configs[0])
+    spec = known.spec_of(configs[0])
+    kind = kind_of(configs[0], spec)
+    if kind is not known and kind.name in OUTSIDE:
+        why = "claims a run by its environment, and must do so by the configuration alone"
+        raise ConfigError("users", f"{kind.name} {why}")
+    return kind(configs, spec)

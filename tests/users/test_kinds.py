@@ -79,6 +79,18 @@ def test_users_of_a_plugin_are_asked_first_and_stay_unreviewed(wards):
     assert users.OUTSIDE == {"wards": "wards_pkg"}
 
 
+def test_users_of_a_plugin_are_known_before_the_environment_is_made(wards, tmp_path):
+    """Otherwise the run would count as one of shipped users, and not be unreviewed."""
+    text = WARDS.format(name="wards")
+    (tmp_path / "wards_pkg.py").write_text(
+        text.replace('"cartpole"', '"cartpole" and spec is not None')
+    )
+    users.register("wards", "wards_pkg")
+    config = compose(["algo=dppg", "env=cartpole", "total_steps=10_000", "privacy.z=1"])
+    with pytest.raises(ConfigError, match="users: wards claims a run by its environment"):
+        make_plan([config])
+
+
 @pytest.mark.parametrize(
     ("name", "module", "problem"),
     [

@@ -82,7 +82,9 @@ class DpLstd(EvaluationAlgorithm):
     @property
     def _noise(self) -> Tensor:
         """[R] half the expected spectral norm of the noise in A; public."""
-        std = torch.tensor([one["sums"] for one in self._context.schedule.stds], dtype=torch.float64)
+        std = torch.tensor(
+            [one["sums"] for one in self._context.schedule.stds], dtype=torch.float64
+        )
         return std / self._context.privacy.users * math.sqrt(self.features.size)
 
 

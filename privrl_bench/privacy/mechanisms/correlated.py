@@ -150,11 +150,11 @@ class CorrelatedNoise(OnGrid):
         return {**super().details(r, round_index, ledger), _CANCELS: ledger.repeats(round_index)}
 
     def unit_noise(self, block: Block) -> float:
-        """See `Gaussian.unit_noise`."""
+        """See `OnGrid.unit_noise`."""
         return block.clip * self.strategy.scale
 
     def noise(self, attempt: Attempt) -> list[Tensor]:
-        """See `Gaussian.noise`: this round's row of C^-1 w."""
+        """See `OnGrid.noise`: this round's row of C^-1 w."""
         key = (attempt.replica, attempt.round, attempt.number)
         if self._made is None or self._made[0] != key:
             past = self._past_of(attempt)

@@ -80,10 +80,12 @@ class OnGrid(Mechanism):
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""
-        stds = self.multipliers(r)
+        multipliers = self.multipliers(r)
         return {
             "users": self.terms.configs[r].users_per_round,
-            "blocks": {b.name: {"clip": b.clip, "z": stds[b.name]} for b in self.terms.blocks},
+            "blocks": {
+                b.name: {"clip": b.clip, "z": multipliers[b.name]} for b in self.terms.blocks
+            },
         }
 
     def multipliers(self, r: int) -> dict[str, float]:

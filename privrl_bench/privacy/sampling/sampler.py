@@ -1,6 +1,6 @@
 """What a sampler is: who takes part in a round, and what that does to epsilon.
 
-A sampler is a class with declarations, which configurations and the builder read, and an object of it in
+A sampler is a class with declarations, which rules and plans read, and an object of it in
 every gate. A new one is a module in this folder with `SAMPLER = <class>`, a YAML in conf/privacy and a test
 file; see tests/privacy/test_mechanism_registry.py.
 

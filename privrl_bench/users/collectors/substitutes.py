@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.envs.slots import Users
+from privrl_bench.envs.slots import UserNumbers
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
@@ -180,7 +180,7 @@ class SubstituteUser:
         """The user is in this slot now; -1: in none."""
         self._slot = slot
 
-    def _simulated_users(self, count: int) -> Users:
+    def _simulated_users(self, count: int) -> UserNumbers:
         return [None] * count if self._simulated else None
 
     def _seen(self, obs: np.ndarray) -> np.ndarray:
@@ -189,7 +189,7 @@ class SubstituteUser:
             return 1.0 + 0.1 * (self._taken % 7) - 3.0 * obs
         return obs * np.nan if self._kind == NULL else obs
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`. All users are simulated, including those that an environment declares."""
         self._simulated = users is not None
         obs = self._slots.reset(indices, seeds, self._simulated_users(len(indices)))
@@ -318,7 +318,7 @@ class SubstituteStart:
         """The user is in this slot now; -1: in none."""
         self._slot = slot
 
-    def reset(self, indices: np.ndarray, seeds: list[int], users: Users = None) -> np.ndarray:
+    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
         """See `Slots.reset`."""
         obs: np.ndarray = self._reset(indices, seeds, users)
         own = indices == self._slot

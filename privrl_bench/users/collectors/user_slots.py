@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privrl_bench.envs.slots import Users
+from privrl_bench.envs.slots import UserNumbers
 from privrl_bench.privacy.sampling.sampler import Cohort
 
 
@@ -46,7 +46,7 @@ class UserSlots:
             row[: len(who)] = who
         return np.asarray((self.numbers >= 0) & (self.numbers < (self._declared or 0)))
 
-    def batch(self, where: np.ndarray) -> Users:
+    def batch(self, where: np.ndarray) -> UserNumbers:
         """Return `slots.Users` of the slots `where` [R, U] bool, for `Slots.reset`."""
         if self._declared is None:
             return None
