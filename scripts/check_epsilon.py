@@ -141,7 +141,7 @@ def gaussian(
 
 def plain(z: float, delta: float, count: int = 1, adjacency: str = "zero_out") -> Case:
     """`count` releases about one user."""
-    event = ReleaseEvent("gaussian", z, adjacency)
+    event = ReleaseEvent("gaussian", z, adjacency, sampling="fixed")
     mu = math.sqrt(count) * (2.0 if adjacency == "replace_one" else 1.0) / z
     words = f"z = {z:g}, {count} releases, delta {delta:g}, {adjacency.replace('_', '-')}"
     return gaussian("gaussian", words, {event: count}, delta, mu)
@@ -149,7 +149,7 @@ def plain(z: float, delta: float, count: int = 1, adjacency: str = "zero_out") -
 
 def blocks(multipliers: tuple[float, ...], delta: float, adjacency: str = "zero_out") -> Case:
     """One release of several blocks, each with noise of its own."""
-    event = ReleaseEvent("gaussian", joint_z(multipliers), adjacency)
+    event = ReleaseEvent("gaussian", joint_z(multipliers), adjacency, sampling="fixed")
     mu = math.hypot(*(1.0 / z for z in multipliers)) * (2.0 if adjacency == "replace_one" else 1.0)
     words = (
         f"z of blocks {', '.join(f'{z:.4g}' for z in multipliers)}, delta {delta:g}, {adjacency}"
@@ -159,7 +159,7 @@ def blocks(multipliers: tuple[float, ...], delta: float, adjacency: str = "zero_
 
 def tree(z: float, rounds: int, delta: float) -> Case:
     """A row of a running sum is in one node of each level."""
-    event = ReleaseEvent("gaussian", z / math.sqrt(levels(rounds)), "zero_out")
+    event = ReleaseEvent("gaussian", z / math.sqrt(levels(rounds)), "zero_out", sampling="fixed")
     nodes = 1 + math.floor(math.log2(rounds))
     words = f"z = {z:g}, {rounds} rounds, delta {delta:g}"
     return gaussian("tree", words, {event: 1}, delta, math.sqrt(nodes) / z)
@@ -169,7 +169,7 @@ def correlated(z: float, a: float, rounds: int, participation: int, delta: float
     """A user in the first rounds, under noise correlated over rounds; C written out as a matrix."""
     strategy = Strategy.damped_square_root(a, rounds)
     seen = z * strategy.norm() / strategy.sensitivity(participation)
-    event = ReleaseEvent("correlated", seen, "zero_out")
+    event = ReleaseEvent("correlated", seen, "zero_out", sampling="fixed")
     c = [a**k * float(Fraction(math.comb(2 * k, k), 4**k)) for k in range(rounds)]
     c = [x if x >= 1e-3 else 0.0 for x in c]
     row = [sum(c[t - s] for s in range(min(t + 1, participation))) for t in range(rounds)]
@@ -181,7 +181,9 @@ def correlated(z: float, a: float, rounds: int, participation: int, delta: float
 def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
     """`steps` observations of `size` numbers, each in a box of `width`, noise std z width."""
     ranges = Ranges(np.zeros(size), np.full(size, width), np.full(size, width))
-    event = ReleaseEvent("gaussian", ranges.multiplier(z, steps), "any_trajectory_pair")
+    event = ReleaseEvent(
+        "gaussian", ranges.multiplier(z, steps), "any_trajectory_pair", sampling="fixed"
+    )
     words = f"z = {z:g}, {steps} observations of {size} numbers, delta {delta:g}"
     return gaussian("local", words, {event: 1}, delta, math.sqrt(steps * size) / z)
 
@@ -232,7 +234,9 @@ def uniform_single_user(z: float, n: int, count: int, delta: float) -> Case:
 
 def smoothed(goal: float, delta: float, size: int) -> Case:
     """The theorem is loose: its epsilon is the upper bound, the worst neighbours the lower one."""
-    event = ReleaseEvent("smooth", 0.0, "replace_one", 1.0, 100, None, goal, delta)
+    event = ReleaseEvent(
+        "smooth", 0.0, "replace_one", 1.0, 100, None, goal, delta, sampling="fixed"
+    )
 
     def ours() -> float:
         smooth.require_admissible(goal, delta, size)

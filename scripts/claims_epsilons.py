@@ -12,7 +12,9 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 def gaussian(z: float, delta: float, adjacency: str, releases: int = 1) -> float:
     """Exact epsilon of Gaussian releases about one user."""
-    return ledger_epsilon([ReleaseEvent("gaussian", z, adjacency)] * releases, delta)
+    return ledger_epsilon(
+        [ReleaseEvent("gaussian", z, adjacency, sampling="fixed")] * releases, delta
+    )
 
 
 def classical_z(value: float, delta: float) -> float:

@@ -48,7 +48,7 @@ def fixed_order(
     epsilon: float, rounds: int, separation: int, adjacency: str
 ) -> tuple[float, float]:
     """(noise of the last iterate in clips, best correlation) of (b)."""
-    z = z_for(epsilon, lambda z: ReleaseEvent("gaussian", z, adjacency), 1, DELTA)
+    z = z_for(epsilon, lambda z: ReleaseEvent("gaussian", z, adjacency, sampling="fixed"), 1, DELTA)
     found = []
     for a in CORRELATIONS:
         strategy = Strategy.damped_square_root(a, rounds)

@@ -44,6 +44,7 @@ from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import rules
+from privrl_bench.privacy.sampling.fixed import Fixed
 from privrl_bench.types import generator
 from privrl_bench.users import kind_of
 
@@ -202,7 +203,7 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
     if sampler.random:
         own = config.adjacency
         inside = "zero_out" if own == "add_or_remove" else own
-        once = ReleaseEvent("gaussian", config.noise_multiplier, inside)
+        once = ReleaseEvent("gaussian", config.noise_multiplier, inside, sampling=Fixed.name)
         return ledger_epsilon([once], config.delta), f"one release that {sampler.not_attacked}"
     # Computed from the ledger as it is; `contradictions` reports what the guarantee would refuse.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"

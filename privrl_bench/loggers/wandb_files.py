@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.evaluation.objective import objective_of
+from privrl_bench.privacy.mechanisms.none import NoMechanism
 
 # The only files of a run folder that are sent, and as what. The leak test compares the content of policy.pt and
 # every number that the picture shows.
@@ -23,7 +24,7 @@ def tags_of(config: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str
     """
     env, privacy = config.get("env") or {}, config.get("privacy") or {}
     label = env.get("id") if env.get("name") == "gym" else env.get("name")
-    z = privacy.get("z") if privacy.get("mechanism") != "none" else None
+    z = privacy.get("z") if privacy.get("mechanism") != NoMechanism.name else None
     found = [(config.get("algo") or {}).get("name"), label, guarantee.get("status")]
     found.append(None if z is None else f"z={z:g}")
     return [str(one)[:64] for one in found if one]

@@ -36,7 +36,10 @@ def draw_accounting(picture: Panels, runs: Runs, path: Path) -> None:
                 shown = np.where(part, printed, np.nan)
                 axes.loglog(z, shown, "--", color=PALETTE[1], label=label)
             for at, (relation, name) in enumerate(relations.items()):
-                exact = [ledger_epsilon([ReleaseEvent("gaussian", x, relation)], delta) for x in z]
+                exact = [
+                    ledger_epsilon([ReleaseEvent("gaussian", x, relation, sampling="fixed")], delta)
+                    for x in z
+                ]
                 axes.loglog(z, exact, color=PALETTE[(0, 2)[at]], label=name)
             axes.axhline(1.0, color="gray", linewidth=0.6)
             axes.set_title(f"one release, delta = {delta:g}")

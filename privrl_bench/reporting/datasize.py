@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.reporting.paper_table import epsilon_of, status_of
 from privrl_bench.reporting.runs import Run, Runs, nested, number
 from privrl_bench.reporting.style import (
@@ -143,7 +144,8 @@ def error_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
             for some in (runs[setting] for setting in line.settings if runs.get(setting)):
                 spread = spread_of(some, metric)
                 private = all(run.z is not None for run in some)
-                noised = private and nested(some[0].config, "privacy", "mechanism") == "gaussian"
+                kind = mechanism_class(nested(some[0].config, "privacy", "mechanism"))
+                noised = private and kind.norm is not None
                 lines.append(
                     [
                         panel.label,

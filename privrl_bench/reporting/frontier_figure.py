@@ -32,7 +32,9 @@ def z_of_release(epsilon: float, delta: float = DELTA) -> float:
     >>> z_of_release(1.0)
     3.731
     """
-    return z_for(epsilon, lambda z: ReleaseEvent("gaussian", z, "zero_out"), 1, delta)
+    return z_for(
+        epsilon, lambda z: ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"), 1, delta
+    )
 
 
 def predicted(measured: Sequence[Point], users: int, epsilon: float) -> float:

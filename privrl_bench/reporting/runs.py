@@ -12,6 +12,7 @@ import numpy as np
 
 from privrl_bench.evaluation.objective import RETURN, Objective, objective_of
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.mechanisms.none import NoMechanism
 
 SEED_KEY = "seed"
 ENVIRONMENT_STEPS = "environment steps"
@@ -91,7 +92,7 @@ class Run:
     @property
     def z(self) -> float | None:
         """Noise multiplier; None for a run without a mechanism."""
-        if nested(self.config, "privacy", "mechanism") == "none":
+        if nested(self.config, "privacy", "mechanism") == NoMechanism.name:
             return None
         value = nested(self.config, "privacy", "z")
         return None if value is None else float(value)

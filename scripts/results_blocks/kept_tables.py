@@ -42,7 +42,7 @@ def central() -> str:
     for line in lines:
         sigma = line[GRADIENTS].partition(",")[0]
         if float(sigma):
-            event = ReleaseEvent("gaussian", float(sigma) / 2, "zero_out")
+            event = ReleaseEvent("gaussian", float(sigma) / 2, "zero_out", sampling="fixed")
             line["epsilon"] = shown_epsilon(ledger_epsilon([event], 1e-5))
     return compact(list(lines[0]), [list(line.values()) for line in lines])
 

@@ -25,7 +25,7 @@ from privrl_bench.privacy.noise import SeededNoise
 
 
 def gaussian(z, adjacency="zero_out"):
-    return ReleaseEvent("gaussian", z, adjacency)
+    return ReleaseEvent("gaussian", z, adjacency, sampling="fixed")
 
 
 # z, exact zero-out, exact replace-one, the paper's second bound, the classical bound
@@ -201,7 +201,12 @@ def test_trap_fixed_cohorts_do_not_get_the_poisson_discount():
 
 def test_no_noise_means_infinite_epsilon_and_nothing_released_means_zero():
     assert ledger_epsilon([gaussian(0.0)], 1e-5) == math.inf
-    assert ledger_epsilon([gaussian(1.0), ReleaseEvent("none", 0.0, "zero_out")], 1e-5) == math.inf
+    assert (
+        ledger_epsilon(
+            [gaussian(1.0), ReleaseEvent("none", 0.0, "zero_out", sampling="fixed")], 1e-5
+        )
+        == math.inf
+    )
     assert ledger_epsilon([], 1e-5) == 0.0
 
 
@@ -243,7 +248,7 @@ def test_composed_gaussians_are_one_gaussian(z, count):
 
 def test_fixed_cohorts_have_no_add_or_remove():
     with pytest.raises(PrivacyError, match="fixed cohorts"):
-        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove")], 1e-5)
+        ledger_epsilon([ReleaseEvent("gaussian", 1.0, "add_or_remove", sampling="fixed")], 1e-5)
 
 
 # -- the grid of Poisson cohorts, and everything else, against independent computations

@@ -150,7 +150,10 @@ def test_renyi_bound_is_theorem_2(z, mean, shape):
 
     answer = optimize.minimize_scalar(converted, bounds=(-3, 6), method="bounded").fun
     found = renyi_epsilon(
-        Counter({ReleaseEvent("gaussian", z, "zero_out"): 1}), RunCount(mean, shape), delta, "pld"
+        Counter({ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"): 1}),
+        RunCount(mean, shape),
+        delta,
+        "pld",
     )
     assert found >= answer - 1e-6
     assert found == pytest.approx(answer, rel=0.01)
@@ -172,7 +175,10 @@ def test_renyi_bound_is_theorem_6(z, mean):
 
     answer = min(converted(order) for order in np.geomspace(1.05, 300, 2000))
     found = renyi_epsilon(
-        Counter({ReleaseEvent("gaussian", z, "zero_out"): 1}), RunCount(mean, POISSON), delta, "pld"
+        Counter({ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"): 1}),
+        RunCount(mean, POISSON),
+        delta,
+        "pld",
     )
     assert found == pytest.approx(answer, rel=0.02)
 
@@ -180,7 +186,12 @@ def test_renyi_bound_is_theorem_6(z, mean):
 def test_renyi_bound_doubles_the_distance_of_replaced_rows():
     runs = RunCount(8.0, 0.0)
     both = [
-        renyi_epsilon(Counter({ReleaseEvent("gaussian", z, adjacency): 1}), runs, 1e-5, "pld")
+        renyi_epsilon(
+            Counter({ReleaseEvent("gaussian", z, adjacency, sampling="fixed"): 1}),
+            runs,
+            1e-5,
+            "pld",
+        )
         for z, adjacency in ((4.0, "replace_one"), (2.0, "zero_out"))
     ]
     assert both[0] == pytest.approx(both[1], rel=1e-9)
@@ -203,7 +214,7 @@ def test_bound_covers_the_best_of_gaussian_outputs(z, mean, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_profile_is_tighter_than_renyi_here(shape):
     runs = RunCount(8.0, shape)
-    event = Counter({ReleaseEvent("gaussian", 2.0, "zero_out"): 1})
+    event = Counter({ReleaseEvent("gaussian", 2.0, "zero_out", sampling="fixed"): 1})
     assert profile_epsilon(gaussian(2.0), runs, 1e-5) < renyi_epsilon(event, runs, 1e-5, "pld")
 
 
@@ -216,7 +227,7 @@ def test_bound_grows_with_the_runs_and_is_above_one_run(shape):
 
 def test_no_guarantee_of_one_run_is_none_of_the_search():
     assert profile_epsilon(lambda delta: math.inf, RunCount(8.0, POISSON), 1e-5) == math.inf
-    none = Counter({ReleaseEvent("none", 0.0, "zero_out"): 1})
+    none = Counter({ReleaseEvent("none", 0.0, "zero_out", sampling="fixed"): 1})
     assert renyi_epsilon(none, RunCount(8.0, 1.0), 1e-5, "pld") == math.inf
 
 

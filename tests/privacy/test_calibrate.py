@@ -18,7 +18,7 @@ def primorl(z):
 
 
 def plain(z):
-    return ReleaseEvent("gaussian", z, "zero_out")
+    return ReleaseEvent("gaussian", z, "zero_out", sampling="fixed")
 
 
 GRID = {

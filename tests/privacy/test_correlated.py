@@ -46,7 +46,7 @@ def matrix(strategy, rounds):
 def epsilon_of(plan, sensitivity):
     """Of a Gaussian mechanism with multiplier 1, whose noise has the strategy's scale."""
     z = plan.mechanism.strategy.scale / sensitivity
-    return ledger_epsilon([ReleaseEvent("gaussian", z, "zero_out")], 1e-5)
+    return ledger_epsilon([ReleaseEvent("gaussian", z, "zero_out", sampling="fixed")], 1e-5)
 
 
 def noise_of(plan, rounds, size, value=0.0):
@@ -228,7 +228,7 @@ def test_no_user_moves_c_g_further_than_the_sensitivity():
             spread = mechanism.stds(0)[block.name]
             total += float(np.square(c @ np.stack(moved[block.name]) / spread).sum())
         claimed = math.sqrt(len(participates)) / 0.7
-        event = ReleaseEvent("gaussian", 1 / claimed, "zero_out")
+        event = ReleaseEvent("gaussian", 1 / claimed, "zero_out", sampling="fixed")
         assert plans[0].planned_epsilon(0) == pytest.approx(ledger_epsilon([event], 1e-5))
         assert math.sqrt(total) <= claimed * 1.01
         if participates in ((0,), (0, 1, 2)):
@@ -259,7 +259,7 @@ def test_several_rounds_of_one_user_cost_what_they_cost_with_independent_noise()
     assert plan.planned_epsilon(0) == pytest.approx(independent.planned_epsilon(0), rel=1e-9)
     # C has columns (1, 1/2); two in a row make (1, 3/2, 1/2) of squared norm 7/2.
     assert plan.mechanism.unit_noise(ONE[0]) == pytest.approx(0.5 * math.sqrt(3.5 / 2))
-    one = ReleaseEvent("correlated", 3.0 * math.sqrt(3.5 / 2 / 1.25), "zero_out")
+    one = ReleaseEvent("correlated", 3.0 * math.sqrt(3.5 / 2 / 1.25), "zero_out", sampling="fixed")
     assert plan.event(0).z == pytest.approx(one.z)
     counted = ledger_epsilon({plan.event(0): 2}, 1e-5)  # from lines alone: norms of columns add up
     assert counted > plan.planned_epsilon(0)
@@ -276,7 +276,10 @@ def test_epsilon_of_a_run_grows_with_the_rows_that_the_first_user_is_in():
         spent.append(plan.spent_epsilon(0))
     assert spent == sorted(spent)
     assert spent[0] == pytest.approx(
-        ledger_epsilon([ReleaseEvent("gaussian", plan.mechanism.strategy.scale, "zero_out")], 1e-5)
+        ledger_epsilon(
+            [ReleaseEvent("gaussian", plan.mechanism.strategy.scale, "zero_out", sampling="fixed")],
+            1e-5,
+        )
     )
     assert spent[-1] == pytest.approx(plan.planned_epsilon(0))
     assert plan.spent_epsilon(0, 3) == spent[2]

@@ -154,7 +154,9 @@ def test_known_answers_on_cartpole():
         plan = make_plan([compose(later_wins(["algo=dppg", *words]))]).gate
         assert plan.event(0).adjacency == "any_trajectory_pair"
         assert plan.planned_epsilon(0) == pytest.approx(found, rel=0.02)
-        once = ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "zero_out")], DELTA)
+        once = ledger_epsilon(
+            [ReleaseEvent("gaussian", 1 / mu, "zero_out", sampling="fixed")], DELTA
+        )
         assert plan.planned_epsilon(0) == pytest.approx(once, rel=1e-3)  # doubled nowhere
 
 
@@ -166,14 +168,18 @@ def delta_of(eps, mu):
 
 @pytest.mark.parametrize("mu", [0.5, 40.0, 3000.0, 9e4])
 def test_epsilon_is_that_of_one_gaussian(mu):
-    found = ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
+    found = ledger_epsilon(
+        [ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair", sampling="fixed")], DELTA
+    )
     assert delta_of(found, mu) <= DELTA * 1.001
     assert delta_of(found * (1 - 1e-3), mu) > DELTA
 
 
 def test_a_huge_epsilon_is_stated_and_is_a_bound():
     def of(mu):
-        return ledger_epsilon([ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair")], DELTA)
+        return ledger_epsilon(
+            [ReleaseEvent("gaussian", 1 / mu, "any_trajectory_pair", sampling="fixed")], DELTA
+        )
 
     assert of(1.001e5) - of(1.001e5 / 1.0011) > 0
     assert of(1.0001e5) == pytest.approx(of(0.9999e5), rel=1e-3)
@@ -200,7 +206,8 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
     def of(z, steps, ranges=ranges):
         made = DeviceNoise(ranges, (z,), 1, steps, user, 10**6)
         return ledger_epsilon(
-            [ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair")], DELTA
+            [ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair", sampling="fixed")],
+            DELTA,
         )
 
     here = of(z, steps)

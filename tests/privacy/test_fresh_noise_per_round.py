@@ -22,10 +22,15 @@ AUDIT = (
 
 
 def test_the_label_is_one_over_z_and_does_not_add_up():
-    label = ReleaseEvent("label", 0.2, "zero_out")
+    label = ReleaseEvent("label", 0.2, "zero_out", sampling="fixed")
     assert ledger_epsilon([label] * 50, 1e-5) == 5.0
-    assert ledger_epsilon([label, ReleaseEvent("gaussian", 1.0, "zero_out")], 1e-5) == math.inf
-    assert ledger_epsilon([ReleaseEvent("label", 0.0, "zero_out")], 1e-5) == math.inf
+    assert (
+        ledger_epsilon([label, ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed")], 1e-5)
+        == math.inf
+    )
+    assert (
+        ledger_epsilon([ReleaseEvent("label", 0.0, "zero_out", sampling="fixed")], 1e-5) == math.inf
+    )
 
 
 def test_it_opens_no_path_but_its_own():

@@ -160,7 +160,9 @@ def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
     with pytest.raises(PrivacyError, match="no line of round 1"):
         plan.guarantee(0, 2)
     ledger = Ledger(None)
-    ledger.intend(0, ReleaseEvent("gaussian", 9.0, "zero_out"), {}, repeatable=True)
+    ledger.intend(
+        0, ReleaseEvent("gaussian", 9.0, "zero_out", sampling="fixed"), {}, repeatable=True
+    )
     config = PrivacyConfig(users_per_round=USERS, clip=0.5)
     with pytest.raises(PrivacyError, match="other settings"):
         Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [ledger])
@@ -169,7 +171,7 @@ def test_a_ledger_with_gaps_or_of_other_settings_gives_no_guarantee(tmp_path):
 def test_a_line_without_its_sampler_is_of_other_settings_and_has_no_epsilon(tmp_path):
     ledger, path = Ledger(tmp_path / "ledger.jsonl"), tmp_path / "ledger.jsonl"
     config = PrivacyConfig(users_per_round=USERS, clip=0.5)
-    line = ReleaseEvent("gaussian", 1.0, "zero_out")
+    line = ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed")
     ledger.intend(0, line, {}, repeatable=True)
     assert json.loads(path.read_text())["sampling"] == "fixed"
     Gate([config], ONE, Unit("u", 1), 5, [SeededNoise(0, 0)], [Ledger(path)])
@@ -185,7 +187,7 @@ def test_a_line_without_its_sampler_is_of_other_settings_and_has_no_epsilon(tmp_
 
 
 def test_a_draw_that_the_named_sampler_does_not_make_amplifies_nothing():
-    fixed = ReleaseEvent("gaussian", 1.0, "zero_out")
+    fixed = ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed")
     assert ledger_epsilon([replace(fixed, q=0.01)], 1e-5) == ledger_epsilon([fixed], 1e-5)
     poisson = replace(fixed, q=0.01, sampling="poisson")
     assert ledger_epsilon([poisson], 1e-5) < ledger_epsilon([fixed], 1e-5)

@@ -21,7 +21,7 @@ def test_its_event_is_dp_accountings_own():
     for adjacency in ("zero_out", "replace_one"):
         for accountant in ("pld", "rdp", "gaussian"):
             found = epsilon(event, 1e-5, accountant, adjacency)
-            line = ReleaseEvent("gaussian", 2.0, adjacency)
+            line = ReleaseEvent("gaussian", 2.0, adjacency, sampling="fixed")
             assert found == ledger_epsilon([line] * 3, 1e-5, accountant)
     assert epsilon(GaussianDpEvent(1.0), 1e-5) == pytest.approx(4.377178, abs=1e-6)
 

@@ -17,7 +17,7 @@ from privrl_bench.privacy.grid import L2
 from privrl_bench.privacy.ledger import Ledger, digest
 from privrl_bench.privacy.ledger_chain import Mark, require_reaches
 
-EVENT = ReleaseEvent("gaussian", 1.0, "zero_out")
+EVENT = ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed")
 
 
 def intend(ledger, index, repeatable=True, event=EVENT):
@@ -109,11 +109,13 @@ def test_a_damaged_line_in_the_middle_is_refused(tmp_path):
 def test_the_worst_user_is_in_the_noisiest_poor_rounds(multipliers, participation):
     ledger = Ledger(None)
     for index, z in enumerate(multipliers):
-        intend(ledger, index, event=ReleaseEvent("gaussian", z, "zero_out"))
+        intend(ledger, index, event=ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"))
     got = ledger_epsilon(ledger.releases(participation), 1e-5)
     worst = sorted(multipliers)[:participation]
     assert got == pytest.approx(
-        ledger_epsilon([ReleaseEvent("gaussian", z, "zero_out") for z in worst], 1e-5)
+        ledger_epsilon(
+            [ReleaseEvent("gaussian", z, "zero_out", sampling="fixed") for z in worst], 1e-5
+        )
     )
 
 

@@ -221,7 +221,7 @@ def test_an_attack_on_the_densest_and_the_sparsest_row_stays_below_epsilon(lapla
 
 
 def test_attempts_at_one_round_add_up_in_l1(laplace):
-    one = ReleaseEvent("laplace", 2.0, "zero_out")
+    one = ReleaseEvent("laplace", 2.0, "zero_out", sampling="fixed")
     assert [x.z for x in merged([one] * 4, L1)] == [0.5]
     both = ledger_epsilon([one, one], DELTA)
     assert 0.9 < both <= 1.0 + 1e-3

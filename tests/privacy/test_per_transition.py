@@ -15,7 +15,7 @@ AUDIT = "algorithms/test_dqn_replay.py::test_noise_on_transitions_has_the_papers
 
 
 def event(z, memory=10_000, batch=128):
-    return ReleaseEvent("per_transition", z, "replace_one", 1.0, memory, batch)
+    return ReleaseEvent("per_transition", z, "replace_one", 1.0, memory, batch, sampling="fixed")
 
 
 def test_a_known_epsilon_whatever_the_number_of_rounds():
@@ -29,7 +29,7 @@ def test_a_known_epsilon_whatever_the_number_of_rounds():
 
 def test_a_transition_moves_a_whole_memory_by_two_clips():
     """B = M: no draw. M updates, each a Gaussian mechanism with z sqrt(B) / 2."""
-    plain = ReleaseEvent("gaussian", 0.4 * math.sqrt(50) / 2, "zero_out")
+    plain = ReleaseEvent("gaussian", 0.4 * math.sqrt(50) / 2, "zero_out", sampling="fixed")
     found = ledger_epsilon([event(0.4, 50, 50)], 1e-5)
     assert found == ledger_epsilon([plain] * 50, 1e-5, "rdp")
 
@@ -44,4 +44,4 @@ def test_releases_that_have_no_common_analysis_are_refused():
     with pytest.raises(PrivacyError, match="replace_one only"):
         ledger_epsilon([of(adjacency="zero_out", cap=100)], 1e-5)
     with pytest.raises(PrivacyError, match="no mechanism has ledger lines"):
-        ledger_epsilon([ReleaseEvent("unheard_of", 1.0, "zero_out")], 1e-5)
+        ledger_epsilon([ReleaseEvent("unheard_of", 1.0, "zero_out", sampling="fixed")], 1e-5)

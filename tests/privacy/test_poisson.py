@@ -74,7 +74,7 @@ def of_everybody(adjacency: str, users: int = 8, z: float = 1.0) -> ReleaseEvent
     config = PrivacyConfig(
         users_per_round=users, population=users, sampling="poisson", adjacency=adjacency
     )
-    return Poisson.record(ReleaseEvent("gaussian", z, adjacency), config)
+    return Poisson.record(ReleaseEvent("gaussian", z, adjacency, sampling="fixed"), config)
 
 
 def test_everybody_is_drawn_and_nobody_is_cut():
@@ -92,7 +92,9 @@ def test_everybody_in_every_round_is_the_gaussian_mechanism(adjacency, z, rounds
     exact = load("check_epsilon").balle_wang(math.sqrt(rounds) / z, 1e-5)
     found = ledger_epsilon(Counter({of_everybody(adjacency, z=z): rounds}), 1e-5)
     assert found == pytest.approx(exact, rel=1e-9)
-    fixed = ledger_epsilon(Counter({ReleaseEvent("gaussian", z, "zero_out"): rounds}), 1e-5)
+    fixed = ledger_epsilon(
+        Counter({ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"): rounds}), 1e-5
+    )
     assert found == fixed
 
 
@@ -160,7 +162,7 @@ def test_a_run_of_everybody_has_the_gaussian_mechanisms_epsilon(name, adjacency,
     assert plan["guarantee"]["epsilon"] == plan["epsilon"] == pytest.approx(exact, rel=1e-9)
     assert list(plan["epsilons"].values()) == [plan["epsilon"]] * len(plan["epsilons"])
     assert plan["epsilon_paper"] > exact
-    fixed = Counter({ReleaseEvent("gaussian", 2.0, "zero_out"): rounds})
+    fixed = Counter({ReleaseEvent("gaussian", 2.0, "zero_out", sampling="fixed"): rounds})
     assert plan["epsilon_paper"] == ledger_epsilon(fixed, delta, "rdp")
 
 

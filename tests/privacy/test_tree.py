@@ -72,10 +72,11 @@ def test_a_round_is_in_at_most_levels_nodes_and_a_sum_is_of_its_digits(rounds) -
 
 def test_epsilon_is_that_of_one_row_in_all_its_nodes() -> None:
     plan = make_account(z=3.0, rounds=1000, mechanism="tree")
-    exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 10, 1e-5)
+    exact = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out", sampling="fixed")] * 10, 1e-5)
     assert plan.planned_epsilon(0) == pytest.approx(exact, rel=1e-9)
     assert exact == pytest.approx(
-        ledger_epsilon([ReleaseEvent("gaussian", 0.948683, "zero_out")], 1e-5), rel=1e-4
+        ledger_epsilon([ReleaseEvent("gaussian", 0.948683, "zero_out", sampling="fixed")], 1e-5),
+        rel=1e-4,
     )
     send(plan, rows_for(ONE))
     guarantee = plan.guarantee(0, 1)
@@ -98,7 +99,9 @@ def test_a_round_that_was_tried_again_is_one_more_node_for_everybody() -> None:
         send(plan, rows_for(ONE), index)
     plan.ledgers[0].again(1)
     plan.ledgers[0].again(2)
-    twelve = ledger_epsilon([ReleaseEvent("gaussian", 3.0, "zero_out")] * 12, 1e-5)
+    twelve = ledger_epsilon(
+        [ReleaseEvent("gaussian", 3.0, "zero_out", sampling="fixed")] * 12, 1e-5
+    )
     assert plan.spent_epsilon(0) == pytest.approx(twelve, rel=1e-9)
 
 

@@ -26,7 +26,7 @@ def rounds_for(
 ) -> int:
     """Largest number of releases like `event`, all about one user, that costs at most `budget`; 0: none.
 
-    >>> rounds_for(8.0, ReleaseEvent("gaussian", 1.0, "zero_out"), 1e-5)
+    >>> rounds_for(8.0, ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed"), 1e-5)
     2
     """
 
@@ -54,7 +54,7 @@ def z_for(
 ) -> float:
     """`least_noise` with which `count` releases `event(z)` about one user cost at most `budget`.
 
-    >>> z_for(1.0, lambda z: ReleaseEvent("gaussian", z, "zero_out"), 1, 1e-5)
+    >>> z_for(1.0, lambda z: ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"), 1, 1e-5)
     3.731
     """
     return least_noise(

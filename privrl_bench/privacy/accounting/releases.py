@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from privrl_bench.privacy.grid import L1, L2
@@ -37,7 +37,7 @@ class ReleaseEvent:
     cap: int | None = None
     epsilon: float | None = None
     delta: float | None = None
-    sampling: str = "fixed"
+    sampling: str = field(kw_only=True)
 
     @property
     def cost(self) -> float:

@@ -198,8 +198,9 @@ class Accounting(Noise):
 
     def recorded(self, r: int, record: str, z: float, **more: Any) -> ReleaseEvent:
         """A release with the adjacency of replica r and its sampler; `more`: further fields."""
-        config = self.terms.configs[r]
-        return self.terms.sampler.record(ReleaseEvent(record, z, config.adjacency, **more), config)
+        config, sampler = self.terms.configs[r], self.terms.sampler
+        known = {"sampling": sampler.name, **more}
+        return sampler.record(ReleaseEvent(record, z, config.adjacency, **known), config)
 
     def planned_releases(self, r: int, participation: int | None) -> tuple[ReleaseEvent, int]:
         """(event, count) of all planned rounds about one user, in `participation` at most; None: in all.

@@ -10,7 +10,7 @@ Modules here import torch and dp-accounting inside methods only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from privrl_bench.config.traits import Draws
@@ -116,9 +116,9 @@ class Sampler:
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
         """A release to one user who is in the round -> a release to a sampled cohort, as ledgers have it.
 
-        It names the sampler, and everything that `wrap` needs stands in it.
+        It names the sampler already; everything that `wrap` needs stands in what is returned.
         """
-        return replace(release, sampling=cls.name)
+        return release
 
     @classmethod
     def wrap(cls, event: DpEvent, release: ReleaseEvent) -> DpEvent:
