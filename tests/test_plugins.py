@@ -406,7 +406,7 @@ def test_a_mechanism_that_cannot_be_attacked_stays_unreviewed(package):
     (package / "two_servers.py").write_text(text)
     found, why = status(SERVERS)
     assert found == "unreviewed"
-    assert "cannot be run on this mechanism: its noise is a secret" in why
+    assert "no audit sees the mechanism's noise: its noise is a secret" in why
 
 
 def test_epsilon_of_a_plugin_s_algorithm(package, capsys):

@@ -17,7 +17,7 @@ from privrl_bench.metrics import shown_epsilon
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
-    "unreviewed": "an algorithm from outside the package that has not passed the leak test in this version; "
+    "unreviewed": "something from outside the package that no audit has passed in this version; "
     "epsilon holds if its code keeps to the interface",
     "heuristic": "epsilon is the accountant's number, and the caveats below name data that go around it",
     "none": "there is no bound: the run is not private",

@@ -43,7 +43,7 @@ from privrl_bench.experiment.plan import Plan, make_plan
 from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.rules import rules
+from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.fixed import Fixed
 from privrl_bench.types import generator
 from privrl_bench.users import kind_of
@@ -112,8 +112,8 @@ def of_length(config: RunConfig, rounds: int, round_steps: int) -> RunConfig:
 
 def refuse_unauditable(config: RunConfig) -> None:
     """Raise `ConfigError` if epsilon is infinite, since no lower bound can exceed it."""
-    if rules(config.privacy).mechanism.not_auditable:
-        raise ConfigError("privacy", rules(config.privacy).mechanism.not_auditable)
+    if why := not_auditable(config.privacy):
+        raise ConfigError("privacy", why)
     if config.privacy.noise_cohort is not None:
         raise ConfigError(
             "privacy.noise_cohort", "a preview has no guarantee to measure; leave it out"

@@ -27,7 +27,7 @@ class Draws(Enum):
     """How a sampler finds the users of a round."""
 
     NEXT = "the next U users, each used once"
-    EACH = "each user independently of the others"
+    SAMPLED = "users drawn at random from the population, in any of the rounds"
     ONE = "one user of exactly n"
     ALL = "all users"
 
@@ -85,7 +85,7 @@ class Traits:
     """
 
     sends: tuple[Rows, ...] = (Rows.CLIPPED,)
-    draws: tuple[Draws, ...] = (Draws.NEXT, Draws.EACH)
+    draws: tuple[Draws, ...] = (Draws.NEXT, Draws.SAMPLED)
     units: tuple[str, ...] = USERS
     data: tuple[Data, ...] = (Data.LIVE,)
     releases: Product = Product.POLICY

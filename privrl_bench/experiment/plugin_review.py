@@ -29,14 +29,14 @@ from privrl_bench.experiment.source_digests import (
     reviewed_source,
 )
 from privrl_bench.privacy.guarantee import UNREVIEWED
-from privrl_bench.privacy.rules import rules
+from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 from privrl_bench.users import kind_of
 
 FOLDER = Path("outputs/reviews")
 SUBJECTS_FILE = "reviews.json"  # in a run folder: `needed`
 LEAKS, EPSILON = "leaks", "epsilon"  # commands of `privrl audit`
-DRAW = "draw"  # no command: nothing records it
+UNSEEN = "unseen"  # no command: nothing records it
 _ANY = {LEAKS: ("seed", "privacy.z")}  # keys that a record is not about, beside the seed
 
 
@@ -47,11 +47,12 @@ def outside(config: RunConfig) -> bool:
 
 
 def audits(config: RunConfig) -> tuple[str, ...]:
-    """Return the audits that a configuration has to pass: commands of `privrl audit`, or `DRAW`."""
+    """Return the audits that a configuration has to pass: commands of `privrl audit`, or `UNSEEN`."""
     found = (LEAKS,) if outside(config) else ()
-    if outside_mechanism(config) or outside_sampler(config):
+    attacked = outside_mechanism(config) or outside_sampler(config)
+    if attacked and not not_auditable(config.privacy):
         found = (*found, EPSILON)
-    return (*found, DRAW) if _unseen(config) else found
+    return (*found, UNSEEN) if _unseen(config) else found
 
 
 def _claims(config: RunConfig) -> bool:
@@ -152,7 +153,7 @@ def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS)
 def effect(config: RunConfig, status: str) -> str:
     """Return what a passed audit has changed, in words. `status`: of the guarantee before it."""
     if missing := _missing(config):
-        if DRAW in missing:
+        if UNSEEN in missing:
             return f"passed; runs stay unreviewed: {_unseen(config)}"
         return f"passed; runs are unreviewed until {_commands(missing)} with the same words has passed, too"
     if status in (UNREVIEWED, "formal"):
@@ -166,12 +167,14 @@ def _unseen(config: RunConfig) -> str:
         return f"no audit sees in how many rounds one of the users {kind_of(config).name!r} is"
     if outside_sampler(config) and _claims(config):
         return "no audit sees what the sampler's draw saves, because canaries are in their rounds for certain"
+    if outside_mechanism(config) and (why := not_auditable(config.privacy)):
+        return f"no audit sees the mechanism's noise: {why}"
     return ""
 
 
 def _commands(missing: list[str]) -> str:
     """The commands of audits, in words; empty: there is none."""
-    return " and ".join(f"`privrl audit {audit}`" for audit in missing if audit != DRAW)
+    return " and ".join(f"`privrl audit {audit}`" for audit in missing if audit != UNSEEN)
 
 
 def _missing(config: RunConfig) -> list[str]:
@@ -193,10 +196,8 @@ def note(config: RunConfig) -> dict[str, str]:
     if commands := _commands(missing):
         text += ", and no passed audit of this configuration and version is in "
         text += f"{FOLDER}: run {commands} with the same words"
-    if DRAW in missing:
+    if UNSEEN in missing:
         text += f"; {_unseen(config)}"
-    if EPSILON in missing and kind.not_auditable:
-        text += f"; the attack cannot be run on this mechanism: {kind.not_auditable}"
     return {UNREVIEWED: text}
 
 

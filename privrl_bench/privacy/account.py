@@ -147,7 +147,7 @@ class Account:
         """
         config, sampler = self.configs[r], self.sampler
         if not self.mechanism.in_papers:
-            return math.inf
+            return self.event(r).epsilon or math.inf  # of its own theorem
         if not sampler.paper_accountant:
             return epsilon_paper(config.noise_multiplier, config.delta)
         releases = Counter({sampler.fast(self.event(r)): self.rounds})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from privrl_bench.config.traits import Draws, Rows
 from privrl_bench.errors import ConfigError, require_among, require_choice
 from privrl_bench.privacy import mechanisms, sampling
+from privrl_bench.privacy.grid import L1
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema import PrivacyConfig
@@ -64,7 +65,7 @@ def _check_analysed(privacy: PrivacyConfig) -> None:
     fits = [x for x in mechanisms.names() if sampler.accepts(mechanisms.mechanism_class(x))]
     groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
     require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
-    if sampler.exact and privacy.users_per_round != 1:
+    if sampler.draws in (Draws.ONE, Draws.ALL) and privacy.users_per_round != 1:
         rule = f"privacy.sampling={sampler.name} releases one row: 1"
         raise ConfigError("privacy.users_per_round", f"{rule}, got {privacy.users_per_round}")
 
@@ -86,6 +87,14 @@ def unused(privacy: PrivacyConfig) -> tuple[str, ...]:
     known = map(mechanisms.mechanism_class, mechanisms.names())
     others = {name for kind in known for name in kind.own} - set(own)
     return tuple(f"privacy.{name}" for name in sorted(others))
+
+
+def not_auditable(privacy: PrivacyConfig) -> str:
+    """Why the canary audit does not apply to the mechanism; empty: it does."""
+    kind = rules(privacy).mechanism
+    if kind.norm == L1:
+        return kind.not_auditable or "canaries are rows in L2 norm, and the mechanism's are in L1"
+    return kind.not_auditable
 
 
 def taking(sends: Iterable[Rows | None]) -> list[type[Mechanism]]:

@@ -30,7 +30,7 @@ class ReturningUsers(SimulatedUsers):
 
     name = "returning"
     gives = Data.KEPT
-    draws = (Draws.EACH,)
+    draws = (Draws.SAMPLED,)
     returning = True
     used_up = True
     verb = "comes"

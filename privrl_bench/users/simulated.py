@@ -25,7 +25,7 @@ class SimulatedUsers(Users):
 
     name = "simulated"
     gives = Data.LIVE
-    draws: ClassVar[tuple[Draws, ...]] = (Draws.NEXT, Draws.EACH)
+    draws: ClassVar[tuple[Draws, ...]] = (Draws.NEXT, Draws.SAMPLED)
 
     @classmethod
     def claims(cls, run: RunConfig, spec: EnvSpec | None = None) -> bool:
@@ -33,18 +33,18 @@ class SimulatedUsers(Users):
         return super().claims(run) and (spec is None or spec.users is None)
 
     def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
-        """Poisson cohorts are drawn from a known number of users. Raises ConfigError: it is not known."""
-        if not rules(configs[0].privacy).sampler.independent:
+        """Users are drawn from a known number of them. Raises ConfigError: it is not known."""
+        if rules(configs[0].privacy).sampler.draws is not Draws.SAMPLED:
             return configs
         return with_population(configs, self._drawn_from(configs[0], None))
 
     def _drawn_from(self, run: RunConfig, declared: int | None) -> int:
-        """The number of users that Poisson cohorts are drawn from. Raises ConfigError."""
+        """The number of users that cohorts are drawn from. Raises ConfigError."""
         cohort, population = run.privacy.users_per_round, run.privacy.population or declared
         if population is None:
             raise ConfigError(
                 "privacy.population",
-                "Poisson sampling needs the number of users, at least "
+                f"privacy.sampling={run.privacy.sampling} needs the number of users, at least "
                 f"privacy.users_per_round={cohort}, got null",
             )
         if population < max(declared or 0, cohort):
@@ -63,7 +63,7 @@ class SimulatedUsers(Users):
                 "run; epsilon is for nulling every segment it touches, not for the episode alone"
             )
             terms = replace(terms, caveats={CARRIED_OVER: why})
-        if not rules(self.config.privacy).sampler.independent:
+        if rules(self.config.privacy).sampler.draws is not Draws.SAMPLED:
             return terms
         own = "a user's randomness is their own, whoever else joins the round"
         return terms.noting({"users' randomness": own})

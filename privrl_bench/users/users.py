@@ -128,9 +128,9 @@ class Users:
         require_among("privacy.sampling", sampler.name, taken, f"algo={run.algo.name} takes")
         starts = " or ".join(unit for unit in traits.units if unit != "segment")
         refuse(
-            sampler.independent and run.env.user == "segment",
+            sampler.draws is Draws.SAMPLED and run.env.user == "segment",
             "env.user",
-            "with privacy.sampling=poisson users come and go, so a user must start from a reset: use "
+            f"with privacy.sampling={sampler.name} users come and go, so a user must start from a reset: use "
             f"{starts}, got 'segment'",
         )
         for rule in cls.refusals:
@@ -253,10 +253,10 @@ class Users:
         """What the guarantee says of them."""
         config, sampler = self.config, rules(self.config.privacy).sampler
         fixed = config.privacy.population is not None and not sampler.every_round
-        limit, poisson = self.spec.max_episode_steps, sampler.independent
+        limit, sampled = self.spec.max_episode_steps, sampler.draws is Draws.SAMPLED
         return UserTerms(
-            unit_in_words(config.env, limit, self.size.steps, poisson, self.spec.one_user),
-            bounded=poisson or (fixed and not self.in_order(config)),
+            unit_in_words(config.env, limit, self.size.steps, sampled, self.spec.one_user),
+            bounded=sampled or (fixed and not self.in_order(config)),
         )
 
     def words(self, rounds: int) -> UserWords:
@@ -270,7 +270,7 @@ class Users:
         if need is not None:
             of = "" if declared is None else f" of {declared}"
             who = f"{need}{of} users, each {self.verb} once"
-        elif sampler.independent:
+        elif sampler.draws is Draws.SAMPLED:
             who = f"drawn from a population of {bound}"
         full = who
         if not who and sampler.exact:
@@ -309,14 +309,14 @@ class Users:
 
 
 def unit_in_words(
-    env: EnvConfig, max_episode_steps: int, steps: int, poisson: bool, who: str = "one user"
+    env: EnvConfig, max_episode_steps: int, steps: int, sampled: bool, who: str = "one user"
 ) -> Unit:
     """What one user is, of those who act in environments; `who`: `EnvSpec.one_user`.
 
     An episode of `max_episode_steps` steps that may begin anywhere in a segment of `steps` touches at most
     (max_episode_steps + steps - 2) // steps + 1 segments.
     """
-    if poisson:
+    if sampled:
         what = "one episode" if env.user == "episode" else f"{steps} steps from a reset"
         return Unit(f"{who} with all their rounds (each round: {what})", None)
     if env.user == "segment":

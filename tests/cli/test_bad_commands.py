@@ -120,8 +120,8 @@ BAD = {
     "privacy.epsilon=-1": "privacy.epsilon: must be null or >= 1e-4",
     "privacy.users_per_round=1000000000000": "privacy.users_per_round: must be at most 10_000_000",
     "privacy=poisson privacy.population=99999999999999": "privacy.population: must be at most",
-    "privacy=poisson privacy.population=null": "privacy.population: Poisson sampling needs the number of "
-    "users, at least privacy.users_per_round=64, got null",
+    "privacy=poisson privacy.population=null": "privacy.population: privacy.sampling=poisson needs the "
+    "number of users, at least privacy.users_per_round=64, got null",
     "rounds=1000000000000000": "rounds: must be at most 1_000_000_000",
     "rounds=-5": "rounds: must be null or an integer >= 1",
     "total_steps=1": "total_steps: one round takes 64 users x 64 steps = 4096, got 1",

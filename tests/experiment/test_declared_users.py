@@ -351,7 +351,7 @@ def test_a_bound_on_the_users_of_a_simulator_holds_too() -> None:
     with pytest.raises(ConfigError, match=r"^total_steps: 25 rounds of 8 users need 200 users"):
         make_plan([compose([*words, "privacy.population=199"])])
     with pytest.raises(
-        ConfigError, match=r"^privacy.population: Poisson sampling needs the number"
+        ConfigError, match=r"^privacy.population: privacy.sampling=poisson needs the number"
     ):
         make_plan([compose([*words, "privacy=poisson"])])
 

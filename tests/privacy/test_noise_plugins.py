@@ -123,9 +123,19 @@ def test_a_run_with_a_sampler_reports_its_known_epsilon(packages, tmp_path, monk
     }
 
 
+def test_users_whom_a_sampler_draws_are_in_any_of_the_rounds(packages):
+    guarantee = make_plan([compose([*DRAWN])]).gate.guarantee(0)
+    assert "with all their rounds" in guarantee.unit
+    assert "used once" not in guarantee.unit
+    with pytest.raises(ConfigError, match=r"env\.user: with privacy\.sampling=without_replacement"):
+        compose([*DRAWN, "env.user=segment", "env.user_steps=5"])
+    with pytest.raises(ConfigError, match=r"privacy\.population: privacy\.sampling=without_"):
+        make_plan([compose([*DRAWN, "privacy.population=null"])])
+
+
 def test_no_record_makes_a_sampler_that_claims_amplification_formal(packages):
     config = compose([*DRAWN])
-    assert plugin_review.audits(config) == ("leaks", "epsilon", "draw")
+    assert plugin_review.audits(config) == ("leaks", "epsilon", "unseen")
     for audit in ("leaks", "epsilon"):
         assert plugin_review.write(config, "passed", [], audit)
     assert list(plugin_review.note(config)) == ["unreviewed"]
@@ -150,7 +160,7 @@ def test_a_sampler_that_claims_nothing_needs_both_audits_and_no_more(packages, m
     monkeypatch.setattr(kind, "random", False)
     assert plugin_review.audits(config) == ("leaks", "epsilon")
     monkeypatch.setattr(kind, "every_round", False)
-    assert plugin_review.audits(config) == ("leaks", "epsilon", "draw")
+    assert plugin_review.audits(config) == ("leaks", "epsilon", "unseen")
 
 
 def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monkeypatch):
@@ -227,3 +237,10 @@ def test_attempts_at_one_round_add_up_in_l1(laplace):
     assert 0.9 < both <= 1.0 + 1e-3
     with pytest.raises(PrivacyError, match=r"privacy\.adjacency"):
         make_account(mechanism="laplace", adjacency="replace_one")
+
+
+def test_canaries_are_not_asked_about_rows_in_l1_norm(packages):
+    """They are rows in L2 norm: an attack on noise that is 20 times too small contradicted nothing."""
+    config = compose([*LAPLACE, "seed=3"])
+    assert "epsilon" not in plugin_review.audits(config)
+    assert plugin_review.UNSEEN in plugin_review.audits(config)

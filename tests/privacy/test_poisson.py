@@ -136,7 +136,7 @@ def test_the_words_below_are_those_of_every_algorithm():
     found = {
         name
         for name, traits in kinds.items()
-        if Draws.EACH in traits.draws and any(m.subsampled for m in taking(traits.sends))
+        if Draws.SAMPLED in traits.draws and any(m.subsampled for m in taking(traits.sends))
     }
     assert found - set(WORDS) == {"dqn"}
     assert Data.KEPT in kinds["dqn"].data

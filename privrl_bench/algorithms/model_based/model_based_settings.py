@@ -61,7 +61,7 @@ class PrimorlConfig(ModelBasedConfig):
     """Settings of PriMORL."""
 
     traits: ClassVar[Traits] = replace(
-        ModelBasedConfig.traits, devices=("cpu", "cuda"), draws=(Draws.EACH,)
+        ModelBasedConfig.traits, devices=("cpu", "cuda"), draws=(Draws.SAMPLED,)
     )
 
     name: str = "primorl"

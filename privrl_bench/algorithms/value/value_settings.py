@@ -23,7 +23,7 @@ class DqnConfig(AlgoConfig):
     """Settings of DQN with returning users."""
 
     traits: ClassVar[Traits] = Traits(
-        draws=(Draws.EACH,),
+        draws=(Draws.SAMPLED,),
         data=(Data.KEPT,),
         actions=Actions.DISCRETE,
         noised_observations=False,

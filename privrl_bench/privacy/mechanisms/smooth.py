@@ -153,9 +153,5 @@ class Smooth(Mechanism):
         """See `Mechanism.released`: the noise std, which depends on data, is forgotten."""
         self._spread[attempt.replica] = math.nan
 
-    def paper_epsilon(self, r: int) -> float:
-        """The epsilon that the noise is made for."""
-        return float(self.terms.configs[r].epsilon or math.inf)
-
 
 MECHANISM = Smooth

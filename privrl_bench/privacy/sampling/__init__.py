@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.schema.privacy import ADJACENCIES
+from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.discovery import classes, outside_class
 
@@ -50,7 +52,14 @@ def register(name: str, module: str) -> None:
         raise ConfigError("privacy.sampling", f"the name {name} is taken")
     from privrl_bench.privacy.sampling.sampler import Sampler
 
-    outside_class(module, "SAMPLER", name, Sampler, "privacy.sampling")
+    kind = outside_class(module, "SAMPLER", name, Sampler, "privacy.sampling")
+    for what, right in (
+        ("draws", isinstance(getattr(kind, "draws", None), Draws)),
+        ("adjacencies", {*getattr(kind, "adjacencies", ("",))} <= {*ADJACENCIES}),
+    ):
+        if not right:
+            rule = f"`{what}` must be one of {', '.join(map(str, Draws if what == 'draws' else ADJACENCIES))}"
+            raise ConfigError("privacy.sampling", f"{module}: {rule}")
     OUTSIDE[name] = module
 
 

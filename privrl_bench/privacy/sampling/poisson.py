@@ -29,7 +29,7 @@ class Poisson(Sampler):
     """Cohorts of a binomial size, cut at a public cap of six standard deviations above U."""
 
     name = "poisson"
-    draws = Draws.EACH
+    draws = Draws.SAMPLED
     adjacencies = ("add_or_remove", "zero_out")
     accountants = ("pld",)
     random = True
@@ -53,7 +53,7 @@ class Poisson(Sampler):
         if population is not None and population < users:
             raise ConfigError(
                 "privacy.population",
-                "Poisson sampling needs the number of users, at least "
+                "privacy.sampling=poisson needs the number of users, at least "
                 f"privacy.users_per_round={users}, got {population}",
             )
 

@@ -11,7 +11,7 @@ from privrl_bench.privacy.sampling.sampler import Sampler
 
 class WithoutReplacement(Sampler):
     name = "without_replacement"
-    draws = Draws.EACH
+    draws = Draws.SAMPLED
     adjacencies = ("replace_one",)
     accountants = ("rdp",)
     random = True
