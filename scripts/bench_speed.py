@@ -173,7 +173,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "gate and ledger": [(Gate, "add"), (Gate, "release")],
     "accounting": [(Gate, "spent_epsilon"), (Gate, "planned_epsilon")],
     "evaluation": [(BackgroundEvaluator, "begin"), (BackgroundEvaluator, "take")],
-    "logging": [(MetricWriter, "write"), (Experiment, "_row"), (Experiment, "_checkpoint")],
+    "logging": [(MetricWriter, "write"), (Experiment, "row"), (Experiment, "_checkpoint")],
     "end of run": [(Experiment, "_finish")],
 }
 

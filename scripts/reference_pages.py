@@ -37,6 +37,7 @@ from privrl_bench.config.schema.run import (
     RunConfig,
 )
 from privrl_bench.metrics import METRICS
+from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.tuning.settings import TuneConfig
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -123,7 +124,11 @@ def _table(
     rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for field in fields:
         value = (shipped or {}).get(field.name, _default(field))
-        cells = [f"`{section.prefix}{field.name}`", _values(field), f"`{_word(value)}`"]
+        cells = [
+            f"`{section.prefix}{field.name}`",
+            _values(f"{section.prefix}{field.name}", field),
+            f"`{_word(value)}`",
+        ]
         meaning = _meaning(section, field.name) or (meanings or {}).get(field.name, "")
         rows.append(f"| {' | '.join([*cells, _cell(meaning)])} |")
     return rows
@@ -144,8 +149,14 @@ def _word(value: Any) -> str:
     return str(value).replace("'", "") if value != "" else "''"
 
 
-def _values(field: dataclasses.Field[Any]) -> str:
+# Keys whose values are the names of a registry.
+NAMES = {"privacy.mechanism": mechanisms.names, "privacy.sampling": sampling.names}
+
+
+def _values(key: str, field: dataclasses.Field[Any]) -> str:
     declared = field.metadata.get("range")
+    if key in NAMES:
+        return ", ".join(f"`{name}`" for name in NAMES[key]())
     kind = str(field.type).replace(" | None", "").replace("Any", "value")
     for short, full in (("bool", "`true`, `false`"), ("str", "text"), ("int", "integer")):
         kind = re.sub(rf"\b{short}\b", full, kind)

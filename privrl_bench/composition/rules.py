@@ -90,4 +90,4 @@ def _device(run: RunConfig) -> None:
     )
 
 
-RULES = (_users, _mechanism, _unit, _scaling, _fit_population, _noise, _device)
+RULES = (_mechanism, _users, _unit, _scaling, _fit_population, _noise, _device)

@@ -255,7 +255,7 @@ def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
 
     monkeypatch.setattr(source, "open_dataset", poisoned)
     other = make_plan([config_of("primorl", sets, *words)])
-    obs = [np.asarray(p.data.trajectories.observations) for p in (one.parts, other)]
+    obs = [np.asarray(p.users.data.trajectories.observations) for p in (one.parts, other)]
     assert (obs[0] != obs[1]).mean() > 0.8
     for before, after in calls:
         assert_same(other.algo.after_release(before, other.streams).tensors, after.tensors)

@@ -24,6 +24,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.experiment import experiment, result_files, summary
 from privrl_bench.experiment.shard_work import ShardWork
 from privrl_bench.loggers.wandb_logger import WandbLogger
+from privrl_bench.metrics import METRICS
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.tuning import publish as publishing
 from privrl_bench.tuning import trials
@@ -44,15 +45,34 @@ def patched(monkeypatch, where, name, change):
     monkeypatch.setattr(where, name, lambda *args, **kwargs: change(real, *args, **kwargs))
 
 
+def reporting(monkeypatch, kind, name):
+    """What is left behind is among the numbers that the run is made for."""
+
+    def metrics(self, state, real=kind.metrics):
+        more = [{f"release/{name}": float(x)} for x in self.left]
+        rows = real(self, state) or [{} for _ in more]
+        return [row | one for row, one in zip(rows, more, strict=True)]
+
+    monkeypatch.setitem(METRICS, f"release/{name}", METRICS["release/mean_return"])
+    monkeypatch.setattr(kind, "metrics", metrics)
+
+
+def ending(monkeypatch, stop):
+    """DPPG ends as soon as `stop(self, state)`."""
+    real = Dppg.progress
+    monkeypatch.setattr(
+        Dppg,
+        "progress",
+        lambda self, state: replace(real(self, state), finished=stop(self, state)),
+    )
+
+
 # --- the three that passed
 
 
 def test_rewards_in_the_results(monkeypatch):
-    def total(self, state):
-        return [{"mean_reward": float(x)} for x in self.left]
-
     remembering(monkeypatch, Dppg, mean_reward)
-    monkeypatch.setattr(Dppg, "results", total)
+    reporting(monkeypatch, Dppg, "mean_reward")
     report = assert_caught(
         formal_small(), "summary.json released", "W&B when done summary released"
     )
@@ -68,7 +88,7 @@ def test_an_end_when_users_fall_rarely(monkeypatch, kept):
         stop = lambda self, state: bool((state.tensors.get("falls", torch.ones(1)) < 1e-4).all())  # noqa: E731
     else:
         stop = lambda self, state: bool((getattr(self, "left", torch.ones(1)) < 1e-4).all())  # noqa: E731
-    monkeypatch.setattr(Dppg, "finished", stop)
+    ending(monkeypatch, stop)
     assert_caught(formal_small(), "state falls" if kept == "state" else "memory left")
 
 
@@ -76,7 +96,7 @@ def test_an_end_that_a_user_decides(monkeypatch):
     """Nothing is kept but the decision."""
     ended = lambda users: (users.done.sum(-1) > 1).any(1)  # noqa: E731
     remembering(monkeypatch, Dppg, ended)
-    monkeypatch.setattr(Dppg, "finished", lambda self, state: bool(getattr(self, "left", [0])[0]))
+    ending(monkeypatch, lambda self, state: bool(getattr(self, "left", [0])[0]))
     assert_caught(formal_small(), "schedule end")
 
 
@@ -390,42 +410,37 @@ def test_what_happens_at_the_edges_of_cohorts_only(monkeypatch, edge):
 
 
 def test_recorded_users(monkeypatch, sets):
-    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
     remembering(monkeypatch, Primorl, mean_reward)
-    monkeypatch.setattr(Primorl, "results", results)
+    reporting(monkeypatch, Primorl, "reward")
     config = base("algo=primorl", f"data.id={sets}", *OFFLINE)
     assert_caught(config, "summary.json released")
 
 
 def test_returning_users(monkeypatch):
-    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
     remembering(monkeypatch, Dqn, mean_reward)
-    monkeypatch.setattr(Dqn, "results", results)
+    reporting(monkeypatch, Dqn, "reward")
     words = small("algo=dqn", "algo.new_users=2", "privacy.users_per_round=9")
     config = shrink(compose(words), frozenset({"algo.new_users"}), rounds=6, users=9)[0]
     assert_caught(config, "summary.json released", round_index=0)
 
 
 def test_users_of_a_known_policy(monkeypatch):
-    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
     remembering(monkeypatch, Gpope, mean_reward)
-    monkeypatch.setattr(Gpope, "results", results)
+    reporting(monkeypatch, Gpope, "reward")
     assert_caught(chained("algo=gpope"), "summary.json released")
 
 
 def test_declared_users(monkeypatch):
-    results = lambda self, state: [{"reward": float(x)} for x in self.left]  # noqa: E731
     remembering(monkeypatch, Dppg, mean_reward)
-    monkeypatch.setattr(Dppg, "results", results)
+    reporting(monkeypatch, Dppg, "reward")
     words = ("env=gym", "env.id=my_pkg:SpecClinic-v0", "privacy.noise=secure")
     config = base(*words, "algo.critic=none", "env.user=fresh")
     assert_caught(config, "summary.json released")
 
 
 def test_users_with_prompts(monkeypatch, texts):
-    results = lambda self, state: [{"score": float(x)} for x in self.left]  # noqa: E731
     remembering(monkeypatch, DppgText, lambda users: users.scores.nan_to_num().mean(1))
-    monkeypatch.setattr(DppgText, "results", results)
+    reporting(monkeypatch, DppgText, "score")
     few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
     few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
     words = ("algo=dppg_text", "env=sentiment_small", *texts, *few, "algo.baseline_prompts=3")

@@ -48,7 +48,7 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(config, "hydra_overrides", broken)
     monkeypatch.setattr(report, "load_runs", broken)
-    monkeypatch.setattr(recording, "build", broken)
+    monkeypatch.setattr(recording, "make_plan", broken)
     monkeypatch.setattr(small_models, "made", broken)
     monkeypatch.setattr(reproduce, "reproduce", broken)
     commands = {
@@ -98,7 +98,7 @@ def test_a_defect_while_building_is_one_line(
     from privrl_bench.experiment import runner as run
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "build", broken)
+    monkeypatch.setattr(run, "make_plan", broken)
     with pytest.raises(SystemExit) as leave:
         cli.main(["log=none"])
     assert leave.value.code == 1

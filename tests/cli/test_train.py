@@ -242,7 +242,7 @@ def test_help_names_groups_keys_and_examples_without_heavy_imports(
     for word in ("schema", "tuned/", "Powered by Hydra"):
         assert word not in done.stdout
     check = (
-        "import sys; from privrl_bench.cli import train; from privrl_bench.config import compose;"
+        "import sys; from privrl_bench.cli import train; from privrl_bench.composition import compose;"
         "compose.compose(['env=hopper']);"
         "print(sorted({'torch', 'wandb', 'gymnasium', 'mujoco', 'numpy'} & set(sys.modules)))"
     )

@@ -5,9 +5,9 @@ from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 
 import pytest
 
+from privrl_bench.composition import identity as module
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import canonical, digest, group_key, identity, noise_key
-from privrl_bench.config import identity as module
 from privrl_bench.errors import ConfigError
 from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling
