@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from types import MappingProxyType
 
 from privrl_bench.config.schema import PrivacyConfig
@@ -24,6 +24,7 @@ from privrl_bench.privacy.rules import check, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
 
+@dataclass(eq=False, repr=False)
 class Account:
     """Mechanism, sampler, ledger and accounting of R replicas that differ in z and seed.
 
@@ -47,24 +48,21 @@ class Account:
         mechanism, sampler: see `mechanisms/mechanism.py` and `sampling/sampler.py`.
     """
 
-    def __init__(
-        self,
-        configs: list[PrivacyConfig],
-        blocks: tuple[Block, ...],
-        unit: Unit,
-        rounds: int,
-        noises: list[NoiseSource],
-        ledgers: list[Ledger],
-        caveats: dict[str, str] | None = None,
-        notes: dict[str, str] | None = None,
-        devices: DeviceNoise | None = None,
-        relations: Collection[str] | None = None,
-    ):
+    configs: list[PrivacyConfig]
+    blocks: tuple[Block, ...]
+    unit: Unit
+    rounds: int
+    noises: InitVar[list[NoiseSource]]
+    ledgers: list[Ledger]
+    caveats: Mapping[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    devices: DeviceNoise | None = None
+    relations: Collection[str] | None = None
+
+    def __post_init__(self, noises: list[NoiseSource]) -> None:
+        configs, blocks, ledgers, devices = self.configs, self.blocks, self.ledgers, self.devices
         _check(configs, blocks, noises, ledgers)
-        self.configs, self.config = configs, configs[0]
-        self.blocks, self.unit, self.rounds = blocks, unit, rounds
-        self.ledgers, self.devices, self._noises = ledgers, devices, noises
-        self._relations = relations
+        self.config, self._noises = configs[0], noises
         mechanism, sampler = rules(self.config)
         if devices is not None and not mechanism.on_devices:
             raise PrivacyError("noise on users' devices and mechanism=local go together")
@@ -74,10 +72,10 @@ class Account:
         exact = mechanism.norm is not None
         discrete = exact and any(isinstance(noise, SecureNoise) for noise in noises)
         self.mechanism: Mechanism = mechanism(
-            Terms(configs, blocks, unit, rounds, self.sampler, devices, discrete)
+            Terms(configs, blocks, self.unit, self.rounds, self.sampler, devices, discrete)
         )
-        self.caveats: Mapping[str, str] = MappingProxyType({**(caveats or {}), **mechanism.caveats})
-        self.notes = dict(notes or {})
+        self.caveats = MappingProxyType({**self.caveats, **mechanism.caveats})
+        self.notes = dict(self.notes)
         if mechanism.private:
             self.notes["runs"] = (
                 "epsilon is for this run alone; others about the same users compose"
@@ -143,14 +141,16 @@ class Account:
     def paper_epsilon(self, r: int) -> float:
         """The number that papers print: DPPG's formula for one release, or an accountant's over all rounds.
 
-        Infinite: none does.
+        Of a release with an epsilon of its own that one. Infinite: none does.
         """
-        config, sampler = self.configs[r], self.sampler
+        config, sampler, event = self.configs[r], self.sampler, self.event(r)
         if not self.mechanism.in_papers:
-            return self.event(r).epsilon or math.inf  # of its own theorem
+            return math.inf
+        if event.epsilon is not None:
+            return float(event.epsilon)
         if not sampler.paper_accountant:
             return epsilon_paper(config.noise_multiplier, config.delta)
-        releases = Counter({sampler.fast(self.event(r)): self.rounds})
+        releases = Counter({sampler.fast(event): self.rounds})
         return ledger_epsilon(releases, config.delta, sampler.paper_accountant)
 
     @property
@@ -171,8 +171,8 @@ class Account:
         if self.is_preview:
             return {self.configs[r].adjacency: math.inf}
         both = set(kind.adjacencies) & set(self.sampler.relations(kind))
-        if self._relations is not None:
-            both &= set(self._relations)
+        if self.relations is not None:
+            both &= set(self.relations)
         own = self.configs[r].adjacency
         return {
             name: self.epsilon_of(r, {replace(event, adjacency=name): count})

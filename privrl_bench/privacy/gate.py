@@ -20,19 +20,15 @@ What is proven and what is assumed: `privrl_bench/privacy/__init__.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.contribution import _GATE, Block, Contribution, Released
-from privrl_bench.privacy.devices import DeviceNoise
-from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.contribution import _GATE, Contribution, Released
 from privrl_bench.privacy.ledger import Ledger, digest
 from privrl_bench.privacy.mechanisms.mechanism import Attempt
 from privrl_bench.privacy.noise import NoiseSource
@@ -45,6 +41,7 @@ _MOST_AHEAD = 64
 _SHARE_AHEAD = 256
 
 
+@dataclass(eq=False, repr=False)
 class Gate(Account):
     """The way of users' data: cohorts, clip, sum, mechanism, release. Everything else: `Account`.
 
@@ -59,33 +56,20 @@ class Gate(Account):
             share of users at the clip bound and the number whose rows were not finite.
     """
 
-    def __init__(
-        self,
-        configs: list[PrivacyConfig],
-        blocks: tuple[Block, ...],
-        unit: Unit,
-        rounds: int,
-        noises: list[NoiseSource],
-        ledgers: list[Ledger],
-        caveats: dict[str, str] | None = None,
-        notes: dict[str, str] | None = None,
-        devices: DeviceNoise | None = None,
-        pooled: bool = False,
-        relations: Collection[str] | None = None,
-    ):
-        super().__init__(
-            configs, blocks, unit, rounds, noises, ledgers, caveats, notes, devices, relations
-        )
-        self._pooled = self.mechanism.pooled or (pooled and self.mechanism.on_devices)
+    pooled: bool = False
+
+    def __post_init__(self, noises: list[NoiseSource]) -> None:
+        super().__post_init__(noises)
+        self._pooled = self.mechanism.pooled or (self.pooled and self.mechanism.on_devices)
         self.diagnostics: list[dict[str, float]] = []
         self._sum = self.empty_sum()
         self._ended: set[int] = set()
         self._last_round = -1
         self._writer: ThreadPoolExecutor | None = None
         self._announced: tuple[int, dict[int, Future[int]]] | None = None
-        self._ahead = max(1, min(_MOST_AHEAD, rounds // _SHARE_AHEAD))
+        self._ahead = max(1, min(_MOST_AHEAD, self.rounds // _SHARE_AHEAD))
         # Of every replica: round -> its attempt that is on the disk, of which nothing was released yet.
-        self._intended: list[dict[int, int]] = [{} for _ in configs]
+        self._intended: list[dict[int, int]] = [{} for _ in self.configs]
         self._on_devices = -1  # the last round whose devices had noise
 
     # -- sampling ---------------------------------------------------------------------------

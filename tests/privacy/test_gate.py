@@ -33,7 +33,7 @@ ONE = (Block("actor", SIZE, 0.5),)
 TWO = (Block("actor", SIZE, 0.5), Block("critic", 3, 2.0, noise_ratio=3.0))
 
 
-def make_account(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=None, **config):
+def make_account(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=(), unit=None, **config):
     settings_ = {"users_per_round": USERS, **config}
     configs = [PrivacyConfig(z=z, **settings_) for _ in seeds]
     return Gate(
@@ -43,7 +43,7 @@ def make_account(blocks=ONE, z=1.0, rounds=10, seeds=(0,), caveats=None, unit=No
         rounds=rounds,
         noises=[SeededNoise(seed, 0) for seed in seeds],
         ledgers=[Ledger(None) for _ in seeds],
-        caveats=caveats,
+        caveats=dict(caveats),
     )
 
 

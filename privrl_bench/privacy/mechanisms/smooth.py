@@ -82,6 +82,7 @@ class Smooth(Mechanism):
 
     name = "smooth"
     takes = Rows.OUTPUT
+    in_papers = True
     records = ("smooth",)
     adjacencies = ("replace_one",)
     pooled = True
