@@ -49,7 +49,7 @@ NAMED = ("privacy/mechanisms/", "privacy/sampling/", "users/", "evaluation/")
 ALLOWED = """
 none, a way of scaling: algorithms/evaluation/mean_return.py config/checks.py config/schema/env.py
     envs/check.py envs/proposal.py envs/registry.py envs/scaling.py evaluation/baselines.py evaluation/mspbe.py
-    users/recorded.py tuning/search_plan.py
+    users/recorded.py users/refusals.py tuning/search_plan.py
 none, status of a guarantee: api/explaining.py audit/leaks.py experiment/result_files.py privacy/guarantee.py
     privacy/accounting/accountants.py reporting/kept_figures.py reporting/looks.py reporting/page.py
     reporting/paper_item.py reporting/plots.py
