@@ -74,7 +74,7 @@ def of_everybody(adjacency: str, users: int = 8, z: float = 1.0) -> ReleaseEvent
     config = PrivacyConfig(
         users_per_round=users, population=users, sampling="poisson", adjacency=adjacency
     )
-    return Poisson.record(ReleaseEvent("gaussian", z, adjacency, sampling="fixed"), config)
+    return Poisson.record(ReleaseEvent("gaussian", z, adjacency, sampling="poisson"), config)
 
 
 def test_everybody_is_drawn_and_nobody_is_cut():
