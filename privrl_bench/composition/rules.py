@@ -6,8 +6,9 @@ These hold for every run; `given_rules.py` has the rules of what the command lin
 from __future__ import annotations
 
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError, refuse, require_among
-from privrl_bench.privacy.rules import check, rules, taking
+from privrl_bench.privacy.rules import check, drawing, rules, taking
 from privrl_bench.users import kind_of
 
 
@@ -28,6 +29,20 @@ def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> No
 def _users(run: RunConfig) -> None:
     """The settings have a meaning with such users."""
     kind_of(run).check(run)
+
+
+def _sampling(run: RunConfig) -> None:
+    """The sampler finds users as they and the algorithm allow."""
+    traits, sampler = run.algo.traits, rules(run.privacy).sampler
+    draws = [one for one in traits.draws if one in kind_of(run).draws]
+    _takes(run, "privacy.sampling", sampler.name, drawing(draws))
+    starts = " or ".join(unit for unit in traits.units if unit != "segment")
+    refuse(
+        sampler.draws is Draws.SAMPLED and run.env.user == "segment",
+        "env.user",
+        f"with privacy.sampling={sampler.name} users come and go, so a user must start from a reset: use "
+        f"{starts}, got 'segment'",
+    )
 
 
 def _mechanism(run: RunConfig) -> None:
@@ -90,4 +105,4 @@ def _device(run: RunConfig) -> None:
     )
 
 
-RULES = (_mechanism, _users, _unit, _scaling, _fit_population, _noise, _device)
+RULES = (_users, _mechanism, _sampling, _unit, _scaling, _fit_population, _noise, _device)

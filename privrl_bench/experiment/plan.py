@@ -41,7 +41,7 @@ from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
-from privrl_bench.users import users_of
+from privrl_bench.users import kind_and_spec
 from privrl_bench.users.collectors.live import SimulatedCollector
 from privrl_bench.users.users import Users
 
@@ -131,8 +131,9 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     if len({group_key(config) for config in configs}) > 1:
         raise ConfigError("", "runs trained together may differ in seed and privacy.z only")
     unreviewed = note(configs[0])
-    users = users_of(configs)
-    check_actions(users.config.algo.traits.actions, users.spec, users.config.algo.name)
+    kind, spec = kind_and_spec(configs[0])
+    check_actions(configs[0].algo.traits.actions, spec, configs[0].algo.name)  # before sizes
+    users = kind(configs, spec)
     asked = _rounds_of(users)
     rounds = users.room(asked).fitted() if users.config.fit_population else asked
     _check_minibatches(users)

@@ -70,17 +70,17 @@ def register(name: str, module: str) -> None:
     OUTSIDE[name] = module
 
 
-def users_of(configs: list[RunConfig]) -> Users:
-    """The users of runs that differ in seed and z only.
+def kind_and_spec(run: RunConfig) -> tuple[type[Users], EnvSpec]:
+    """The kind of a run's users, and the public facts of their environment, which is made once for them.
 
     Raises:
-        ConfigError: the environment cannot be made, or the configuration does not fit its users; or a plugin's
-            kind claims the run only once its environment is made, too late for the review of plugins.
+        ConfigError: the environment cannot be made; or a plugin's kind claims the run only once it is made, too
+            late for the review of plugins.
     """
-    known = kind_of(configs[0])
-    spec = known.spec_of(configs[0])
-    kind = kind_of(configs[0], spec)
-    if kind is not known and kind.name in OUTSIDE:
+    before = kind_of(run)
+    spec = before.spec_of(run)
+    kind = kind_of(run, spec)
+    if kind is not before and kind.name in OUTSIDE:
         why = "claims a run by its environment, and must do so by the configuration alone"
         raise ConfigError("users", f"{kind.name} {why}")
-    return kind(configs, spec)
+    return kind, spec

@@ -36,8 +36,9 @@ def evaluates(run: RunConfig) -> bool:
 def _drawn(run: RunConfig) -> None:
     """An algorithm that learns draws its users."""
     mechanism, sampler = rules(run.privacy)
+    taken = sampler.draws in run.algo.traits.draws  # otherwise another rule says so
     refuse(
-        not evaluates(run) and mechanism.private and not sampler.independent,
+        taken and not evaluates(run) and mechanism.private and not sampler.independent,
         "privacy.sampling",
         f"algo={run.algo.name} draws its users: use privacy=poisson",
     )

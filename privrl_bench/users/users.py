@@ -1,7 +1,7 @@
 """The base of the kinds of users: one class is one answer to "who are the users of this run?".
 
 A kind is a module of this folder with `USERS = <class>`. Nothing outside the folder compares kinds: what
-depends on who the users are is asked of the object that `users.users_of` makes, or, where there is only a
+depends on who the users are is asked of the object that a plan has, or, where there is only a
 configuration, of the class that `users.kind_of` finds.
 
 Modules of kinds import torch inside methods only, so that a configuration is checked before anything heavy is
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
-from privrl_bench.errors import refuse, require_among
 from privrl_bench.privacy.guarantee import Unit
-from privrl_bench.privacy.rules import drawing, rules
+from privrl_bench.privacy.rules import rules
 from privrl_bench.users.facts import Room, UserSize, UserTerms, UserWords
 from privrl_bench.users.refusals import no_split, own_policy, segments_unbounded
 
@@ -118,21 +117,9 @@ class Users:
     def check(cls, run: RunConfig) -> None:
         """Refuse settings that have no meaning or no analysis with such users.
 
-        A sampler finds them as they and the algorithm allow; then `refusals`.
-
         Raises:
             ConfigError: names the setting.
         """
-        traits, sampler = run.algo.traits, rules(run.privacy).sampler
-        taken = drawing([one for one in traits.draws if one in cls.draws])
-        require_among("privacy.sampling", sampler.name, taken, f"algo={run.algo.name} takes")
-        starts = " or ".join(unit for unit in traits.units if unit != "segment")
-        refuse(
-            sampler.draws is Draws.SAMPLED and run.env.user == "segment",
-            "env.user",
-            f"with privacy.sampling={sampler.name} users come and go, so a user must start from a reset: use "
-            f"{starts}, got 'segment'",
-        )
         for rule in cls.refusals:
             rule(run)
 

@@ -381,7 +381,7 @@ def test_rounds_with_layers_adam_and_private_starts_train(sets) -> None:
         (["algo.members=0"], r"^algo\.members: must be an integer >= 1"),
         (["env.obs_scaling=running"], r"^env\.obs_scaling: for a dataset use split"),
         (["env=cartpole"], r"^(data\.id|env): "),
-        (["env=cartpole", "data.id=other-v0"], r"^data\.id: no dataset 'other-v0'"),
+        (["data.id=other-v0"], r"^data\.id: no dataset 'other-v0'"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_line(sets, words, message) -> None:

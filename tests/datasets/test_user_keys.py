@@ -192,14 +192,14 @@ def test_an_epsilon_is_that_of_the_users(pendulum):
         return make_plan([compose([*WORDS, f"data.id={pendulum}", f"data.user_key={key}"])])
 
     named, own = parts_of("patient"), parts_of("null")
-    assert (named.data.users, own.data.users) == (18, 54)
+    assert (named.users.data.users, own.users.data.users) == (18, 54)
     assert named.gate.guarantee(0).epsilon > own.gate.guarantee(0).epsilon
     assert named.gate.unit.text.startswith("all trajectories of one user, up to 3,")
     assert own.gate.unit.text.startswith("one trajectory")
     assert "'patient' names the users" in named.gate.guarantee(0).notes["dataset"]
     assert "each episode is a user" in own.gate.guarantee(0).notes["dataset"]
-    assert describe_plan(named, 0)["data"] == named.data.describe()
-    assert own.data.describe().endswith("6 public; other keys that repeat: 'patient'")
+    assert describe_plan(named, 0)["data"] == named.users.data.describe()
+    assert own.users.data.describe().endswith("6 public; other keys that repeat: 'patient'")
 
 
 # --- seeded noise, whose seed is published with the run
