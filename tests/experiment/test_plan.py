@@ -22,7 +22,7 @@ from privrl_bench.users.users import unit_in_words
 )
 def test_an_episode_meets_this_many_segments(max_episode_steps, steps, segments):
     env = EnvConfig(id="x", user="segment")
-    assert unit_in_words(env, max_episode_steps, steps, poisson=False).participation == segments
+    assert unit_in_words(env, max_episode_steps, steps, sampled=False).participation == segments
     worst = max((start + max_episode_steps - 1) // steps + 1 for start in range(steps))
     assert worst == segments
 

@@ -437,7 +437,9 @@ def plan_of(pooled, users=4, rounds=3, path=None, noise=None):
     made = DeviceNoise(CARTPOLE, (1.0,), users, 5, "fresh", 500)
     return Gate(
         *([privacy], (Block("actor", 6, 0.1),), Unit("one user", 1), rounds),
-        *([noise or SeededNoise(0, 0)], [Ledger(path)], {}, {}, made, pooled),
+        *([noise or SeededNoise(0, 0)], [Ledger(path)]),
+        devices=made,
+        pooled=pooled,
     )
 
 
