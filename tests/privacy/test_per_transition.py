@@ -36,7 +36,13 @@ def test_a_transition_moves_a_whole_memory_by_two_clips():
 
 def test_releases_that_have_no_common_analysis_are_refused():
     def of(**changes):
-        known = {"z": 1.0, "adjacency": "replace_one", "population": 100, "cap": 10, "sampling": "fixed"}
+        known = {
+            "z": 1.0,
+            "adjacency": "replace_one",
+            "population": 100,
+            "cap": 10,
+            "sampling": "fixed",
+        }
         return ReleaseEvent("per_transition", **(known | changes))
 
     with pytest.raises(PrivacyError, match="one size of memory"):
