@@ -33,8 +33,8 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/count_structure.py --check
-	$(BIN)/python scripts/write_results.py --check
-	$(BIN)/python scripts/write_outputs.py --check
+	$(BIN)/python -m privrl_bench.papers.pages.write_results --check
+	$(BIN)/python -m privrl_bench.papers.pages.write_outputs --check
 
 # The site in site/; a broken link is an error.
 docs: setup

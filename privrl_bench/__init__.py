@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from privrl_bench.api.explaining import explain
     from privrl_bench.api.policies import evaluate, export, load_policy
     from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
-    from privrl_bench.api.tuning import tune
     from privrl_bench.audit.options import Options as AuditOptions
     from privrl_bench.composition.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
@@ -43,7 +42,6 @@ _WHERE = {
     "plan": "api.training",
     "register": "composition.plugins",
     "run": "api.training",
-    "tune": "api.tuning",
 }
 __all__ = [
     "AuditOptions",
@@ -62,15 +60,25 @@ __all__ = [
     "plan",
     "register",
     "run",
-    "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, _, function = _added().get(name, "").partition(":")
+        if not module:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module), function)
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
 
 
+def _added() -> dict[str, str]:
+    """The functions that packs and plugins add, for example `tune`."""
+    from privrl_bench.composition import plugins
+
+    plugins.load_installed()
+    return plugins.functions()
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+    return sorted({*globals(), *_WHERE, *_added()})

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 SETTINGS = {
     "independent": ["privacy=fixed"],

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.noise import NoiseSource, noise_source
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 
 def milliseconds(source: NoiseSource, sizes: list[int], index: int) -> float:

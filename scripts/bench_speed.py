@@ -41,12 +41,12 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
-from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.metric_writer import MetricWriter
-from privrl_bench.experiment.plan import Plan, make_plan
-from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.run.experiment import Experiment
+from privrl_bench.run.metric_writer import MetricWriter
+from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.run.runner import run
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.users.collectors.live import SimulatedCollector
 
 FOREVER = "total_steps=1_000_000_000"

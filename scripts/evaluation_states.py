@@ -18,8 +18,8 @@ import torch
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.registry import make_slots
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 NAMES = ("position", "speed", "angle", "rate")
 

@@ -1,6 +1,6 @@
 """Train the text models that are part of the package, a language model and a classifier of generated reviews.
 
-    python scripts/make_small_models.py privrl_bench/models/language/small
+    python scripts/make_small_models.py privrl_bench/packs/text/small
 
 Takes about 90 s of CPU time, on one thread. Other machines and versions give other weights, and the results of
 env=sentiment_small change with them, so the files are made again only together with those results.
@@ -12,10 +12,10 @@ import argparse
 from pathlib import Path
 
 from privrl_bench.config.schema import TextConfig
-from privrl_bench.experiment.run_dir import write_json
 from privrl_bench.kernels.machine import one_thread
-from privrl_bench.models.language.recipe import recipe_of
-from privrl_bench.models.language.small_models import CARD, describe, make
+from privrl_bench.packs.text.recipe import recipe_of
+from privrl_bench.packs.text.small_models import CARD, describe, make
+from privrl_bench.run.run_dir import write_json
 
 
 def main() -> None:

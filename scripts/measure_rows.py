@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 
 GRADIENT = ("algo.local_update=gradient", "algo.epochs=1", "algo.minibatches=1")

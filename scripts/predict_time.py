@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.kernels.machine import cores, one_thread
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 DEFAULT = ["algo=dppg", "env=cartpole"]
 

@@ -37,8 +37,8 @@ from privrl_bench.config.schema.run import (
     RunConfig,
 )
 from privrl_bench.metrics import METRICS
+from privrl_bench.packs.tuning.settings import TuneConfig
 from privrl_bench.privacy import mechanisms, sampling
-from privrl_bench.tuning.settings import TuneConfig
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 SECTIONS = (EnvConfig, PrivacyConfig, EvalConfig, DataConfig, HardwareConfig, LogConfig)

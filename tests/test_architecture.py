@@ -152,10 +152,10 @@ def test_no_dispatch_on_the_class_of_a_collector_or_an_evaluator():
             ("torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"),
         ),
         (
-            "privrl_bench.experiment.runner",
+            "privrl_bench.run.runner",
             (
-                *("transformers", "tokenizers", "peft", "hydra", "privrl_bench.models.language"),
-                *("privrl_bench.algorithms.ope", "privrl_bench.algorithms.language"),
+                *("transformers", "tokenizers", "peft", "hydra", "privrl_bench.packs.text"),
+                *("privrl_bench.packs.offline.ope", "privrl_bench.packs.text"),
             ),
         ),
     ],

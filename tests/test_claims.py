@@ -30,7 +30,7 @@ def cells(page, start):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_committed_page_is_up_to_date(page):
-    assert claims.PAGE.read_text() == page, "run: python scripts/write_claims.py"
+    assert claims.PAGE.read_text() == page, "run: python -m privrl_bench.papers.pages.write_claims"
 
 
 @pytest.mark.filterwarnings("ignore")

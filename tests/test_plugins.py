@@ -20,10 +20,10 @@ from privrl_bench.composition.hydra_compose import help_text
 from privrl_bench.composition.identity import digest
 from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.provenance import provenance
 from privrl_bench.privacy import mechanisms
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
+from privrl_bench.run.provenance import provenance
 
 INIT = """
 from pathlib import Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
 from privrl_bench.algorithms.registry import OURS, TEXT_VERSIONS, algo_schema
-from privrl_bench.config.traits import USERS, Data, Product
+from privrl_bench.config.traits import USERS, Data
 from privrl_bench.privacy import rules
 from privrl_bench.users import kinds
 
@@ -27,8 +27,8 @@ def test_algorithms_have_a_module_settings_a_yaml_and_a_test():
 
 
 def test_every_algorithm_declares_what_it_is():
-    products = dict.fromkeys((Data.LIVE, Data.KEPT, Data.RECORDED), Product.POLICY)
-    products |= {Data.ACTED: Product.VALUES, Data.TEXTS: Product.TEXT_POLICY}
+    products = dict.fromkeys((Data.LIVE, Data.KEPT, Data.RECORDED), "policy")
+    products |= {Data.ACTED: "values", Data.TEXTS: "text_policy"}
     for name in OURS:
         traits = algo_schema(name).traits
         assert isinstance(traits.replicas, bool), name
@@ -40,7 +40,7 @@ def test_every_algorithm_declares_what_it_is():
 
 
 def test_choices_that_models_implement():
-    rollouts = importlib.import_module("privrl_bench.algorithms.model_based.model_rollouts")
+    rollouts = importlib.import_module("privrl_bench.packs.offline.model_based.model_rollouts")
     field = algo_schema("primorl").__dataclass_fields__["uncertainty"]
     assert set(field.metadata["range"].options) == set(rollouts.UNCERTAINTY)
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privrl_bench.cli import reproduce
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.recorded import RecordedUsers
+from privrl_bench.papers import reproduce
+from privrl_bench.papers.items import Paper, Setting
+from privrl_bench.papers.paper_table import Cell, PaperTable, judged, verdict
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.reporting.paper_table import Cell, PaperTable, judged, verdict
-from privrl_bench.reporting.papers import Paper, Setting
 from privrl_bench.reporting.runs import Run
-from privrl_bench.sweep import jobs
-from privrl_bench.sweep.jobs import Outcome
+from privrl_bench.run import sweep_jobs as jobs
+from privrl_bench.run.sweep_jobs import Outcome
 from privrl_bench.users import kind_of
-from privrl_bench.users.recorded import RecordedUsers
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from reporting.fake_runs import write_run
 
+from privrl_bench.papers.items import Paper, Setting
+from privrl_bench.papers.kept_returns import read_returns
+from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.privacy import mechanisms, sampling
-from privrl_bench.reporting.kept_returns import read_returns
-from privrl_bench.reporting.paper_figure import PaperFigure
-from privrl_bench.reporting.paper_item import Line, Panel
-from privrl_bench.reporting.papers import Paper, Setting
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 PAPER = Paper(SCRIPTS / "papers" / "dp-rl.yaml")

@@ -20,7 +20,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from privrl_bench.composition.plugins import additions, restore
-from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.run.sweep_jobs import Job, Outcome
 
 
 class GridSweeper(Sweeper):
@@ -57,7 +57,7 @@ class GridSweeper(Sweeper):
 
     def _launch(self, jobs: list[Job], words: list[list[str]]) -> list[Outcome]:
         """Train jobs with the launcher, a task for each group."""
-        from privrl_bench.sweep.grouping import schedule
+        from privrl_bench.run.grouping import schedule
 
         assert self.launcher is not None
         outcomes: list[Outcome] = []
@@ -87,7 +87,7 @@ class TrainGroup:
     def __call__(self, cfg: DictConfig) -> list[Outcome]:
         """Train a group. The rounds of a group have one process, unless `hardware.workers` gives more."""
         from privrl_bench.kernels.machine import use_cores
-        from privrl_bench.sweep.jobs import train
+        from privrl_bench.run.sweep_jobs import train
 
         restore(self._outside)
         group = self.groups[int(HydraConfig.get().job.num)]
@@ -110,7 +110,7 @@ class ReplicasLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Called by Hydra with the overrides of all jobs. Each returns its `Outcome`."""
         from privrl_bench.api.launch import ended
-        from privrl_bench.sweep.workers import run_jobs
+        from privrl_bench.run.sweep_workers import run_jobs
 
         returns = compose_jobs(self._context, self._config, job_overrides, initial_job_idx)
         finished = finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)

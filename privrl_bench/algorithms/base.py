@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +22,6 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
-
-if TYPE_CHECKING:
-    from privrl_bench.models.language.adapters import Adapter
-    from privrl_bench.models.language.task import TextTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +64,8 @@ class PublicSources:
 
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
     transitions: Transitions | None = None
-    task: TextTask | None = None
-    ask: Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]] | None = None
+    task: Any = None
+    ask: Callable[[Any, int], Callable[[Tensor, int], TextBatch]] | None = None
 
 
 class Schedule:
@@ -190,7 +186,7 @@ class Algorithm(ABC):
     """
 
     policy: Policy
-    adapter: Adapter
+    adapter: Any
 
     @abstractmethod
     def blocks(self) -> tuple[Block, ...]:

@@ -19,23 +19,12 @@ FAMILIES = {
     },
     "value": {
         "dqn": "DqnConfig",
-        "dqn_replay": "DqnReplayConfig",
         "ddpg": "DdpgConfig",
         "sac": "SacConfig",
         "ucbvi": "UcbViConfig",
     },
-    "model_based": {"primorl": "PrimorlConfig", "mopo": "MopoConfig"},
     "loglinear": {"dppg_l2": "DppgL2Config", "dppg_kl": "DppgKlConfig"},
-    "ope": {
-        "gpope": "GpopeConfig",
-        "dp_lsw": "DpLswConfig",
-        "dp_lsl": "DpLslConfig",
-        "dp_lstd": "DpLstdConfig",
-        "lstd": "LstdConfig",
-        "wis_lstd": "WisLstdConfig",
-    },
     "evaluation": {"mean_return": "MeanReturnConfig"},
-    "language": {"dppg_text": "DppgTextConfig", "ppo_text": "PpoTextConfig"},
 }
 
 # algo=<name> -> the algorithm that it stands for where env.kind=text
@@ -59,6 +48,12 @@ ALGORITHMS: dict[str, Location] = {
 OURS = frozenset(ALGORITHMS)
 
 
+def location(module: str, settings: str | None = None) -> Location:
+    """The location of `register_algorithm`'s arguments."""
+    where, _, config = (settings or module).partition(":")
+    return Location(module, where, config or "CONFIG")
+
+
 def register_algorithm(name: str, module: str, settings: str | None = None) -> None:
     """Add an algorithm of another package: `algo=<name>`.
 
@@ -68,15 +63,15 @@ def register_algorithm(name: str, module: str, settings: str | None = None) -> N
     Args:
         name: equal to the default of its settings' field `name`.
         module: has `ALGORITHM`, a subclass of `algorithms.base.Algorithm`.
-        settings: the module that has `CONFIG`, a subclass of `AlgoConfig`; None: `module`. If it does not
-            import torch, a typing error is reported without importing torch.
+        settings: the module that has `CONFIG`, a subclass of `AlgoConfig`, or `module:Class`; None: `module`.
+            If it does not import torch, a typing error is reported without importing torch.
 
     Raises:
         ValueError: the package itself has an algorithm of this name.
     """
     if name in OURS:
         raise ValueError(f"algo={name} is an algorithm of privrl_bench")
-    ALGORITHMS[name] = Location(module, settings or module)
+    ALGORITHMS[name] = location(module, settings)
 
 
 def registered() -> dict[str, Location]:

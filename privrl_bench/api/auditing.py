@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.api.training import Words, words_of
-from privrl_bench.audit import lower_bound, search_audit
+from privrl_bench.audit import lower_bound
 from privrl_bench.audit.finding import Finding
 from privrl_bench.audit.leak_report import LeakReport, SearchLeaks
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
@@ -18,16 +18,17 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plugin_review import FOLDER, audits, effect, write
-from privrl_bench.experiment.writable import check_folder
 from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
+from privrl_bench.packs.tuning import search_audit
+from privrl_bench.packs.tuning.search_leaks import find_search_leaks
+from privrl_bench.packs.tuning.search_plan import plan_search
+from privrl_bench.packs.tuning.settings import is_search, read_search
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.tuning.search_leaks import find_search_leaks
-from privrl_bench.tuning.search_plan import plan_search
-from privrl_bench.tuning.settings import is_search, read_search
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plugin_review import FOLDER, audits, effect, write
+from privrl_bench.run.writable import check_folder
 
 __all__ = [
     "AuditOptions",

@@ -22,7 +22,9 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.spaces import ActionMap
 from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.evaluation.returns import ReturnEvaluator
-from privrl_bench.experiment.policy_file import (
+from privrl_bench.functional.rng import Streams
+from privrl_bench.functional.statistics import bootstrap_ci
+from privrl_bench.run.policy_file import (
     PolicyFile,
     changed_env,
     check_fits,
@@ -30,10 +32,8 @@ from privrl_bench.experiment.policy_file import (
     env_words,
     read_policy,
 )
-from privrl_bench.experiment.trained_policy import TrainedPolicy, load_policy
-from privrl_bench.experiment.writable import check_file
-from privrl_bench.functional.rng import Streams
-from privrl_bench.functional.statistics import bootstrap_ci
+from privrl_bench.run.trained_policy import TrainedPolicy, load_policy
+from privrl_bench.run.writable import check_file
 
 __all__ = ["EpisodeReturns", "TrainedPolicy", "env_of", "evaluate", "export", "load_policy"]
 

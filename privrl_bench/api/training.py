@@ -12,12 +12,12 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.planning import PlanReport
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
-from privrl_bench.sweep.jobs import Outcome
-from privrl_bench.sweep.quiet import quieted
+from privrl_bench.run.planning import PlanReport
+from privrl_bench.run.quiet import quieted
+from privrl_bench.run.sweep_jobs import Outcome
 
 Words = str | Iterable[str]
 
@@ -108,8 +108,8 @@ def plan(
     Raises:
         ConfigError: bad input.
     """
-    from privrl_bench.experiment.plan import make_plan
-    from privrl_bench.experiment.planning import report_of
+    from privrl_bench.run.plan import make_plan
+    from privrl_bench.run.planning import report_of
 
     with own_folder(config_dir):
         run = compose(words_of(words, groups))

@@ -39,12 +39,12 @@ from privrl_bench.audit.canary_rows import LENGTH, Canaries
 from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import Plan, make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.fixed import Fixed
+from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import generator
 from privrl_bench.users import kind_of
 

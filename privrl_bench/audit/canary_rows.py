@@ -11,8 +11,8 @@ from torch import Tensor
 
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import NoiseTest, Whitening
-from privrl_bench.experiment.plan import Plan
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
+from privrl_bench.run.plan import Plan
 from privrl_bench.types import State, UserBatch, generator
 
 LENGTH = 10.0  # of a canary's row, in clips

@@ -30,11 +30,11 @@ from privrl_bench.audit.visits import Visit
 from privrl_bench.audit.watch import Forced, WatchedAlgorithm, WatchedDevices, WatchedGate
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.guarantee_terms import NOT_PRIVATE
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.summary import RunResult
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.run.guarantee_terms import NOT_PRIVATE
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.summary import RunResult
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Batch
 from privrl_bench.users.collectors.returning_users import KEPT

@@ -18,9 +18,9 @@ from privrl_bench.audit.finding import ProgressLines, Say
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.audit.whitening import Whitening
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.experiment.plan import Plan, make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State, UserBatch, generator
 
 ROUNDING = 1e-5  # relative to a tensor's size

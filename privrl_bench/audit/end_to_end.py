@@ -42,10 +42,10 @@ from privrl_bench.audit.finding import Finding, ProgressLines, Say
 from privrl_bench.audit.whitening import noise_of_sums
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import Plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
+from privrl_bench.run.plan import Plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 from privrl_bench.users import kind_of
 

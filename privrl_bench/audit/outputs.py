@@ -29,17 +29,17 @@ import yaml
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSources
-from privrl_bench.experiment.clock import Clock
-from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.plan import Plan
-from privrl_bench.experiment.policy_file import FILE
-from privrl_bench.experiment.result_files import CURVE, draw, save_results
-from privrl_bench.experiment.run_dir import FILES, RunDir, read_lines
-from privrl_bench.experiment.summary import RunResult, SolvedCheck
-from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.loggers.progress import LINE_EVERY_S, Progress
-from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import METRICS, SUMMARY
+from privrl_bench.run.clock import Clock
+from privrl_bench.run.experiment import Experiment
+from privrl_bench.run.plan import Plan
+from privrl_bench.run.policy_file import FILE
+from privrl_bench.run.progress import LINE_EVERY_S, Progress
+from privrl_bench.run.result_files import CURVE, draw, save_results
+from privrl_bench.run.run_dir import FILES, RunDir, read_lines
+from privrl_bench.run.summary import RunResult, SolvedCheck
+from privrl_bench.run.trainer import Trainer
+from privrl_bench.run.wandb_logger import WandbLogger
 
 NOT_COMPARED = ("private", "machine")  # who may see a file, a column or a field that is left out
 _JSON = ("summary.json", "status.json", "plan.json")

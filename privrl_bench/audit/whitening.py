@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.experiment.plan import Plan
 from privrl_bench.privacy.contribution import block_multipliers
+from privrl_bench.run.plan import Plan
 
 _MOST_ERRORS = 5.0  # standard errors; correct noise is further off with probability 1e-6
 

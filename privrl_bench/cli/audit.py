@@ -23,10 +23,10 @@ from privrl_bench.cli.parsing import (
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.writable import check_file, check_folder
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.tuning.settings import is_search
+from privrl_bench.packs.tuning.settings import is_search
+from privrl_bench.run.crash import guarded
+from privrl_bench.run.writable import check_file, check_folder
 
 if TYPE_CHECKING:
     from privrl_bench.audit.finding import Finding
@@ -113,7 +113,7 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     """Run the leak test and return the exit code. Raises `ConfigError`."""
     args = _leak_arguments(words, prog)
-    from privrl_bench.tuning.settings import is_search
+    from privrl_bench.packs.tuning.settings import is_search
 
     if not is_search(args.overrides):
         compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported

@@ -22,7 +22,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import EnvReport, check_env
 from privrl_bench.envs.proposal import EnvMeasures
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import guarded
+from privrl_bench.run.crash import guarded
 
 ABOUT = """Check an environment before training: Gymnasium's checker, spaces, determinism, finite numbers,
 lengths of episodes, users, and ranges under random actions with public scaling constants.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from privrl_bench.api.explaining import explain
 from privrl_bench.cli.parsing import Parser, given
-from privrl_bench.experiment.crash import guarded
+from privrl_bench.run.crash import guarded
 
 ABOUT = """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
 

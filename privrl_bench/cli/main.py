@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privrl_bench.cli.parsing import Command, dispatch, given
-from privrl_bench.experiment.crash import guarded, version
+from privrl_bench.cli.parsing import dispatch, given
+from privrl_bench.composition import plugins
+from privrl_bench.composition.plugins import Command
+from privrl_bench.run.crash import guarded, version
 
 ABOUT = (
     """Tools around training runs under differential privacy. Training itself is privrl-bench."""
@@ -18,9 +20,6 @@ COMMANDS = {
     "check-env": Command(
         "privrl_bench.cli.check_env:main",
         "check an environment: spaces, values, episodes, users, scaling",
-    ),
-    "collect": Command(
-        "privrl_bench.cli.collect:main", "record episodes of training runs or a policy as a dataset"
     ),
     "evaluate": Command(
         "privrl_bench.cli.policy_use:evaluate", "evaluate trained policies in simulated episodes"
@@ -41,16 +40,6 @@ COMMANDS = {
     "report": Command(
         "privrl_bench.cli.report:main", "make tables, plots and a page from run folders"
     ),
-    "reproduce": Command(
-        "privrl_bench.cli.reproduce:main", "run what a paper's tables and figures need, and compare"
-    ),
-    "tune": Command(
-        "privrl_bench.cli.tune:main", "search for hyperparameters inside the guarantee"
-    ),
-    "text": Command(
-        "privrl_bench.cli.text:main",
-        "show the small language model and classifier of the text tasks, or make others",
-    ),
 }
 
 
@@ -60,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"privrl {version()}")
         return 0
-    return guarded(lambda: dispatch("privrl", ABOUT, COMMANDS, words))
+
+    def run() -> int:
+        plugins.load_installed()
+        return dispatch("privrl", ABOUT, COMMANDS | plugins.commands(), words)
+
+    return guarded(run)
 
 
 if __name__ == "__main__":

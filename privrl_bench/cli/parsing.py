@@ -9,8 +9,9 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from privrl_bench.composition.plugins import Command
 from privrl_bench.errors import ConfigError, suggest
 
 EXIT_CODES = (
@@ -18,19 +19,6 @@ EXIT_CODES = (
 )
 CONFIG_DIR = "a folder with YAML files of your own, which win over the package's of their names"
 OVERRIDES = "group=choice or key=value, as for privrl-bench"
-
-
-class Command(NamedTuple):
-    """A command of `dispatch`.
-
-    Attributes:
-        function: "module:name" of a function of the arguments and the command's name; returns the exit code.
-            It is imported when it is called.
-        about: what it does, in one line.
-    """
-
-    function: str
-    about: str
 
 
 class _Once(argparse.Action):

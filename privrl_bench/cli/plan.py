@@ -13,9 +13,9 @@ from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import guarded
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.tuning.settings import is_search, read_search
+from privrl_bench.packs.tuning.settings import is_search, read_search
+from privrl_bench.run.crash import guarded
 
 ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
 
@@ -48,7 +48,7 @@ def _few_collections() -> Iterator[None]:
 
 def _plan_search(words: Sequence[str], as_json: bool) -> int:
     """Show what a search costs."""
-    from privrl_bench.tuning.search_plan import plan_search
+    from privrl_bench.packs.tuning.search_plan import plan_search
 
     plan = plan_search(read_search(words))
     text = json.dumps(plan.to_dict(), indent=2, allow_nan=False) if as_json else plan.lines()
@@ -81,8 +81,8 @@ def _show(args: argparse.Namespace) -> int:
     config = compose(args.overrides)
     check_hardware(config)
 
-    from privrl_bench.experiment.plan import make_plan
-    from privrl_bench.experiment.planning import report_of
+    from privrl_bench.run.plan import make_plan
+    from privrl_bench.run.planning import report_of
 
     plan = report_of(make_plan([config]), results=args.results)
     if args.json:

@@ -14,8 +14,8 @@ from privrl_bench.cli.parsing import (
     given,
 )
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import guarded
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.run.crash import guarded
 
 # Arguments of the Python functions -> arguments of the commands.
 _TYPED = {"path": "RUN", "to": "--to", "out": "--out", "video": "--video"}
@@ -118,7 +118,7 @@ def _evaluate(words: list[str], prog: str) -> int:
     check_at_least("--episodes", args.episodes, 2)
     check_at_least("--seed", args.seed, 0)
     from privrl_bench.api.policies import evaluate as evaluated
-    from privrl_bench.experiment.policy_file import read_policy
+    from privrl_bench.run.policy_file import read_policy
 
     greedy = True if args.greedy else False if args.stochastic else None
     for run in args.runs:

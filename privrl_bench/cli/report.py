@@ -12,8 +12,6 @@ import numpy as np
 from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.crash import guarded
-from privrl_bench.experiment.writable import check_folder
 from privrl_bench.functional.statistics import FEWEST, improvement
 from privrl_bench.reporting.page import Paragraph, Part, Picture, Table, write_page
 from privrl_bench.reporting.plots import curves, not_drawn, profiles, return_against_epsilon
@@ -30,6 +28,8 @@ from privrl_bench.reporting.tables import (
     summarise,
     write_tables,
 )
+from privrl_bench.run.crash import guarded
+from privrl_bench.run.writable import check_folder
 
 _FEWEST = 3  # seeds of a group for statistics over them, intervals apart
 

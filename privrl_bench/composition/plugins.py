@@ -1,4 +1,4 @@
-"""Plugins: algorithms, mechanisms, samplers, kinds of users and YAML files of other packages.
+"""Plugins: what other packages, and the packs of this one, add.
 
 A plugin is a module with an object `PLUGIN`:
 
@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from privrl_bench import users
+from privrl_bench import evaluation, users
 from privrl_bench.algorithms.registry import (
     ALGORITHMS,
-    OURS,
     Location,
+    location,
     register_algorithm,
     registered,
 )
@@ -40,17 +40,40 @@ from privrl_bench.config.overrides import (
     add_folder,
     added_folders,
     conf_dir,
+    is_packaged,
     keep_own,
     own,
 )
+from privrl_bench.envs import registry as environments
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.privacy import mechanisms, sampling
 
 GROUP = "privrl_bench.plugins"
-GROUPS = ("algo", "env", "privacy", "tuned", "paper", "hardware", "log")  # of YAML files
+# Groups of YAML files.
+GROUPS = ("algo", "env", "privacy", "tuned", "collect", "paper", "paper/column", "hardware", "log")
+_PACKAGE = __name__.partition(".")[0]
 # Field of `Plugin` -> package with `OUTSIDE` and `register`.
-_REGISTRIES: dict[str, Any] = {"mechanisms": mechanisms, "samplers": sampling, "users": users}
+_REGISTRIES: dict[str, Any] = {
+    "mechanisms": mechanisms,
+    "samplers": sampling,
+    "users": users,
+    "evaluators": evaluation,
+    "environments": environments,
+}
 _NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
+
+
+class Command(NamedTuple):
+    """A command `privrl NAME`.
+
+    Attributes:
+        function: "module:name" of a function of the arguments and the command's name; returns the exit code.
+            It is imported when it is called.
+        about: what it does, in one line.
+    """
+
+    function: str
+    about: str
 
 
 @dataclass(frozen=True)
@@ -59,10 +82,15 @@ class Plugin:
 
     Attributes:
         algorithms: name -> module that has `ALGORITHM` and `CONFIG`, or a pair of modules, the second with
-            `CONFIG`. Each has a file `algo/<name>.yaml` in `conf`.
+            `CONFIG`, or `module:Class`. Each has a file `algo/<name>.yaml` in `conf`.
         mechanisms: name -> module that has `MECHANISM`.
         samplers: name -> module that has `SAMPLER`.
         users: name -> module that has `USERS`; they are asked before the package's own whether a run is theirs.
+            With what they give (a value of `traits.Data`) beside it, the module is imported for such runs only.
+        evaluators: what an algorithm releases (`Traits.releases`) -> module that has `EVALUATOR`.
+        environments: `env.kind` -> module that has `env_spec`, for environments without a simulator.
+        commands: name -> subcommand of `privrl`.
+        functions: name -> "module:function", which is then `privrl_bench.<name>`.
         conf: folder of YAML files, in folders named as their groups (`GROUPS`). Environments are files
             `env/<name>.yaml`, whose `id` is `my_pkg.envs:MyEnv-v0`; Gymnasium imports the module.
     """
@@ -70,7 +98,11 @@ class Plugin:
     algorithms: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     samplers: Mapping[str, str] = field(default_factory=dict)
-    users: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
+    evaluators: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
     conf: str | Path | None = None
 
 
@@ -85,7 +117,7 @@ class Additions(NamedTuple):
     """
 
     algorithms: dict[str, Location]
-    outside: dict[str, dict[str, str]]
+    outside: dict[str, dict[str, Any]]
     versions: dict[str, str]
     own: Path | None = None
 
@@ -125,6 +157,8 @@ def load(modules: Iterable[str]) -> None:
 @cache
 def load_installed() -> None:
     """Load the plugins of installed packages, once in a process. Raises `ConfigError`, one line."""
+    for value in _packs():
+        _load_pack(value)
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.value):
         if point.value in _loaded:
             continue
@@ -132,6 +166,31 @@ def load_installed() -> None:
         who = f"{point.value} (installed package {package})"
         plugin, version = _imported(point.value, who)
         _register(plugin, point.value, point.dist.version if point.dist else version, who)
+
+
+def _packs() -> list[str]:
+    """The modules of the plugins that this package has: its packs, and the papers."""
+    folder = Path(__file__).resolve().parents[1] / "packs"
+    names = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
+    return [*(f"{_PACKAGE}.packs.{name}" for name in names), f"{_PACKAGE}.papers"]
+
+
+def _load_pack(module: str) -> None:
+    """Know a pack of this package. Tests check it, so that a command need not read its files."""
+    plugin, _ = _imported(module, module)
+    if module in _loaded:
+        return
+    for key, registry in _REGISTRIES.items():
+        registry.OUTSIDE.update(getattr(plugin, key))
+    _add(plugin)
+    _loaded[module] = plugin
+
+
+def _add(plugin: Plugin) -> None:
+    for algo, where in plugin.algorithms.items():
+        register_algorithm(algo, *_modules(where))
+    if plugin.conf is not None:
+        add_folder(Path(plugin.conf))
 
 
 def _imported(reference: str, who: str) -> tuple[Plugin, str]:
@@ -195,14 +254,11 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
                 raise
         except ConfigError as error:
             raise _refused(who, str(error)) from error
-        for algo, where in plugin.algorithms.items():
-            register_algorithm(algo, *_modules(where))
-        if plugin.conf is not None:
-            add_folder(Path(plugin.conf))
+        _add(plugin)
     _loaded[name], _versions[name] = plugin, version
 
 
-def _outside() -> dict[str, dict[str, str]]:
+def _outside() -> dict[str, dict[str, Any]]:
     """What plugins have added to the registries."""
     return {key: dict(registry.OUTSIDE) for key, registry in _REGISTRIES.items()}
 
@@ -225,11 +281,12 @@ def _check(plugin: Plugin) -> None:
     for name, where in plugin.algorithms.items():
         _check_name("algo", name)
         modules = _modules(where)
-        taken = ALGORITHMS.get(name) not in (None, Location(modules[0], modules[-1]))
-        if taken or name in OURS:
-            raise ConfigError("algo", f"the name {name} is taken{_owner(name in OURS)}")
+        known = ALGORITHMS.get(name)
+        if known not in (None, location(*modules)):
+            ours = known is not None and known.module.startswith(f"{_PACKAGE}.")
+            raise ConfigError("algo", f"the name {name} is taken{_owner(ours)}")
         for module in modules:
-            if not _exists(module):
+            if not _exists(module.partition(":")[0]):
                 raise ConfigError("algo", f"no module {module}, which algorithm {name} names")
         if ("algo", name) not in files:
             raise ConfigError("algo", f"algorithm {name} needs a file algo/{name}.yaml in its conf")
@@ -278,7 +335,7 @@ def _yaml_files(plugin: Plugin) -> Iterator[tuple[str, str]]:
         _check_name(f"conf: {relative}", path.stem)
         taken = (other / group / path.name for other in (conf_dir(), *added_folders()))
         if any(file.exists() for file in taken):
-            ours = (conf_dir() / group / path.name).exists()
+            ours = is_packaged(group, path.stem)
             raise ConfigError("conf", f"{group}={path.stem} is taken{_owner(ours)}")
         _check_content(group, path, relative)
         yield group, path.stem
@@ -318,6 +375,16 @@ def restore(found: Additions) -> None:
         registry.OUTSIDE.update(found.outside[key])
     _versions.update(found.versions)
     keep_own(found.own)
+
+
+def commands() -> dict[str, Command]:
+    """The subcommands of `privrl` that plugins add."""
+    return {name: one for plugin in _loaded.values() for name, one in plugin.commands.items()}
+
+
+def functions() -> dict[str, str]:
+    """The functions of the package that plugins add: name -> "module:function"."""
+    return {name: one for plugin in _loaded.values() for name, one in plugin.functions.items()}
 
 
 def versions() -> dict[str, str]:

@@ -129,8 +129,9 @@ def file_of(group: str, name: str) -> Path | None:
 
 
 def is_packaged(group: str, name: str) -> bool:
-    """Whether the file that is used for a name of a group is the package's own."""
-    return file_of(group, name) == conf_dir() / group / f"{name}.yaml"
+    """Whether the file that is used for a name of a group is the package's own, or one of its packs."""
+    file, here = file_of(group, name), Path(__file__).resolve().parents[1]
+    return file is not None and (file.is_relative_to(conf_dir()) or file.is_relative_to(here))
 
 
 def source_of(path: Path) -> str:
@@ -144,6 +145,7 @@ def groups() -> frozenset[str]:
     """The groups of YAML files, without Hydra's own: `paper/column` is a group as `paper` is."""
     files = conf_dir().glob("**/*.yaml")
     found = {path.parent.relative_to(conf_dir()).as_posix() for path in files}
+    found |= {"collect", "paper", "paper/column"}  # of packs
     return frozenset(group for group in found if group != "." and not group.startswith("hydra"))
 
 

@@ -42,14 +42,6 @@ class Data(Enum):
     TEXTS = "answers to prompts"
 
 
-class Product(Enum):
-    """What the releases of a run are, and an evaluator measures."""
-
-    POLICY = "a policy that acts"
-    VALUES = "the weights of a value function"
-    TEXT_POLICY = "a policy that answers prompts"
-
-
 class Actions(Enum):
     """What an algorithm can act with, in the words of the error where it cannot."""
 
@@ -68,7 +60,7 @@ class Traits:
         draws: how the users of its rounds can be found.
         units: values of `env.user` that it accepts.
         data: what it can learn from, the default first.
-        releases: what its releases are.
+        releases: what its releases are: `policy`, or what the evaluator of a pack or plugin judges.
         actions: what it can act with.
         devices: values of `hardware.device` that it accepts; `cuda` if it computes anything there.
         private_version: the algorithm that is named where this one is asked for privacy and has none.
@@ -88,7 +80,7 @@ class Traits:
     draws: tuple[Draws, ...] = (Draws.NEXT, Draws.SAMPLED)
     units: tuple[str, ...] = USERS
     data: tuple[Data, ...] = (Data.LIVE,)
-    releases: Product = Product.POLICY
+    releases: str = "policy"
     actions: Actions = Actions.ANY
     devices: tuple[str, ...] = ("cpu",)
     private_version: str = "dppg"

@@ -28,9 +28,9 @@ from privrl_bench.envs.user_declaration import checked_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
-TEXT = (
-    "privrl_bench.models.language.task"  # of the extra `rlhf`, imported for text environments only
-)
+OUTSIDE: dict[
+    str, str
+] = {}  # `env.kind` without a simulator -> module of a plugin, with `env_spec`
 
 
 def _one_hot(config: EnvConfig, env: Any) -> bool:
@@ -44,14 +44,16 @@ def _one_hot(config: EnvConfig, env: Any) -> bool:
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
-    """Return the public facts of an environment, from one instance; of a text environment, from its settings.
+    """Return the public facts of an environment, from one instance.
+
+    Those of an environment without a simulator come from its settings.
 
     Raises:
         ConfigError: See `make_env` and `checked_users`; also if public constants have the wrong length.
     """
-    if config.kind == "text":
-        text_spec: EnvSpec = importlib.import_module(TEXT).text_spec(config)
-        return text_spec
+    if config.kind in OUTSIDE:
+        spec: EnvSpec = importlib.import_module(OUTSIDE[config.kind]).env_spec(config)
+        return spec
     own = _own_slots(config)
     env = make_env(config)
     try:
@@ -168,3 +170,18 @@ def make_slots(config: EnvConfig, count: int) -> Slots:
         made: Slots = own(config, count)
         return made
     return LoopSlots(lambda: make_env(config), count)
+
+
+def register(kind: str, module: str) -> None:
+    """Add a kind of environments without a simulator.
+
+    Args:
+        kind: a value of `env.kind`.
+        module: has `env_spec`, a function of an `EnvConfig` that returns its public facts.
+
+    Raises:
+        ConfigError: the name is taken.
+    """
+    if OUTSIDE.get(kind, module) != module or kind in ("gym", "dmc"):
+        raise ConfigError("env.kind", f"the name {kind} is taken")
+    OUTSIDE[kind] = module

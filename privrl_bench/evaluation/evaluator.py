@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from privrl_bench.config.traits import Product
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.objective import Objective
@@ -57,7 +56,7 @@ class Evaluator(ABC):
         shows_start: the initial parameters are judged in every run, for examples before and after it.
     """
 
-    judges: ClassVar[Product]
+    judges: ClassVar[str]
     objective: ClassVar[Objective]
     note: ClassVar[str]
     acts: ClassVar[bool] = False

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.config.traits import Product
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
@@ -93,7 +92,7 @@ class ReturnEvaluator(Evaluator):
         greedy: take the most likely action.
     """
 
-    judges = Product.POLICY
+    judges = "policy"
     objective = RETURN
     note = "evaluation episodes are simulated"
     acts = True

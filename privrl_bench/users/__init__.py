@@ -14,15 +14,22 @@ from privrl_bench.privacy.discovery import classes
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema import RunConfig
+    from privrl_bench.config.traits import Data
     from privrl_bench.types import EnvSpec
     from privrl_bench.users.users import Users
 
-OUTSIDE: dict[str, str] = {}  # name -> module of another package
+# Name -> module of a plugin, or the module and what its users give: a value of `Data`.
+OUTSIDE: dict[str, str | tuple[str, str]] = {}
 
 
-def kinds() -> list[type[Users]]:
-    """The kinds of users, those of plugins first."""
-    outside = [importlib.import_module(module).USERS for module in OUTSIDE.values()]
+def kinds(gives: Data | None = None) -> list[type[Users]]:
+    """The kinds of users, those of plugins first; `gives`: without those that say that they give other data."""
+    wanted = [
+        where if isinstance(where, str) else where[0]
+        for where in OUTSIDE.values()
+        if gives is None or isinstance(where, str) or where[1] == gives.name.lower()
+    ]
+    outside = [importlib.import_module(module).USERS for module in wanted]
     return [*outside, *classes(__name__, "USERS").values()]
 
 
@@ -32,29 +39,33 @@ def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
     Raises:
         ConfigError: no kind gives what the algorithm learns from.
     """
-    for kind in kinds():
+    from privrl_bench.users.users import data_of
+
+    for kind in kinds(data_of(run)):
         if kind.claims(run, spec):
             return kind
     wanted = " or ".join(data.value for data in run.algo.traits.data)
     raise ConfigError("algo", f"algo={run.algo.name} learns from {wanted}, which no users give")
 
 
-def register(name: str, module: str) -> None:
+def register(name: str, where: str | tuple[str, str]) -> None:
     """Add a kind of users of another package. Its runs stay `unreviewed` (`experiment/plugin_review.py`).
 
     Args:
         name: equal to the class's own `name`.
-        module: has `USERS`, a subclass of `users.Users`; it should not import torch.
+        where: a module that has `USERS`, a subclass of `users.Users`, and should not import torch; or this
+            module and what its users give.
 
     Raises:
         ConfigError: the name is taken, the module cannot be imported, or it has no such class.
     """
     from privrl_bench.users.users import Users
 
-    if OUTSIDE.get(name) == module:
+    if OUTSIDE.get(name) == where:
         return
     if name in OUTSIDE or name in classes(__name__, "USERS"):
         raise ConfigError("users", f"the name {name} is taken")
+    module = where if isinstance(where, str) else where[0]
     try:
         kind = importlib.import_module(module).USERS
     except Exception as error:
@@ -67,7 +78,7 @@ def register(name: str, module: str) -> None:
     if getattr(kind, "name", "") != name:
         got = getattr(kind, "name", "")
         raise ConfigError("users", f"{module}: the class's `name` must be {name!r}, got {got!r}")
-    OUTSIDE[name] = module
+    OUTSIDE[name] = where
 
 
 def kind_and_spec(run: RunConfig) -> tuple[type[Users], EnvSpec]:

@@ -6,12 +6,12 @@ from evaluation_runs import SWIM, check_neighbours, config_of, parts_of, theta_o
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.ope.dp_lstd import ridge_solve
 from privrl_bench.audit.canary import claim_of, run_canaries
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.packs.offline.ope.dp_lstd import ridge_solve
+from privrl_bench.run.trainer import Trainer
 
 OPEN = ("algo=dp_lstd", "privacy.z=0", "privacy.clip=100", "algo.ridge=0")
 
@@ -106,8 +106,8 @@ def test_shards_and_other_replicas_do_not_matter():
 
 def test_users_who_are_many_give_values_near_the_truth_under_privacy():
     """The error falls with the number of users, and is below that of values of zero."""
-    from privrl_bench.evaluation.mspbe import reference
-    from privrl_bench.functional.policy_evaluation import mspbe
+    from privrl_bench.packs.offline.ope.mspbe import reference
+    from privrl_bench.packs.offline.ope.policy_evaluation import mspbe
 
     words = ("algo=dp_lstd", "env.kwargs.n=10", "env.max_episode_steps=60")
     parts = parts_of(*words)

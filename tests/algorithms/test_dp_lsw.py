@@ -6,10 +6,10 @@ from evaluation_runs import CHAIN, check_neighbours, check_pieces, full_batch, p
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.functional.policy_evaluation import Visits, dp_lsw, first_visits
+from privrl_bench.packs.offline.ope.policy_evaluation import Visits, dp_lsw, first_visits
 from privrl_bench.privacy.mechanisms.smooth import smoothness
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 
 def test_pieces_do_not_matter(monkeypatch):

@@ -29,10 +29,10 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.functional.rng import Streams
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State, UserBatch
 
 HIDDEN = [6, 5]

@@ -10,9 +10,9 @@ from privrl_bench.algorithms.loglinear.dppg_kl import DppgKl
 from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.trust_region import kl_clip
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 
 

@@ -10,18 +10,18 @@ import torch
 from helpers import sized
 from text_runs import ABSENT, NEW, PUBLIC, config_of, learned, parts_of, session
 
-from privrl_bench.algorithms.language.dppg_text import DppgText
-from privrl_bench.algorithms.language.user_fine_tuning import AnswerBatch
 from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import text_versions
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.run_dir import read_lines
-from privrl_bench.experiment.runner import run
-from privrl_bench.models.language.prompt_order import reviews_of
+from privrl_bench.packs.text.dppg_text import DppgText
+from privrl_bench.packs.text.prompt_order import reviews_of
+from privrl_bench.packs.text.user_fine_tuning import AnswerBatch
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.runner import run
 
 BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_clip=0.2")
 LORA = ("algo.lora_trains=both", "algo.targets=linear", "algo.rank=2")
@@ -92,7 +92,7 @@ def test_few_users_at_once_are_many_at_once(texts, monkeypatch):
     state = parts.algo.init(parts.streams)
     whole = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     monkeypatch.setattr(
-        "privrl_bench.algorithms.language.user_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
+        "privrl_bench.packs.text.user_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
     )
     pieces = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-5)
@@ -404,7 +404,7 @@ class Adaptive(DppgText):
 
 @pytest.mark.parametrize("wrong", [Whitening, Adaptive])
 def test_what_trl_does_is_found(texts, wrong, monkeypatch):
-    monkeypatch.setattr("privrl_bench.algorithms.language.dppg_text.ALGORITHM", wrong)
+    monkeypatch.setattr("privrl_bench.packs.text.dppg_text.ALGORITHM", wrong)
     report = find_leaks(shrink(config_of(texts, "dppg"))[0], later=1, late=False)
     assert not report.ok
     assert report.undeclared

@@ -11,11 +11,11 @@ from privrl_bench.algorithms.value.value_settings import DqnConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.clip import clip_rows
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 HIDDEN = [7, 6]
 STREAMS = [Streams(3), Streams(8)]

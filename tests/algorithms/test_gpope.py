@@ -20,12 +20,12 @@ from helpers import members_of, open_gate
 from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.lower_bound import Options, attacked_runs
-from privrl_bench.datasets.minari_write import write_minari
-from privrl_bench.datasets.trajectories import Episode
 from privrl_bench.envs.registry import make_env
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.packs.offline.datasets.minari_write import write_minari
+from privrl_bench.packs.offline.datasets.trajectories import Episode
+from privrl_bench.run.runner import run
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State, UserBatch
 
 

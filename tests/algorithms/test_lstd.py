@@ -6,9 +6,9 @@ import pytest
 import torch
 from evaluation_runs import SWIM, check_pieces, parts_of, theta_of
 
-from privrl_bench.evaluation.mspbe import reference
-from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.functional.policy_evaluation import mspbe, solve
+from privrl_bench.packs.offline.ope.mspbe import reference
+from privrl_bench.packs.offline.ope.policy_evaluation import mspbe, solve
+from privrl_bench.run.trainer import Trainer
 
 
 def test_off_policy_ratios_find_the_targets_value():
@@ -44,7 +44,7 @@ def test_errors_of_the_chain_are_exact():
 def test_a_sampled_reference_is_near_the_exact_one(monkeypatch):
     parts = parts_of("algo=lstd", "algo.reference=3000")
     exact = reference(parts.config.env, parts.spec, parts.algo)
-    monkeypatch.setattr("privrl_bench.evaluation.mspbe.process_of", lambda config: None)
+    monkeypatch.setattr("privrl_bench.packs.offline.ope.mspbe.process_of", lambda config: None)
     sampled = reference(parts.config.env, parts.spec, parts.algo)
     assert not sampled.exact
     for a, b in zip(exact.moments, sampled.moments, strict=True):

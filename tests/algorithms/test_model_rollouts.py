@@ -4,17 +4,17 @@ import pytest
 import torch
 from helpers import BOX, module_of
 
-from privrl_bench.algorithms.model_based.model_rollouts import (
+from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.functional.rng import Streams
+from privrl_bench.models.bounded import SquashedPolicy
+from privrl_bench.models.mlp import Mlp
+from privrl_bench.packs.offline.model_based.ensemble import Ensemble, Units
+from privrl_bench.packs.offline.model_based.model_rollouts import (
     ModelRollouts,
     aleatoric,
     n_step,
     pairwise,
 )
-from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.functional.rng import Streams
-from privrl_bench.models.bounded import SquashedPolicy
-from privrl_bench.models.ensemble import Ensemble, Units
-from privrl_bench.models.mlp import Mlp
 
 UNITS = Units(torch.tensor([0.1, -0.2, 0.3, -1.0]), torch.tensor([0.5, 1.0, 2.0, 3.0]))
 POLICY = SquashedPolicy(BOX, (7,))

@@ -14,9 +14,9 @@ from offline_runs import SMALL, assert_same, config_of, played, session
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.runner import run
 from privrl_bench.functional.averaging import deployed
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.runner import run
 from privrl_bench.types import State
 
 

@@ -3,9 +3,9 @@
 import torch
 from text_runs import ABSENT, NEW, config_of, learned, session
 
-from privrl_bench.algorithms.language.ppo_text import whitened
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
+from privrl_bench.packs.text.ppo_text import whitened
 from privrl_bench.users.collectors.collector import BatchShape
 
 

@@ -14,16 +14,16 @@ from helpers import members_of
 from offline_runs import assert_same, config_of, played, session
 
 from privrl_bench.algorithms.base import PublicSources
-from privrl_bench.algorithms.model_based.offline_training import ModelBased
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.run_dir import read_lines
-from privrl_bench.experiment.runner import run
-from privrl_bench.models.ensemble import Ensemble
+from privrl_bench.packs.offline.model_based.ensemble import Ensemble
+from privrl_bench.packs.offline.model_based.offline_training import ModelBased
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import block_multipliers
+from privrl_bench.run import experiment as training
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.runner import run
 
 
 def users_and_rows(one):
@@ -225,7 +225,7 @@ def test_a_budget_is_never_exceeded(sets) -> None:
 
 def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
     """With other private trajectories and the same releases, everything after them is the same."""
-    from privrl_bench.users.collectors import dataset as source
+    from privrl_bench.packs.offline import dataset_collector as source
 
     words = ("algo.public_ratio=0.5", "algo.averaging=4")
     one = session("primorl", sets, *words)

@@ -25,11 +25,11 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
 
@@ -336,7 +336,7 @@ def test_it_learns_cartpole_without_noise() -> None:
 
 
 def test_the_paper_has_the_same_runs_without_noise_in_figures_2_and_5() -> None:
-    """`scripts/papers/dp-rl.yaml` judges figure 5's number by figure 2's runs."""
+    """`privrl_bench/papers/dp-rl.yaml` judges figure 5's number by figure 2's runs."""
     states = []
     for words in (["privacy=none"], ["privacy=local", "privacy.z=0"]):
         run, _ = session("+paper=reinforce", "rounds=6", *words)

@@ -14,10 +14,10 @@ from privrl_bench.algorithms.loglinear.trajectory_gradient import SHARED_BASELIN
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 
 STREAMS = [Streams(0), Streams(1)]

@@ -6,15 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.model_based.model_based_settings import PrimorlConfig
-from privrl_bench.algorithms.model_based.user_ensemble import (
+from privrl_bench.models.mlp import Mlp
+from privrl_bench.packs.offline.model_based.ensemble import Ensemble, Units
+from privrl_bench.packs.offline.model_based.model_based_settings import PrimorlConfig
+from privrl_bench.packs.offline.model_based.user_ensemble import (
     clipped,
     clipping,
     train,
     train_batched,
 )
-from privrl_bench.models.ensemble import Ensemble, Units
-from privrl_bench.models.mlp import Mlp
 
 
 def small(members=3, obs=3, actions=1, hidden=(8, 7)):

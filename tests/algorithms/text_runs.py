@@ -7,9 +7,9 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
-from privrl_bench.users.collectors.answered import public_answers
+from privrl_bench.packs.text.answered import public_answers
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 WORDS = [
     *("the", "a", "film", "plot", "cast", "was", "is", "so", "very", "and", "but"),

@@ -12,11 +12,11 @@ from helpers import LEARNERS
 import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.policy_file import read_policy
-from privrl_bench.experiment.result_files import policy_content
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.policy_file import read_policy
+from privrl_bench.run.result_files import policy_content
+from privrl_bench.run.trainer import Trainer
 
 
 @pytest.mark.parametrize("name", LEARNERS)

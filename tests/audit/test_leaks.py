@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from privrl_bench.algorithms.base import Schedule
-from privrl_bench.algorithms.ope.dp_lsw import DpLsw
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.audit.compare import distance
@@ -22,10 +21,11 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import algo_schema, choices, has_texts
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.config.traits import Actions, Data, Product
+from privrl_bench.config.traits import Actions, Data
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
+from privrl_bench.packs.offline.ope.dp_lsw import DpLsw
+from privrl_bench.run.plan import make_plan
 from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, SubstituteUser
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"
@@ -228,7 +228,7 @@ class Counted(DpLsw):
 
 
 def test_counts_that_stay_behind_are_found(monkeypatch):
-    monkeypatch.setattr("privrl_bench.algorithms.ope.dp_lsw.ALGORITHM", Counted)
+    monkeypatch.setattr("privrl_bench.packs.offline.ope.dp_lsw.ALGORITHM", Counted)
     report = find_leaks(chained("algo=dp_lsw"), late=False)
     assert "state counts" in report.undeclared
 
@@ -240,7 +240,7 @@ def as_shipped(algo, sets, texts):
         return compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
     if algo in TABULAR:
         return swim(f"algo={algo}")
-    if algo_schema(algo).traits.releases is Product.VALUES:
+    if algo_schema(algo).traits.releases == "values":
         return chained(f"algo={algo}")
     if Data.TEXTS in algo_schema(algo).traits.data:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")

@@ -10,10 +10,10 @@ import privrl_bench as pb
 from privrl_bench.audit.compare import distance
 from privrl_bench.audit.outputs import as_bytes, folder_content, memory
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.experiment.experiment import Experiment
-from privrl_bench.experiment.run_dir import FILES, SEARCH_FILES, RunDir
-from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import SUMMARY, check_summary
+from privrl_bench.run.experiment import Experiment
+from privrl_bench.run.run_dir import FILES, SEARCH_FILES, RunDir
+from privrl_bench.run.wandb_logger import WandbLogger
 
 RUN = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4"),

@@ -13,7 +13,6 @@ from privrl_bench.audit import bounds, canary, crafted, end_to_end
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.experiment import plan as assembling
 from privrl_bench.privacy.accounting.strategy import Strategy
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
@@ -21,6 +20,7 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms import correlated
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.run import plan as assembling
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),

@@ -12,7 +12,6 @@ from privrl_bench.audit import bounds, canary
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.experiment import plan as assembling
 from privrl_bench.privacy import contribution, gate, row_sum
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -24,6 +23,7 @@ from privrl_bench.privacy.mechanisms import on_grid
 from privrl_bench.privacy.noise import SeededNoise
 from privrl_bench.privacy.sampling.poisson import Poisson
 from privrl_bench.privacy.sampling.sampler import Sampler
+from privrl_bench.run import plan as assembling
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),

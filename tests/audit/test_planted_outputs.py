@@ -10,10 +10,7 @@ import torch
 from test_leaks import OFFLINE, POISSON, base, chained, formal_small, small, swim
 from test_planted_paths import assert_caught, mean_reward, remembering, serving
 
-from privrl_bench.algorithms.language.dppg_text import DppgText
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
-from privrl_bench.algorithms.model_based.primorl import Primorl
-from privrl_bench.algorithms.ope.gpope import Gpope
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.api.auditing import audit_leaks
@@ -21,13 +18,16 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.experiment import experiment, result_files, summary
-from privrl_bench.experiment.shard_work import ShardWork
-from privrl_bench.loggers.wandb_logger import WandbLogger
 from privrl_bench.metrics import METRICS
+from privrl_bench.packs.offline.model_based.primorl import Primorl
+from privrl_bench.packs.offline.ope.gpope import Gpope
+from privrl_bench.packs.text.dppg_text import DppgText
+from privrl_bench.packs.tuning import publish as publishing
+from privrl_bench.packs.tuning import trials
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.tuning import publish as publishing
-from privrl_bench.tuning import trials
+from privrl_bench.run import experiment, result_files, summary
+from privrl_bench.run.shard_work import ShardWork
+from privrl_bench.run.wandb_logger import WandbLogger
 from privrl_bench.users.collectors.substitutes import ABSENT
 
 FORMAL = ("algo.critic=none", "env.user=fresh")
@@ -503,7 +503,7 @@ def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
         return found
 
     monkeypatch.setattr(
-        "privrl_bench.tuning.tune_runs.publish",
+        "privrl_bench.packs.tuning.tune_runs.publish",
         lambda *args: published(publishing.publish, *args),
     )
     found, report = searched()
@@ -519,7 +519,7 @@ def test_a_search_that_says_that_it_had_one_run(monkeypatch):
             publishing.write_json(folder / "summary.json", found | {"solved": 1})
         return found
 
-    monkeypatch.setattr("privrl_bench.tuning.tune_runs.publish", published)
+    monkeypatch.setattr("privrl_bench.packs.tuning.tune_runs.publish", published)
     found, report = searched()
     assert found == ["search summary.json solved"]
     assert report.found[found[0]].substitute == "fewer runs, 1"
@@ -531,6 +531,6 @@ def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
         (folder / "rows.txt").write_text((source / "metrics.jsonl").read_text())
         return publishing.publish(folder, source, *args)
 
-    monkeypatch.setattr("privrl_bench.tuning.tune_runs.publish", published)
+    monkeypatch.setattr("privrl_bench.packs.tuning.tune_runs.publish", published)
     found, _ = searched()
     assert found == ["search file rows.txt"]

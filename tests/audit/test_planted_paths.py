@@ -11,10 +11,7 @@ import pytest
 import torch
 from test_leaks import OFFLINE, base, chained, formal_small, small, swim
 
-from privrl_bench.algorithms.language.dppg_text import DppgText
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
-from privrl_bench.algorithms.model_based.primorl import Primorl
-from privrl_bench.algorithms.ope.gpope import Gpope
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.reinforce import Reinforce
 from privrl_bench.algorithms.value.dqn import Dqn
@@ -26,8 +23,11 @@ from privrl_bench.audit.visits import late_rounds, visits_after
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment import result_files
+from privrl_bench.packs.offline.model_based.primorl import Primorl
+from privrl_bench.packs.offline.ope.gpope import Gpope
+from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.contribution import Contribution, check_private
+from privrl_bench.run import result_files
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
 

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report, reproduce, text
+from privrl_bench.cli import audit, report
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs import construction as making
+from privrl_bench.packs.offline import collect
+from privrl_bench.packs.text import command as text
+from privrl_bench.papers import reproduce
 
 COMMANDS: dict[str, Callable[[list[str]], object]] = {
     "privrl-bench": cli.main,

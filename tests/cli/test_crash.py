@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, collect, report, reproduce, text
+from privrl_bench.cli import audit, report
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import crash, recording
-from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment.run_dir import LOCKS, RunDir
-from privrl_bench.models.language import small_models
+from privrl_bench.packs.offline import collect
+from privrl_bench.packs.text import command as text
+from privrl_bench.packs.text import small_models
+from privrl_bench.papers import reproduce
+from privrl_bench.run import crash, recording
+from privrl_bench.run import experiment as training
+from privrl_bench.run.run_dir import LOCKS, RunDir
 
 
 def broken(*_: object, **__: object) -> None:
@@ -95,7 +98,7 @@ def test_a_defect_in_training_leaves_its_traceback_in_the_run_folder(
 def test_a_defect_while_building_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from privrl_bench.experiment import runner as run
+    from privrl_bench.run import runner as run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "make_plan", broken)
@@ -113,7 +116,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.run_dir import RunDir
+from privrl_bench.run.run_dir import RunDir
 try:
     with RunDir(Path(sys.argv[1])).lock():
         print("in", flush=True)

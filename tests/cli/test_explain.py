@@ -8,8 +8,8 @@ import pytest
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
-from privrl_bench.experiment.epsilon_words import meaning
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.run.epsilon_words import meaning
 
 LONG = "words " * 40
 GUARANTEE = Guarantee(

@@ -22,7 +22,7 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LENGTH
-from privrl_bench.config.traits import Data, Product
+from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules, taking
 
@@ -36,11 +36,7 @@ NEEDED = {  # what a user has to say besides the choice itself
 def pairs(every: bool) -> list[tuple[str, str]]:
     """(algorithm, environment): all that fit, or a few for each algorithm, with every environment once."""
     found = []
-    algos = [
-        a
-        for a in config.choices("algo")
-        if config.algo_schema(a).traits.releases is not Product.VALUES
-    ]
+    algos = [a for a in config.choices("algo") if config.algo_schema(a).traits.releases != "values"]
     for at, algo in enumerate(algos):
         schema = config.algo_schema(algo)
         texts, offline = (Data.TEXTS in schema.traits.data), (Data.RECORDED in schema.traits.data)
@@ -96,7 +92,7 @@ def check_pair(algo: str, env: str) -> None:
 def test_every_evaluation_composes(algo: str, env: str) -> None:
     words = [f"algo={algo}", f"env={env}", "data.policy=uniform", "privacy.population=50"]
     run = compose([*words, "env.obs_scaling=none"])
-    assert run.algo.traits.releases is Product.VALUES
+    assert run.algo.traits.releases == "values"
     assert run.env.user == "episode"
     samplings = {"gpope": "uniform_single_user", "dp_lstd": "fixed"}
     assert run.privacy.sampling == samplings.get(algo, "full_batch")
@@ -164,7 +160,7 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
 @pytest.mark.parametrize("choice", config.choices("privacy"))
 def test_every_privacy_file_composes_with_some_algorithm(choice: str) -> None:
     for algo in ("dppg", "ppo", "ucbvi", "dqn_replay", "gpope", "dp_lsw"):
-        more = EVALUATION[1:] if config.algo_schema(algo).traits.releases is Product.VALUES else ()
+        more = EVALUATION[1:] if config.algo_schema(algo).traits.releases == "values" else ()
         with contextlib.suppress(ConfigError):
             compose([f"algo={algo}", f"privacy={choice}", *more, *NEEDED.get(choice, [])])
             return
@@ -175,7 +171,8 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
     pairs = {f"{a}_{e}" for a in config.choices("algo") for e in config.choices("env")}
     texts = "".join(path.read_text() for path in (config.conf_dir() / "tuned").glob("*.yaml"))
     papers = "".join(
-        path.read_text() for path in (Path(__file__).parents[2] / "scripts/papers").glob("*.yaml")
+        path.read_text()
+        for path in (Path(__file__).parents[2] / "privrl_bench/papers").glob("*.yaml")
     )
     for name in config.choices("tuned"):
         generic = name.endswith(("_short", "_long"))  # chosen by `composition.generic_values`

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.api import launch
-from privrl_bench.cli import collect
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline import collect
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from privrl_bench.composition import identity as module
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import canonical, digest, group_key, identity, noise_key
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.rules import unused
+from privrl_bench.run.plan import make_plan
 
 RUNS = {
     "dppg": ["algo=dppg", "env=cartpole", "privacy=fixed"],

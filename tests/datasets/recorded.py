@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from privrl_bench.datasets.trajectories import Episode
+from privrl_bench.packs.offline.datasets.trajectories import Episode
 
 BOX = gym.spaces.Box(-10.0, 10.0, (3,))
 TORQUE = gym.spaces.Box(-1.0, 1.0, (2,))

@@ -23,11 +23,11 @@ from recorded import (
     with_probs,
 )
 
-from privrl_bench.datasets import minari_read
-from privrl_bench.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.datasets.minari_spaces import flatten_steps
-from privrl_bench.datasets.minari_write import write_minari
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets import minari_read
+from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.minari_spaces import flatten_steps
+from privrl_bench.packs.offline.datasets.minari_write import write_minari
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -467,7 +467,8 @@ def test_importing_is_light():
     import sys
 
     code = (
-        "import sys, privrl_bench.datasets.minari_read, privrl_bench.datasets.split\n"
+        "import sys, privrl_bench.packs.offline.datasets.minari_read\n"
+        "import privrl_bench.packs.offline.datasets.split\n"
         "print([m for m in ('minari', 'h5py', 'gymnasium', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

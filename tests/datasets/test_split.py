@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import episode, some
 
-from privrl_bench.datasets.flat_files import load_flat, save_flat
-from privrl_bench.datasets.split import moments, split_users
-from privrl_bench.datasets.trajectories import Trajectories
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets.flat_files import load_flat, save_flat
+from privrl_bench.packs.offline.datasets.split import moments, split_users
+from privrl_bench.packs.offline.datasets.trajectories import Trajectories
 
 
 def owned_by(users, seed=0):
@@ -111,7 +111,7 @@ def test_moments_are_those_of_the_rows(tmp_path, monkeypatch):
     observations = np.concatenate([e.observations for e in picked]).astype(float)
     rewards = np.concatenate([e.rewards for e in picked]).astype(float)
     for block in (3, 1 << 14):
-        monkeypatch.setattr("privrl_bench.datasets.split._BLOCK", block)
+        monkeypatch.setattr("privrl_bench.packs.offline.datasets.split._BLOCK", block)
         obs_mean, obs_std, reward_mean, reward_std = moments(data, chosen)
         np.testing.assert_allclose(obs_mean, observations.mean(0), rtol=1e-12)
         np.testing.assert_allclose(obs_std, observations.std(0), rtol=1e-12)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import assert_same, episode, some, with_probs
 
-from privrl_bench.datasets import trajectories as module
-from privrl_bench.datasets.flat_files import load_flat, save_flat
-from privrl_bench.datasets.trajectories import Episode, check_episode
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets import trajectories as module
+from privrl_bench.packs.offline.datasets.flat_files import load_flat, save_flat
+from privrl_bench.packs.offline.datasets.trajectories import Episode, check_episode
 
 PLAN = st.lists(
     st.tuples(st.integers(1, 30), st.sampled_from([None, "a", "b", "c"])), min_size=1, max_size=12

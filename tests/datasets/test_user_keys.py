@@ -13,12 +13,12 @@ from recorded import BOX, TORQUE, assert_same, by_minari, episode, fields, some
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.datasets.minari_read import open_dataset
-from privrl_bench.datasets.minari_write import datasets_root, write_minari
-from privrl_bench.datasets.user_keys import labels_of, repeated_keys, users_of
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
+from privrl_bench.packs.offline.datasets.minari_read import open_dataset
+from privrl_bench.packs.offline.datasets.minari_write import datasets_root, write_minari
+from privrl_bench.packs.offline.datasets.user_keys import labels_of, repeated_keys, users_of
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
 
 PATIENTS = ["a", "b", "a", "c", "b", "a"]
 FORMATS = ["hdf5", *(["arrow"] if importlib.util.find_spec("pyarrow") else [])]
@@ -278,7 +278,7 @@ def test_evaluations_of_unknown_users_are_refused_alike(words, monkeypatch, tmp_
 )
 def test_cards_of_collect_from_before_the_key_are_known(change, known, monkeypatch, tmp_path):
     """They are what `privrl collect` wrote, without `users`; the environment must be theirs."""
-    from privrl_bench.cli.collect import main
+    from privrl_bench.packs.offline.collect import main
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
     monkeypatch.chdir(tmp_path)

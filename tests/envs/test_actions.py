@@ -13,7 +13,6 @@ import privrl_bench as pb
 from privrl_bench.algorithms.base import check_actions
 from privrl_bench.cli.main import main
 from privrl_bench.config.traits import Actions
-from privrl_bench.datasets.minari_read import open_dataset
 from privrl_bench.envs.registry import SLOTS, env_spec
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.envs.spaces import ActionMap, action_box, corner_actions
@@ -23,6 +22,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import DeterministicPolicy, SquashedPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.trivial_policies import RandomPolicy, Trivial, TrivialPolicy
+from privrl_bench.packs.offline.datasets.minari_read import open_dataset
 from privrl_bench.rollout import _able
 
 BOUNDED = [name for name, box in BOXES.items() if np.isfinite(action_box(box)).all()]

@@ -8,9 +8,9 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.evaluation import baselines
 from privrl_bench.evaluation.baselines import references
-from privrl_bench.experiment.evaluation_times import due
-from privrl_bench.experiment.run_dir import read_lines
-from privrl_bench.experiment.runner import run
+from privrl_bench.run.evaluation_times import due
+from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.runner import run
 
 WORDS = (
     *("algo=dppg", "env=cartpole", "log=none", "log.plot=false", "log.progress=false"),

@@ -15,16 +15,16 @@ from privrl_bench.envs.classic import CartPoleSlots, PendulumSlots
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
-from privrl_bench.evaluation.mspbe import MspbeEvaluation
 from privrl_bench.evaluation.returns import ReturnEvaluation, ReturnEvaluator
-from privrl_bench.experiment.run_dir import read_lines
-from privrl_bench.experiment.runner import run
 from privrl_bench.functional.rng import Streams
-from privrl_bench.loggers import wandb_logger as wandb_mirror
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
+from privrl_bench.packs.offline.ope.mspbe import MspbeEvaluation
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.reporting.runs import usable
+from privrl_bench.run import wandb_logger as wandb_mirror
+from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.runner import run
 
 NO_SCALING = FrozenScaling(None, None, 0.0)
 EPISODES = 24

@@ -11,10 +11,10 @@ from my_pkg import clinic_log
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import Trainer
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
+from privrl_bench.run.runner import run
+from privrl_bench.run.trainer import Trainer
 
 NOBODY = {"user": None, "evaluation": True}
 SMALL = (
@@ -232,11 +232,11 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
 
 
 def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_path) -> None:
-    from privrl_bench.cli.collect import collect, parse
     from privrl_bench.envs.registry import env_spec, make_slots
     from privrl_bench.functional.rng import Streams
     from privrl_bench.models.fixed_policies import fixed_policy
-    from privrl_bench.users.collectors.fixed_policy_episodes import play
+    from privrl_bench.packs.offline.collect import collect, parse
+    from privrl_bench.packs.offline.fixed_policy_episodes import play
 
     config = own("Clinic")
     spec = env_spec(config)
@@ -263,7 +263,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
 
 
 def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
-    from privrl_bench.experiment.plan import _simulated
+    from privrl_bench.run.plan import _simulated
 
     parts = session_of().parts
     before = len(clinic_log(log))

@@ -13,11 +13,11 @@ import yaml
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import planning
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.planning import report_of
-from privrl_bench.experiment.runner import run
 from privrl_bench.reporting.results_store import COLUMNS
+from privrl_bench.run import planning
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.planning import report_of
+from privrl_bench.run.runner import run
 
 TINY = (
     *("algo=dppg", "algo.hidden=[4]", "algo.epochs=1", "algo.minibatches=2", "env.user_steps=6"),

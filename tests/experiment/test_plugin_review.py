@@ -16,13 +16,13 @@ from privrl_bench.cli.main import main as privrl
 from privrl_bench.cli.train import main as train
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import plugin_review as review
-from privrl_bench.experiment import source_digests
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.runner import run
 from privrl_bench.kernels import machine
 from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.run import plugin_review as review
+from privrl_bench.run import source_digests
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
+from privrl_bench.run.runner import run
 
 SOURCE = '''
 """DPPG with another name."""
@@ -302,7 +302,7 @@ def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
     """A virtual environment that is reached through a symbolic link."""
     code = (
         "import sys\n"
-        "from privrl_bench.experiment.source_digests import _local_file\n"
+        "from privrl_bench.run.source_digests import _local_file\n"
         "print([_local_file(name) for name in ('torch', 'numpy')], bool(_local_file('beside')))"
     )
     real = Path(sys.prefix).resolve()

@@ -11,10 +11,10 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment.experiment import values_of
-from privrl_bench.experiment.run_dir import read_lines
-from privrl_bench.experiment.runner import run
+from privrl_bench.run import experiment as training
+from privrl_bench.run.experiment import values_of
+from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.runner import run
 
 WINDOW, ROUNDS = 4, 60
 SMALL = [

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from privrl_bench.audit.watch import Wrapped
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.experiment import engines, worker_pool
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.shard_work import one_shard, shard_users
-from privrl_bench.experiment.shard_worker import ShardWorker
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels import pipe_worker
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.run import engines, worker_pool
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.runner import run
+from privrl_bench.run.shard_work import one_shard, shard_users
+from privrl_bench.run.shard_worker import ShardWorker
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import EnvSpec
 from privrl_bench.users.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.functional.policy_evaluation import (
+from privrl_bench.packs.offline.ope.policy_evaluation import (
     Steps,
     Visits,
     dp_lsl,

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import ensemble_training, jit, mlp_training, q_training, ridge
+from privrl_bench.kernels import jit, mlp_training, q_training, ridge
+from privrl_bench.packs.offline.model_based import ensemble_training
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from privrl_bench.composition.compose import compose
-from privrl_bench.experiment.runner import run
+from privrl_bench.run.runner import run
 words = ["env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false", *sys.argv[2:]]
 run([compose(words)], [Path(sys.argv[1])], [words])
 """

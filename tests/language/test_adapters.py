@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from privrl_bench.models.language.adapters import AllWeights, Lora
+from privrl_bench.packs.text.adapters import AllWeights, Lora
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 OPTIONAL = (
-    "privrl_bench.models.language",
-    "privrl_bench.algorithms.language",
-    "privrl_bench.algorithms.ope",
+    "privrl_bench.packs.text",
+    "privrl_bench.packs.text",
+    "privrl_bench.packs.offline.ope",
 )
 TEMPLATE = """
 import importlib, json, sys
@@ -28,7 +28,7 @@ assert not code, code
 """
 LAYERS = """
 import privrl_bench, privrl_bench.envs.registry, privrl_bench.algorithms
-import privrl_bench.models.policy, privrl_bench.datasets.minari_read
+import privrl_bench.models.policy, privrl_bench.packs.offline.datasets.minari_read
 from privrl_bench.algorithms import algorithm
 for name in ("dppg", "ppo", "dppg_l2", "dppg_kl"):
     algorithm(name)

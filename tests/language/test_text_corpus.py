@@ -12,7 +12,7 @@ from text_folders import text_env, tokenizer_of
 
 from privrl_bench.config.schema import TextConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.models.language.corpus import (
+from privrl_bench.packs.text.corpus import (
     FORMS,
     KIND_ENDS,
     OPENINGS,
@@ -21,9 +21,9 @@ from privrl_bench.models.language.corpus import (
     WORDS,
     Corpus,
 )
-from privrl_bench.models.language.pieces import SURE, pieces
-from privrl_bench.models.language.prompt_order import prompts_of, reviews_of
-from privrl_bench.models.language.small_models import make_tokenizer
+from privrl_bench.packs.text.pieces import SURE, pieces
+from privrl_bench.packs.text.prompt_order import prompts_of, reviews_of
+from privrl_bench.packs.text.small_models import make_tokenizer
 
 MADE = TextConfig(reviews=200, min_characters=100)
 

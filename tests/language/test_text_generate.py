@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_folders import WORDS, tiny_policy
 
-from privrl_bench.models.language.generation import (
+from privrl_bench.packs.text.generation import (
     answer_logits,
     answer_logprobs,
     draw,

@@ -20,25 +20,24 @@ from text_folders import (
     write_reward_model,
 )
 
-from privrl_bench.cli import text as command
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import group_key, identity, noise_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig, TextConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.models.language import extra
-from privrl_bench.models.language import small_models as make
-from privrl_bench.models.language.recipe import cache_root, folder_of, recipe_of, vocabulary
-from privrl_bench.models.language.scores import Scorer, answer_perplexity, perplexity, score_id
-from privrl_bench.models.language.task import (
+from privrl_bench.packs.text import command, extra
+from privrl_bench.packs.text import small_models as make
+from privrl_bench.packs.text.recipe import cache_root, folder_of, recipe_of, vocabulary
+from privrl_bench.packs.text.scores import Scorer, answer_perplexity, perplexity, score_id
+from privrl_bench.packs.text.task import (
     TextTask,
     load_classifier,
     load_policy,
     open_task,
     text_spec,
 )
+from privrl_bench.run.plan import make_plan
 
 ANSWERS = 12
 
@@ -165,7 +164,7 @@ def test_a_hub_name_is_its_copy_on_this_machine(folders, tmp_path, monkeypatch):
 
 
 def test_a_task_from_folders(folders):
-    from privrl_bench.models.language.generation import generate
+    from privrl_bench.packs.text.generation import generate
 
     config = env_of(folders)
     task = open_task(config)
@@ -188,7 +187,7 @@ def test_a_task_from_folders(folders):
 
 
 def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, monkeypatch):
-    monkeypatch.setattr("privrl_bench.models.language.task._model", None)
+    monkeypatch.setattr("privrl_bench.packs.text.task._model", None)
     spec = env_spec(env_of(folders))
     assert (spec.obs_dim, spec.actions, spec.max_episode_steps, spec.discrete) == (
         7 + ANSWERS,
@@ -384,7 +383,7 @@ def test_where_models_are_kept(monkeypatch, tmp_path):
     assert cache_root(replace(config, cache=str(tmp_path / "z"))) == tmp_path / "z"
     names = {folder_of(replace(config, **c)).name for c in ({}, {"seed": 1}, {"size": "smoke"})}
     assert len(names) == 3
-    monkeypatch.setattr("privrl_bench.models.language.recipe.versions", lambda: {"torch": "0"})
+    monkeypatch.setattr("privrl_bench.packs.text.recipe.versions", lambda: {"torch": "0"})
     assert folder_of(config).name not in names
 
 

@@ -20,9 +20,9 @@ from transformers import (
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.models.language.corpus import Corpus
-from privrl_bench.models.language.recipe import END, FIRST, UNKNOWN, Recipe
-from privrl_bench.models.language.small_models import _with_first, _wrapped
+from privrl_bench.packs.text.corpus import Corpus
+from privrl_bench.packs.text.recipe import END, FIRST, UNKNOWN, Recipe
+from privrl_bench.packs.text.small_models import _with_first, _wrapped
 
 TINY = Recipe("smoke", 3, 48, 12, 1, 1, positions=48, width=16, layers=2, heads=2)
 WORDS = 400

@@ -10,8 +10,8 @@ import pytest
 from wandb_file import offline_runs, records
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.loggers.wandb_files import CHART
-from privrl_bench.loggers.wandb_logger import WandbLogger
+from privrl_bench.run.wandb_files import CHART
+from privrl_bench.run.wandb_logger import WandbLogger
 
 PNG = bytes.fromhex(  # one pixel
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c636000000002"
@@ -94,7 +94,7 @@ def test_several_runs_one_after_another_and_side_by_side(tmp_path):
 def test_none_does_not_even_import_wandb(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from privrl_bench.loggers.wandb_logger import WandbLogger\n"
+        "from privrl_bench.run.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
         f"m = WandbLogger(LogConfig(wandb='none'), Path({str(tmp_path)!r}), 'n', 'g', {{}}, {{}})\n"
         "m.log({'round': 1}); m.finish({})\n"
@@ -109,7 +109,7 @@ def run_alone(folder, home, mode, **environment):
     code = (
         "from pathlib import Path\n"
         "from privrl_bench.loggers import wandb_logger\n"
-        "from privrl_bench.loggers.wandb_logger import WandbLogger\n"
+        "from privrl_bench.run.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
         "wandb_logger.INIT_TIMEOUT_S = 4.0\n"  # 20 for users; an absent server is absent sooner
         f"m = WandbLogger(LogConfig(wandb={mode!r}), Path({str(folder)!r}), 'n', 'g', {{}}, {{}})\n"

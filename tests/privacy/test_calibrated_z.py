@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import identity, noise_key
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.plan import make_plan
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.accounting.accountants import epsilon
@@ -23,6 +22,7 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.mechanisms.correlated import Correlated
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
+from privrl_bench.run.plan import make_plan
 
 DPPG = "algo=dppg env=cartpole total_steps=81920"
 POISSON = f"{DPPG} privacy=poisson privacy.users_per_round=16"

@@ -21,11 +21,6 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.run_dir import RunDir
-from privrl_bench.experiment.runner import run
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.privacy import noise as noise_module
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -35,6 +30,11 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
+from privrl_bench.run.run_dir import RunDir
+from privrl_bench.run.runner import run
+from privrl_bench.run.trainer import Trainer
 from privrl_bench.users.collectors import live as simulated
 
 SMALL = (

@@ -16,15 +16,15 @@ from privrl_bench.cli.audit import leaks
 from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment import plugin_review
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.runner import run
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.grid import L1
+from privrl_bench.run import plugin_review
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.runner import run
 
 WORDS = (
     *(

@@ -19,14 +19,14 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
-from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import taking
 from privrl_bench.privacy.sampling.poisson import Poisson
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
+from privrl_bench.run.runner import run
 
 KNOWN_EPSILON = "privacy/test_accountant.py::test_poisson_sampling_matches_the_regression_grid"
 SENSITIVITY = "privacy/test_poisson.py::test_each_user_joins_with_the_same_probability"

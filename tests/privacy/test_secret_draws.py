@@ -9,17 +9,17 @@ import pytest
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.trainer import Trainer
 from privrl_bench.metrics import METRICS, visible
+from privrl_bench.packs.tuning.search import draw_search
+from privrl_bench.packs.tuning.search_plan import plan_search, score_config
+from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.privacy import noise
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling import samplers
-from privrl_bench.privacy.search import draw_search
-from privrl_bench.tuning.search_plan import plan_search, score_config
-from privrl_bench.tuning.settings import read_search
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.trainer import Trainer
 
 SMALL = ("log=none", "eval.episodes=2", "rounds=3", "privacy.z=1")
 RIVERSWIM = ["algo=dppg_kl", "env=riverswim", "privacy=poisson", "privacy.population=100"]

@@ -4,12 +4,12 @@ import pytest
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.experiment.runner import run
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.run.runner import run
 
 POISSON = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 1000}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.reporting.convergence import (
+from privrl_bench.papers.convergence import (
     draw_boxes,
     draw_held,
     held,
@@ -17,7 +17,7 @@ from privrl_bench.reporting.convergence import (
     solved_after,
     table,
 )
-from privrl_bench.reporting.paper_item import Line
+from privrl_bench.papers.paper_item import Line
 from privrl_bench.reporting.runs import Run
 
 FACTS = {"window": 3, "target": 10.0, "held": 20.0, "episodes": 6}

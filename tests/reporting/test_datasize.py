@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from privrl_bench.reporting.datasize import draw_errors, error_table, spread_of
-from privrl_bench.reporting.paper_item import Line
+from privrl_bench.papers.datasize import draw_errors, error_table, spread_of
+from privrl_bench.papers.paper_item import Line
 from privrl_bench.reporting.runs import Run
 
 METRIC = "eval/mspbe"

@@ -12,11 +12,11 @@ from test_scripts import load
 
 load("write_results")  # puts scripts/ on the path
 
-from results_blocks import figures, small_epsilon_figure, store  # noqa: E402
+from privrl_bench.papers.pages import figures, small_epsilon_figure, store  # noqa: E402
 
 
 def test_every_figure_is_drawn_from_the_committed_tables() -> None:
-    assert figures.problems() == [], "run: python scripts/write_results.py"
+    assert figures.problems() == [], "run: python -m privrl_bench.papers.pages.write_results"
 
 
 def test_a_changed_figure_table_or_code_is_found_but_not_a_changed_comment(tmp_path) -> None:

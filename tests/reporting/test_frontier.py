@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_scripts import load
 
+from privrl_bench.papers.frontier_figure import draw_frontier, predicted
 from privrl_bench.reporting.frontier import (
     _SAME,
     Point,
@@ -19,7 +20,6 @@ from privrl_bench.reporting.frontier import (
     predict,
     rounds_by_rule,
 )
-from privrl_bench.reporting.frontier_figure import draw_frontier, predicted
 from privrl_bench.reporting.results_store import _KEPT
 
 MEASURED = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_scripts import load
 
-from privrl_bench.reporting.recomposed import difference
+from privrl_bench.papers.recomposed import difference
 from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_every_row_gives_its_recorded_settings_or_says_that_it_does_not(file: Path) -> None:
-    """If defaults have changed on purpose: python scripts/write_results.py --mark."""
+    """If defaults have changed on purpose: python -m privrl_bench.papers.pages.write_results --mark."""
     found = {row["run"]: (difference(row), row.get(MADE_AT)) for row in rows(file)}
     wrong = [f"{run}: {what}" for run, (what, made_at) in found.items() if what and not made_at]
     fine = [run for run, (what, made_at) in found.items() if made_at and not what]

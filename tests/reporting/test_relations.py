@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.reporting.paper_figure import PaperFigure
-from privrl_bench.reporting.papers import Paper
-from privrl_bench.reporting.relations import (
+from privrl_bench.papers.items import Paper
+from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.relations import (
     QUANTITIES,
     Relation,
     cost,

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_scripts import load
 
-from privrl_bench.reporting.paper_figure import PaperFigure
-from privrl_bench.reporting.paper_item import Line, Panel
+from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.results_store import read_results, write_results
 from privrl_bench.reporting.run_loader import by_key, load_run, load_runs
 from privrl_bench.reporting.runs import Run, usable

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.reporting.analytic_figures import draw_rounds, rounds_table
-from privrl_bench.reporting.paper_figure import PaperFigure
-from privrl_bench.reporting.papers import Paper
+from privrl_bench.papers.analytic_figures import draw_rounds, rounds_table
+from privrl_bench.papers.items import Paper
+from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import ABSENT, parsed
 

@@ -9,7 +9,7 @@ from test_scripts import load
 
 load("write_results")  # puts scripts/ on the path
 
-from results_blocks import state  # noqa: E402
+from privrl_bench.papers.pages import state  # noqa: E402
 
 
 def rows(paper: str) -> dict:

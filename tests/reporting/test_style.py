@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from privrl_bench.reporting.kept_figures import draw_from_table
-from privrl_bench.reporting.paper_figure import PaperFigure
-from privrl_bench.reporting.paper_item import Line, Panel
-from privrl_bench.reporting.papers import Paper
+from privrl_bench.papers.items import Paper
+from privrl_bench.papers.kept_figures import draw_from_table
+from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.style import (
     CUT,
     MOST_LINES,

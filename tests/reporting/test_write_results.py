@@ -15,7 +15,7 @@ def test_every_block_has_a_function_and_every_function_a_block() -> None:
 @pytest.mark.parametrize("page", script.pages(), ids=lambda page: page.name)
 def test_pages_are_up_to_date(page) -> None:
     text = page.read_text()
-    assert script.filled(text) == text, "run: python scripts/write_results.py"
+    assert script.filled(text) == text, "run: python -m privrl_bench.papers.pages.write_results"
 
 
 def test_known_numbers_are_shown() -> None:

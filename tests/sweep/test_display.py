@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.loggers.progress import Progress, ProgressState, sent_to
-from privrl_bench.sweep.display import SweepDisplay
-from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.run.progress import Progress, ProgressState, sent_to
+from privrl_bench.run.sweep_display import SweepDisplay
+from privrl_bench.run.sweep_jobs import Job, Outcome
 
 
 class Clock:

@@ -25,11 +25,12 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import HardwareConfig, RunConfig
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.experiment import experiment as training
-from privrl_bench.experiment.run_dir import RunDir, read_lines
-from privrl_bench.sweep import grouping as sweep
-from privrl_bench.sweep import jobs, workers
-from privrl_bench.sweep.jobs import Job, Outcome
+from privrl_bench.run import experiment as training
+from privrl_bench.run import grouping as sweep
+from privrl_bench.run import sweep_jobs as jobs
+from privrl_bench.run import sweep_workers as workers
+from privrl_bench.run.run_dir import RunDir, read_lines
+from privrl_bench.run.sweep_jobs import Job, Outcome
 
 ROUNDS = 8
 TINY = (

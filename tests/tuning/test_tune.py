@@ -13,16 +13,16 @@ import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.experiment.plan import make_plan
+from privrl_bench.packs.tuning import trials, tune_runs
+from privrl_bench.packs.tuning.search import best_of, draw_search, search_epsilon
+from privrl_bench.packs.tuning.search_plan import plan_search, score_config
+from privrl_bench.packs.tuning.settings import read_search
+from privrl_bench.packs.tuning.trials import score_job
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.search import best_of, draw_search, search_epsilon
-from privrl_bench.sweep.jobs import Job, Outcome
-from privrl_bench.tuning import trials, tune_runs
-from privrl_bench.tuning.search_plan import plan_search, score_config
-from privrl_bench.tuning.settings import read_search
-from privrl_bench.tuning.trials import score_job
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.sweep_jobs import Job, Outcome
 
 SMALL = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4", "log=none"),
@@ -526,7 +526,7 @@ def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
 
     from privrl_bench.api.launch import _labelled
     from privrl_bench.composition.compose import compose
-    from privrl_bench.experiment.plan import make_plan
+    from privrl_bench.run.plan import make_plan
 
     run = compose(SMALL)
     for sweeper, labelled in (("x.GridSweeper", False), ("y.OptunaSweeper", True)):

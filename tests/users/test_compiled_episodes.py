@@ -5,7 +5,6 @@ import pytest
 import torch
 from helpers import assert_same_users, changed, shipped, sized, tensors
 
-from privrl_bench.envs.episode_recorder import RecordingSlots
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import PrivacyError
@@ -17,6 +16,7 @@ from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.models.trivial_policies import RandomPolicy
+from privrl_bench.packs.offline.episode_recorder import RecordingSlots
 from privrl_bench.privacy.devices import DeviceNoise, ranges_of
 from privrl_bench.users.collectors import compiled_episodes as episodes
 from privrl_bench.users.collectors import live as rollout

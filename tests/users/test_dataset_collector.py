@@ -12,22 +12,22 @@ from helpers import members_of
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
-from privrl_bench.datasets.minari_read import open_dataset
-from privrl_bench.datasets.minari_write import write_minari
-from privrl_bench.datasets.split import moments
-from privrl_bench.datasets.trajectories import Episode, episode_of
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.experiment.plan import make_plan
-from privrl_bench.experiment.plan_summary import describe_plan
+from privrl_bench.packs.offline.dataset_collector import DatasetCollector, open_data, scaled_by
+from privrl_bench.packs.offline.datasets.minari_read import open_dataset
+from privrl_bench.packs.offline.datasets.minari_write import write_minari
+from privrl_bench.packs.offline.datasets.split import moments
+from privrl_bench.packs.offline.datasets.trajectories import Episode, episode_of
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
+from privrl_bench.run.plan import make_plan
+from privrl_bench.run.plan_summary import describe_plan
 from privrl_bench.users.collectors.collector import BatchShape
-from privrl_bench.users.collectors.dataset import DatasetCollector, open_data, scaled_by
 
 WORDS = (
     *("algo=primorl", "env=pendulum", "env.max_episode_steps=40", "data.public=0.1", "log=none"),

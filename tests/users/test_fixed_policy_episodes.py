@@ -13,16 +13,16 @@ from helpers import changed, own, shipped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.cli import collect as command
-from privrl_bench.cli.collect import main, parse_play
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import LinearValues, choose, fixed_policy
-from privrl_bench.users.collectors import fixed_policy_episodes as module
-from privrl_bench.users.collectors.fixed_policy_episodes import play
+from privrl_bench.packs.offline import collect as command
+from privrl_bench.packs.offline import fixed_policy_episodes as module
+from privrl_bench.packs.offline.collect import main, parse_play
+from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.packs.offline.fixed_policy_episodes import play
 
 CAR = changed(shipped("mountain_car"), max_episode_steps=40)
 SPEC = env_spec(CAR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from privrl_bench.config.ranges import (
@@ -14,7 +14,7 @@ from privrl_bench.config.ranges import (
     within,
 )
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import USERS, Actions, Data, Draws, Rows, Traits
+from privrl_bench.config.traits import Actions, Data, Draws, Rows, Traits
 from privrl_bench.errors import require
 
 
@@ -64,30 +64,6 @@ class ReplayConfig(AlgoConfig):
         super().__post_init__()
         ok = self.memory >= self.batch
         require("algo.memory", ok, f">= algo.batch={self.batch}", self.memory)
-
-
-@dataclass
-class DqnReplayConfig(ReplayConfig):
-    """Settings of DQN with a replay memory."""
-
-    traits: ClassVar[Traits] = replace(
-        ReplayConfig.traits,
-        sends=(Rows.POOLED, Rows.TRANSITIONS),
-        private_version="dqn",
-        units=USERS,
-        actions=Actions.DISCRETE,
-    )
-
-    name: str = "dqn_replay"
-    hidden: list[int] = widths([128, 128])  # ReLU layers
-    lr: float = positive(1e-4)  # of AdamW
-    decay: float = nonnegative(0.01)  # weight decay
-    batch: int = integer(128)
-    memory: int = integer(10_000, most=10**9)
-    exploration_start: float = within(0.9, "[0, 1]")  # probability of a random action, at first
-    exploration_end: float = within(0.05, "[0, 1]")  # and its limit
-    # environment steps in which the difference of the two decays by 1/e
-    exploration_steps: float = positive(1000.0)
 
 
 @dataclass

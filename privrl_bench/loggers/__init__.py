@@ -1,1 +1,0 @@
-"""Progress on the screen and the W&B mirror of a run's files."""

@@ -1,0 +1,237 @@
+"""The command `privrl collect` (also `privrl-collect`): records episodes as a local Minari dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition.compose import checked, compose, replaced
+from privrl_bench.config.diagnostics import check_repeated
+from privrl_bench.config.overrides import (
+    explicit_keys,
+    file_of,
+    later_wins,
+    own_folder,
+    plain_groups,
+)
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.packs.offline.recorded_policy import trained
+from privrl_bench.packs.offline.recording import (
+    PolicyOrder,
+    Recorded,
+    RunsOrder,
+    record_policy,
+    record_runs,
+)
+from privrl_bench.privacy.rules import rules
+from privrl_bench.reporting.style import PALETTE, figure
+from privrl_bench.run.crash import guarded
+from privrl_bench.run.policy_file import changed_env, env_words
+from privrl_bench.users import kind_of
+
+ABOUT = """Record the episodes of training runs, or of a policy that does not change, as a local Minari dataset.
+
+  {0} env=pendulum algo=ddpg runs=6 steps=20_000 name=pendulum/small-v0
+  {0} +collect=primorl env=pendulum
+  {0} env=mountain_car env.max_episode_steps=1000 policy=mountain_car:epsilon:0.05 episodes=1_000
+  {0} policy=outputs/sac/pendulum/seed=0 episodes=100 name=pendulum/sac-expert-v0
+
+of training runs:      runs=8 steps=20_000 together=64 name=<env>/<algo>-v0, or a preset +collect=<name>
+of a known policy:     policy=<name> episodes=1_000 together=256 name=<env>/<policy>-v0
+of a finished run:     policy=<run folder or policy.pt> episodes=1_000 together=256 name=<env>/<algo>-policy-v0
+together:              runs or episodes that are played at the same time
+
+With a known policy (uniform, or a file of action values; see models/fixed_policies.py) every step has the
+probability of its action: data for policy evaluation. The policy of a run acts stochastically, in the
+environment of its training unless `env` names another. The card of the dataset (a plot of returns, provenance,
+the overrides) is in outputs/collect/<name>. Rerun the same command to resume. Of two values for one key the
+later one counts."""
+ROOT = Path("outputs/collect")
+_OF_RUNS = ("runs", "steps", "name", "together")
+_OF_POLICY = ("policy", "episodes", "name", "together")
+_QUIET = ("log=none", "eval.every=0")
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl-collect") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    return guarded(lambda: _collect(given(arguments), prog))
+
+
+def _collect(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT.format(prog))
+    parser.add_argument("words", nargs="*", metavar="key=value", help=f"the above, or {OVERRIDES}")
+    parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
+    args = parser.read(words)
+    with own_folder(args.config_dir):
+        return _record(args.words)
+
+
+def _record(found: Sequence[str]) -> int:
+    if any(word.partition("=")[0] == "policy" for word in found):
+        order = parse_play(found)
+        return _show(record_policy(order, _config_of(order), ROOT))
+    return collect(parse(found), ROOT)
+
+
+def collect(order: RunsOrder, root: Path) -> int:
+    """Record training runs, print the dataset and return the exit code. Raises `ConfigError`."""
+    return _show(record_runs(order, configs_of(order), root))
+
+
+def configs_of(order: RunsOrder) -> list[RunConfig]:
+    """Return the configuration of each run; they differ in the seed. Raises `ConfigError`."""
+    words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
+    raw, given = config.compose_raw(words), explicit_keys(words)
+    first = checked(raw, given)
+    if rules(first.privacy).mechanism.private or kind_of(first).from_data:
+        raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
+    return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
+
+
+def _config_of(order: PolicyOrder) -> RunConfig:
+    """Return the configuration; a trained policy brings its environment. Raises `ConfigError`."""
+    file, words = trained(order.policy), order.words
+    if file is None or _value("env", words):
+        return compose(later_wins(words, _QUIET))
+    found = compose(later_wins(env_words(file), words, _QUIET))
+    return replace(found, env=changed_env(file, found.env, words))
+
+
+# --- words
+
+
+def parse(arguments: Sequence[str]) -> RunsOrder:
+    """Return an order of training runs. Raises `ConfigError`."""
+    own, rest = _split(arguments, _OF_RUNS)
+    if any(word.startswith("episodes=") for word in rest):
+        raise ConfigError(
+            "episodes", "goes with policy=<name>; training runs take runs= and steps="
+        )
+    preset = {}
+    for word in list(rest):
+        if word.startswith("+collect="):
+            rest.remove(word)
+            preset = _preset(word.partition("=")[2], _value("env", rest))
+    rest = later_wins(preset.pop("words", ()), rest)
+    own = {**{k: str(v) for k, v in preset.items()}, **own}
+    numbers = {"runs": "8", "steps": "20_000", "together": "64"} | own
+    runs, steps, together = (_integer(key, numbers[key]) for key in ("runs", "steps", "together"))
+    env = _value("env", rest)
+    if not env:
+        raise ConfigError(
+            "env",
+            "is missing; for example env=pendulum runs=6 steps=20_000; see privrl collect --help",
+        )
+    if not _value("algo", rest):
+        rest.insert(0, "algo=ddpg")
+    name = own.get("name", f"{env}/{_value('algo', rest)}-v0".replace("_", "-"))
+    return RunsOrder(runs, steps, name, together, tuple(rest))
+
+
+def parse_play(arguments: Sequence[str]) -> PolicyOrder:
+    """Return an order with `policy=`. Raises `ConfigError`."""
+    own, rest = _split(arguments, _OF_POLICY)
+    for word in rest:
+        key = word.partition("=")[0].lstrip("+")
+        if key in ("runs", "steps", "collect", "algo", "privacy", "data"):
+            raise ConfigError(
+                key, f"goes with training runs; policy= takes {', '.join(_OF_POLICY)}"
+            )
+    policy = own.get("policy", "")
+    file = trained(policy)
+    env = _value("env", rest) or ("" if file is None else str(file.env["name"]))
+    if not env:
+        raise ConfigError("env", "is missing; for example env=chain policy=uniform episodes=1_000")
+    # Of a path, the file's name.
+    short = re.sub(r"^.*/|\.json", "", policy) if file is None else f"{file.algo['name']}-policy"
+    short = re.sub(r"[^a-zA-Z0-9]+", "-", short).strip("-").lower()
+    return PolicyOrder(
+        policy,
+        _integer("episodes", own.get("episodes", "1_000")),
+        own.get("name", f"{env}/{short}-v0".replace("_", "-")),
+        _integer("together", own.get("together", "256")),
+        tuple(rest),
+    )
+
+
+def _split(arguments: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the words of this command by key, and those of a run. Raises `ConfigError`."""
+    own: dict[str, str] = {}
+    rest: list[str] = []
+    for word in arguments:
+        key, _, value = word.partition("=")
+        if key in keys:
+            if own.get(key, value) != value:
+                raise ConfigError(key, f"given twice, as {own[key]} and {value}; give it once")
+            own[key] = value
+        else:
+            near = suggest(key, keys) if "." not in key and "=" not in word else ""
+            if near:
+                raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
+            rest.append(word)
+    check_repeated(config.parse(plain_groups(rest)))
+    for key in ("rounds", "total_steps", "eval.every", "log"):
+        if key in explicit_keys(rest):
+            raise ConfigError(key, f"is set by this command, which takes {', '.join(keys)}")
+    return own, rest
+
+
+def _value(key: str, words: Sequence[str]) -> str:
+    """Return the value of the first word of a key, or an empty string."""
+    return next((w.partition("=")[2] for w in words if w.startswith(f"{key}=")), "")
+
+
+def _integer(key: str, text: str) -> int:
+    """Return a positive integer. Raises `ConfigError`."""
+    try:
+        found = int(text.replace("_", ""))
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ConfigError(key, f"must be an integer >= 1, got {text}")
+    return found
+
+
+def _preset(name: str, env: str) -> dict[str, Any]:
+    """Return the entry of an environment in a file of the group collect. Raises `ConfigError`."""
+    import yaml
+
+    allowed, path = config.choices("collect"), file_of("collect", name)
+    if path is None:
+        raise ConfigError("collect", f"no such preset {name}; allowed: {', '.join(allowed)}")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if env not in content:
+        raise ConfigError("env", f"collect={name} is for {', '.join(content)}, got {env!r}")
+    found: dict[str, Any] = content[env]
+    return dict(found)
+
+
+# --- afterwards
+
+
+def _show(recorded: Recorded | int) -> int:
+    """Draw and print a finished recording; returns the exit code."""
+    if isinstance(recorded, int):
+        return recorded
+    name, path, folder, returns = recorded
+    with figure(folder / "returns.png", 1) as (axes,):
+        axes.hist(returns, bins=60, color=PALETTE[0])
+        axes.set_title(f"{name}: {len(returns)} episodes")
+        axes.set_xlabel("return of an episode")
+        axes.set_ylabel("episodes")
+    low, middle, high = np.quantile(returns, [0.0, 0.5, 1.0]).round(2).tolist()
+    print(
+        f"done  {name}: {len(returns)} episodes, returns from {low:g} to {high:g}, median {middle:g}\n"
+        f"      dataset: {path}\n      results: {folder} (card.json, returns.png)",
+        flush=True,
+    )
+    return 0

@@ -1,0 +1,170 @@
+"""Errors of released values: the mean squared projected Bellman error (MSPBE), and its reference.
+
+    MSPBE(theta) = (b - A theta)^T C^+ (b - A theta)
+
+with A, b and C over the states that the behavior policy visits, all steps weighted equally. They
+come from the tables where an environment has them (then the error is exact), else from simulated
+trajectories that belong to no user, the same for all runs (`algo.reference` of them). Only released
+values and public data are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.registry import process_of, tables_of
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.objective import MSPBE
+from privrl_bench.functional.rng import Streams
+from privrl_bench.packs.offline.acted import BehaviorCollector
+from privrl_bench.packs.offline.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
+from privrl_bench.packs.offline.ope.policy_evaluation import (
+    Moments,
+    exact_moments,
+    moments,
+    mspbe,
+    visits_within,
+)
+from privrl_bench.types import EnvSpec
+from privrl_bench.users.collectors.collector import BatchShape
+
+_REFERENCE_SEED, _REFERENCE_SIDE = 0, 2
+
+
+@dataclass(frozen=True)
+class MspbeEvaluation:
+    """The error of one replica's values; see `Evaluation`.
+
+    Attributes:
+        mspbe: in squared units of the value.
+        relative: mspbe / |average reward of the evaluated policy|; NaN if that is 0.
+    """
+
+    mspbe: float
+    relative: float
+    samples: ClassVar[tuple[()]] = ()
+
+    @property
+    def value(self) -> float:
+        """The MSPBE; NaN if the evaluation is invalid."""
+        return math.nan if self.problem else self.mspbe
+
+    @property
+    def problem(self) -> str:
+        """Why the evaluation is invalid; empty if it is valid."""
+        return "" if math.isfinite(self.mspbe) else "MSPBE invalid: it is not finite"
+
+    def metrics(self) -> dict[str, float]:
+        """Both errors; empty if the evaluation is invalid."""
+        if self.problem:
+            return {}
+        return {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A, b and C of the behaviour, and the average reward of a step under the evaluated policy."""
+
+    moments: Moments
+    reward: float
+    exact: bool
+
+
+def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
+    """Of an environment, a behaviour and a target. Raises EnvironmentFailure."""
+    gamma = algo.settings.gamma
+    scale = 1.0 if config.reward_scaling == "none" else config.reward_scale
+    behaviour = algo.policy.known
+    target = algo.target or behaviour
+    process, tables = process_of(config), tables_of(config)
+    if process is None and (tables is None or not spec.one_hot):
+        return _sampled(config, spec, algo)
+    if process is not None:  # one action: all policies are the same
+        visits, ahead, pay = (
+            torch.as_tensor(x) for x in (process.visits(), process.transitions, process.rewards)
+        )
+    else:
+        states = torch.eye(spec.obs_dim, dtype=torch.float64)
+        move, reward, start = (torch.as_tensor(x) for x in tables[:3])
+        acts, evaluated = behaviour.probabilities(states), target.probabilities(states)
+        within = torch.einsum("sa,san->sn", acts, move)
+        visits = visits_within(within, start, tables.horizon)
+        ahead = torch.einsum("sa,san->sn", evaluated, move)
+        pay = torch.einsum("sa,san,san->s", evaluated, move, reward)
+    pay = scale * pay
+    phi = algo.features.phi(torch.eye(len(visits))).double()
+    exact = exact_moments(visits, ahead, pay, phi, gamma)
+    return Reference(exact, float(visits @ pay / visits.sum()), True)
+
+
+def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
+    """From trajectories on streams that no user has."""
+    streams = [Streams(_REFERENCE_SEED, _REFERENCE_SIDE)]
+    shape = BatchShape(1, 1, spec.max_episode_steps)
+    count = algo.settings.reference
+    simulated = BehaviorCollector(config, spec, algo.policy, streams, count, shape)
+    d = algo.features.size
+    total = Moments(*(torch.zeros(*s, dtype=torch.float64) for s in ((d, d), (d,), (d, d))))
+    steps = reward = 0.0
+    for piece in simulated.simulate():
+        users = unpadded(piece, 0)
+        found = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
+        weights = found.weights * users.valid[..., None]
+        one = moments(found._replace(weights=weights), algo.settings.gamma)
+        total = Moments(*(a + b.double().sum((0, 1)) for a, b in zip(total, one, strict=True)))
+        steps += float(weights.double().sum())
+        reward += float((weights * found.rho * found.rewards).double().sum())
+    return Reference(Moments(*(x / steps for x in total)), reward / steps, False)
+
+
+class MspbeEvaluator(Evaluator):
+    """Errors of released values; see `Evaluator`. It has the reference, which takes time to make.
+
+    Args:
+        config, spec: the environment.
+        algo: features, behavior policy and evaluated policy.
+    """
+
+    judges = "values"
+    objective = MSPBE
+    note = "errors are measured with the environment's tables, or with simulated trajectories of no user"
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        made = (parts.users.config.env, parts.users.spec, parts.algo)
+        return BackgroundEvaluator(cls, *made, aside=False)
+
+    @classmethod
+    def start(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+        """See `Evaluator.start`: the error of values of 0, where it was measured."""
+        found = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
+        return {"start (theta = 0)": {"mean": found[0]}} if found else {}
+
+    def __init__(self, config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm):
+        self._reference = reference(config, spec, algo)
+
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[MspbeEvaluation]:
+        """Errors of the values `policy_params` [R, d]; the other arguments change nothing."""
+        average = abs(self._reference.reward)
+        return [
+            MspbeEvaluation(error, error / average if average > 0 else math.nan)
+            for error in mspbe(policy_params, self._reference.moments).tolist()
+        ]
+
+
+EVALUATOR = MspbeEvaluator

@@ -1,0 +1,282 @@
+"""Users of a dataset, whose trajectories were recorded before the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from privrl_bench.config.schema import PrivacyConfig, RunConfig
+from privrl_bench.config.traits import Data, Draws
+from privrl_bench.errors import ConfigError, refuse
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.privacy.rules import rules
+from privrl_bench.users.facts import UserSize, UserTerms, UserWords
+from privrl_bench.users.refusals import (
+    check_noise,
+    evaluation,
+    known_policy,
+    own_policy,
+    segments_unbounded,
+    unbounded,
+)
+from privrl_bench.users.users import Users
+
+if TYPE_CHECKING:
+    from privrl_bench.functional.rng import Streams
+    from privrl_bench.packs.offline.dataset_collector import Dataset
+    from privrl_bench.types import EnvSpec
+    from privrl_bench.users.collectors.collector import Collector
+
+
+def evaluates(run: RunConfig) -> bool:
+    """Whether the algorithm evaluates the policy that acted, and learns none."""
+    return Data.ACTED in run.algo.traits.data
+
+
+def _drawn(run: RunConfig) -> None:
+    """An algorithm that learns draws its users."""
+    mechanism, sampler = rules(run.privacy)
+    taken = sampler.draws in run.algo.traits.draws  # otherwise another rule says so
+    refuse(
+        taken and not evaluates(run) and mechanism.private and not sampler.independent,
+        "privacy.sampling",
+        f"algo={run.algo.name} draws its users: use privacy=poisson",
+    )
+
+
+def _policy(run: RunConfig) -> None:
+    """Whose policy acted."""
+    for rule in (known_policy, evaluation) if evaluates(run) else (own_policy,):
+        rule(run)
+
+
+def _scaling(run: RunConfig) -> None:
+    """Users who acted before the run give no scaling."""
+    refuse(
+        bool({"private", "running"} & {run.env.obs_scaling, run.env.reward_scaling}),
+        "env.obs_scaling",
+        "for a dataset use split, public or none; reward_scaling: public",
+    )
+
+
+def _population(run: RunConfig) -> None:
+    """An algorithm that learns takes other users."""
+    if not evaluates(run):
+        unbounded(run, f"algo={run.algo.name} takes from a dataset")
+
+
+class RecordedUsers(Users):
+    """Users of a dataset; see `Users`.
+
+    Attributes:
+        data: the dataset and its split into public and private users.
+    """
+
+    name = "recorded"
+    gives = Data.RECORDED
+    draws = tuple(Draws)
+    # Not add_or_remove: the users of a dataset keep their places, see `neighbours_of`.
+    relations = ("zero_out", "replace_one", "any_trajectory_pair")
+    from_data = True
+    in_environments = False
+    listed = True
+    refusals = (_drawn, _policy, _scaling, _population, segments_unbounded)
+    reads = ("data.",)
+    may_be_real = True  # whatever the dataset says
+    private_because = "data.id names a dataset"
+    untested = "how the dataset is loaded and split (the user is replaced after it)"
+
+    @classmethod
+    def check(cls, run: RunConfig) -> None:
+        """See `Users.check`: an algorithm that learns from a dataset, and a dataset."""
+        name = run.algo.name
+        refuse(
+            rules(run.privacy).mechanism.on_devices,
+            "privacy",
+            f"local is noise on live users' devices, but algo={name} learns from a dataset",
+        )
+        refuse(
+            run.data.id is None,
+            "data.id",
+            f"algo={name} learns from a dataset: data.id=<a local Minari dataset>; "
+            "privrl collect makes one",
+        )
+        refuse(
+            Data.RECORDED not in run.algo.traits.data,
+            "data.id",
+            f"algo={name} acts with its own policy while it learns, and takes no dataset",
+        )
+        super().check(run)
+
+    @classmethod
+    def size_of(cls, run: RunConfig, spec: EnvSpec | None = None, most: int = 1) -> UserSize:
+        """See `Users.size_of`: all trajectories of one user."""
+        steps = 0 if spec is None else spec.max_episode_steps * most
+        return UserSize(steps, run.privacy.users_per_round * steps)
+
+    @classmethod
+    def spec_of(cls, run: RunConfig) -> EnvSpec:
+        """See `Users.spec_of`; scaling by the public part of the dataset is not known yet."""
+        split = run.env.obs_scaling == "split"
+        return super().spec_of(
+            replace(run, env=replace(run.env, obs_scaling="none")) if split else run
+        )
+
+    def configured(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """The same runs with the scaling and the number of users of the dataset, which is opened.
+
+        Raises:
+            ConfigError: the configuration does not fit the dataset.
+        """
+        from privrl_bench.packs.offline.dataset_collector import open_data, scaled_by
+
+        run = configs[0]
+        self.data: Dataset = open_data(run.data, self.spec)
+        self.most, self.says = self.data.most, f"{run.data.id} has"
+        self._check_simulated(run)
+        env = scaled_by(run.env, self.data)
+        self._check_number(run)
+        sampler = rules(run.privacy).sampler
+        found = []
+        for c in configs:
+            privacy = c.privacy
+            if sampler.every_round or evaluates(run):
+                privacy = replace(privacy, population=privacy.population or self.data.users)
+            if sampler.independent:  # see `neighbours_of`
+                privacy = replace(privacy, adjacency="zero_out")
+            found.append(replace(c, env=env, privacy=privacy))
+        return found
+
+    def _check_simulated(self, run: RunConfig) -> None:
+        """Refuse seeded noise unless the dataset says that its users are simulated. Raises ConfigError."""
+        from privrl_bench.packs.offline.datasets.user_keys import (
+            REAL,
+            SIMULATED,
+            collected_before,
+            users_said,
+        )
+
+        found, name = self.data.trajectories, self.data.name
+        said = users_said(found.card)
+        ours = collected_before(found.card) and found.env_id == run.env.id
+        if said == SIMULATED or (said is None and ours and self.spec.users is None):
+            return
+        if said == REAL:
+            check_noise(run, f"the users of {name} are real")
+        mark = f"minari.load_dataset({name!r}).storage.update_metadata({{'users': {SIMULATED!r}}})"
+        who = f"{name} does not say that its users are simulated"
+        check_noise(run, who, f", or, if they are simulated, say so once: {mark}")
+
+    def _check_number(self, run: RunConfig) -> None:
+        """Compare the number of private users with the configuration. Raises ConfigError."""
+        data, privacy = self.data, run.privacy
+        population, cohort = privacy.population, privacy.users_per_round
+        private = f"the {data.users} private users of {data.name}"
+        if rules(privacy).sampler.independent and (population or data.users) < data.users:
+            raise ConfigError("privacy.population", f"must be at least {private}, got {population}")
+        if rules(privacy).sampler.independent and population is None and data.users < cohort:
+            raise ConfigError("privacy.users_per_round", f"must be at most {private}, got {cohort}")
+        if not evaluates(run):
+            return
+        if population not in (None, data.users):
+            raise ConfigError(
+                "privacy.population",
+                f"is exact and public: {private}, or unset; got {population}",
+            )
+        target = getattr(run.algo, "target", None)
+        known = data.trajectories.behavior_probs is not None
+        if target not in (None, run.data.policy) and not known:
+            raise ConfigError(
+                "data.id",
+                f"{data.name} has no behaviour probabilities, which importance ratios to algo.target={target} "
+                "need; privrl collect policy=... writes data with them",
+            )
+
+    def needed(self, rounds: int) -> int | None:
+        """See `Users.needed`."""
+        if not self.in_order(self.config):
+            return None
+        return rounds * self.config.privacy.users_per_round
+
+    def terms(self) -> UserTerms:
+        """See `Users.terms`."""
+        config, most, split = self.config, self.most, self.data.split
+        in_order, population = self.in_order(config), config.privacy.population
+        what = "one trajectory" if most == 1 else f"all trajectories of one user, up to {most},"
+        what += f" of at most {self.spec.max_episode_steps} steps"
+        unit = Unit(f"{what}, in any of the rounds", None)
+        if in_order:
+            unit = Unit(f"{what}, used once", 1)
+        public = [
+            f"T={config.env.max_episode_steps or 'the episode limit'}",
+            f"at most {most} episode{'s' if most > 1 else ''} of one user",
+            "how many episodes there are, and the keys of their metadata",
+        ]
+        notes = {}
+        if in_order or rules(config.privacy).sampler.every_round:  # their number matters
+            exact = population == self.data.users
+            what = "exactly the private users" if exact else "a bound on the private users"
+            public.append(f"population={population}, {what}")
+            notes["neighbours"] = neighbours_of(config.privacy, split.users)
+        key = self.data.trajectories.user_key
+        who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
+        notes["dataset"] = (
+            f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
+            f"{self._taken()}; no user's data may depend on "
+            f"another's, although the collecting policy may have learned from one to the next; {who}"
+        )
+        # `public` says what their number is.
+        return UserTerms(unit, False, tuple(public), notes | order_note(in_order))
+
+    def _taken(self) -> str:
+        """What a run takes from the public users."""
+        from privrl_bench.packs.offline.datasets.split import moments
+
+        # `configs` have the moments of `env.obs_scaling=split` as constants; see `scaled_by`.
+        config = self.config
+        mean, std, _, _ = moments(self.data.trajectories, self.data.split.public)
+        scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
+        taken = ["the scaling"] if scales else []
+        taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []
+        return f"their data give {', '.join(taken)}" if taken else "their data are not used"
+
+    def words(self, rounds: int) -> UserWords:
+        """See `Users.words`."""
+        return replace(super().words(rounds), about=self.data.describe())
+
+    def public_sources(self, streams: list[Streams]) -> dict[str, Any]:
+        """The public part of the dataset."""
+        return {"transitions": self._collector(1, 1).public()}
+
+    def collector(self, parts: Any, size: int) -> Collector:
+        """See `Users.collector`."""
+        return self._collector(len(self.configs), size)
+
+    def _collector(self, replicas: int, size: int) -> Any:
+        from privrl_bench.packs.offline.dataset_collector import DatasetCollector
+        from privrl_bench.users.collectors.collector import BatchShape
+
+        shape = BatchShape(replicas, size, self.size.steps)
+        return DatasetCollector(self.data, self.config.env, shape, self.in_order(self.config))
+
+
+def order_note(in_order: bool) -> dict[str, str]:
+    """What the guarantee takes for granted of the users of a list."""
+    order = "users take part in the order of the list, which does not depend on their data"
+    return {"order": order} if in_order else {}
+
+
+def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
+    """Which datasets of as many users are neighbours, in words.
+
+    Which users are public is decided by how many there are and in which order. So their number is public
+    whatever `privacy.population` is, and a neighbour has the same users in the same places.
+    """
+    number = f"N = {users}, the number of private users in the dataset, is taken as public"
+    if int(privacy.population or 0) > users:
+        number = f"the dataset's number of private users, {users}, is taken as public, too"
+    one = "has no data" if privacy.adjacency == "zero_out" else "has other data"
+    return f"one private user {one}, and all users keep their places; {number}"
+
+
+USERS = RecordedUsers

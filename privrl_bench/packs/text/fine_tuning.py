@@ -1,0 +1,97 @@
+"""Base of DPPG and PPO on texts: the adapter, rewards of answers, assumptions of the guarantee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
+from privrl_bench.functional.answers import reward_to_go, token_rewards
+from privrl_bench.functional.rng import Streams
+from privrl_bench.packs.text.adapters import Adapter, AllWeights, Lora
+from privrl_bench.packs.text.text_settings import TextAlgoConfig
+from privrl_bench.packs.text.user_fine_tuning import AnswerBatch, AnswerTrainer
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.types import State, TextBatch
+
+
+def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
+    """Return the adapter that `algo.adapter` selects."""
+    if config.adapter == "all":
+        return AllWeights(model)
+    return Lora(model, config.rank, config.alpha, config.targets, config.lora_trains)
+
+
+class TextAlgorithm(Algorithm):
+    """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
+
+    def __init__(self, config: Any, context: AlgorithmContext):
+        assert context.sources.task is not None
+        self.config = config
+        self.task = context.sources.task
+        self.adapter = make_adapter(config, self.task.model)
+        self.trainer = AnswerTrainer(self.task.model, self.adapter)
+        self._context = context
+
+    def blocks(self) -> tuple[Block, ...]:
+        """See `Algorithm.blocks`: the trained parameters of the adapter."""
+        return (Block("actor", self.adapter.trained, self._context.privacy.clip),)
+
+    def terms(self) -> AlgorithmTerms:
+        """The unit is the review at one index; `users/prompts.py` uses each index once."""
+        unit = Unit("one private review (its prompt, answer and score), used once", 1)
+        notes = {
+            "reviews": f"their number, {len(self.task.prompts_train)}, and order are assumed to be public; "
+            "a neighbour has no review at one index (zero-out), or another private one (replace-one); "
+            "the public reviews, selected by a hash of each one's identifier or text, are for evaluation "
+            "and not protected",
+            "start model and classifier": "assumed to be public: what they, the tokenizer and the evaluation "
+            "prompts reveal about the authors of their training data is not covered by epsilon, which is for "
+            "this training only (lvwerra/gpt2-imdb and distilbert-imdb were trained on IMDB's reviews "
+            "themselves)",
+        }
+        return AlgorithmTerms(unit=unit, notes=notes)
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`: the unchanged start model."""
+        return State(
+            0, {"actor": torch.stack([self.adapter.init(s.torch("init", 0)) for s in streams])}
+        )
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """The constant step size."""
+        return each_replica(state, lr=float(self.config.lr))
+
+    def answer_batch(self, vector: Tensor, users: TextBatch, r: int) -> tuple[AnswerBatch, Tensor]:
+        """Compute the training data of replica r's users. Row u depends on user u's data and `vector` only.
+
+        Args:
+            vector: [size] of the adapter.
+            users: Of a round.
+            r: Replica.
+
+        Returns:
+            The batch, with the reward to go [U, T] as advantages, and the log ratios to the start model [U, T].
+        """
+        where = self.task.model.device
+        tokens, seen, mask = (x[r].to(where) for x in (users.tokens, users.seen, users.mask))
+        scores = torch.where(users.valid[r], users.scores[r], 0.0).to(where)
+        steps = mask.shape[-1]
+        with torch.no_grad():
+            old = self.trainer.logprobs(vector, tokens, seen, steps)
+            start = self.trainer.logprobs(None, tokens, seen, steps)
+        rewards = token_rewards(scores, old, start, mask, self.config.kl_coef)
+        return AnswerBatch(tokens, seen, old, reward_to_go(rewards)), old - start
+
+    def moved(self, actor: Tensor, change: Tensor) -> Tensor:
+        """Return adapters [R, size] after a change [R, trained] of their trained parameters."""
+        fixed = actor.shape[-1] - change.shape[-1]
+        return actor + torch.nn.functional.pad(change, (fixed, 0))
+
+    def export(self, state: State, r: int, folder: Path) -> list[Path]:
+        """See `Algorithm.export`: the adapter for peft, or the complete model."""
+        return [self.adapter.save(folder, self.actor(state)[r], self.task)]

@@ -1,0 +1,13 @@
+"""Search for hyperparameters inside the guarantee."""
+
+from privrl_bench.composition.plugins import Command, Plugin
+
+PLUGIN = Plugin(
+    commands={
+        "tune": Command(
+            "privrl_bench.packs.tuning.command:main",
+            "search for hyperparameters inside the guarantee",
+        )
+    },
+    functions={"tune": "privrl_bench.packs.tuning.api:tune"},
+)

@@ -1,0 +1,301 @@
+"""What a search will do and cost, before anything is trained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.overrides import later_wins, own_folder
+from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.evaluation import evaluator_of
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.packs.tuning.run_costs import (
+    accounts_of,
+    first_setting,
+    largest,
+    runs_of_costs,
+)
+from privrl_bench.packs.tuning.search import (
+    calibrated_search,
+    score_account,
+    search_epsilon,
+    search_guarantee,
+)
+from privrl_bench.packs.tuning.settings import Search, public_words
+from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.rules import rules
+from privrl_bench.run.plan import Plan
+from privrl_bench.users import kind_of
+
+_LENGTHS = ("rounds", "total_steps", "privacy.users_per_round", "privacy.population")
+_SCORE_USERS = 100  # without a population
+_SCORE_SEED = 0x5C0E5C0E  # who scores a run is simulated apart from who trained it
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search with numbers.
+
+    Attributes:
+        search: what was asked for.
+        words: of every run of the search, its settings apart.
+        final_words: of the run that is trained with the kept settings; None: the best run itself is kept.
+        runs: one run for each cost, and each set of caveats, that a run of the search can have.
+        finals: the same of the run that is trained with the kept settings; empty: there is none.
+        score: of one private score; None: scores cost nothing.
+        guarantee: of everything that is released.
+        alone: epsilon of the kept run, if nothing had been searched.
+    """
+
+    search: Search
+    words: list[str]
+    final_words: list[str] | None
+    runs: list[Plan]
+    finals: list[Plan]
+    score: Account | None
+    guarantee: Guarantee
+    alone: float
+
+    def lines(self) -> list[str]:
+        """The plan in words, for the terminal."""
+        tune, parts = self.search.tune, self.runs[0]
+        where = "on private users"
+        if tune.public is not None:
+            where = f"on a public simulator ({tune.public}), which costs nothing"
+        elif tune.users is not None:
+            where = f"on {tune.users:g} of the users, who do not train the kept settings"
+        score = "scored in simulated episodes of no user"
+        if self.score is not None:
+            privacy = self.score.config
+            noise = self.score.mechanism.stds(0)["return"] / privacy.users_per_round
+            score = f"scored by {privacy.users_per_round} users each, noise std {noise:.3g}"
+        space = ", ".join(one.text for one in self.search.space)
+        z = parts.config.privacy.z
+        return [
+            f"search  {describe_count(self.search)} {where}; {score}",
+            f"space   {space}",
+            f"runs    {parts.rounds} rounds of {parts.config.privacy.users_per_round} users each"
+            + ("" if z is None or not parts.gate.mechanism.private else f", z = {z:g}"),
+            f"privacy epsilon {shown_epsilon(self.guarantee.epsilon)} with tuning, "
+            f"{shown_epsilon(self.alone)} without, at delta {self.guarantee.delta:g}, "
+            f"status {self.guarantee.status}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            **self.search.canonical(),
+            "z": self.runs[0].config.privacy.z,
+            "score_z": None if self.score is None else self.score.config.z,
+            "rounds": self.runs[0].rounds,
+            "epsilon": self.guarantee.epsilon,
+            "epsilon_without_tuning": self.alone,
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+def describe_count(search: Search) -> str:
+    """The number of runs, in words."""
+    if isinstance(search.runs, int):
+        return f"{search.runs} runs"
+    return f"{search.runs.mean:g} runs in the mean ({search.tune.runs})"
+
+
+def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
+    """Plan a search.
+
+    Args:
+        search: of `read_search`.
+        config_dir: a folder with YAML files, which win over the package's of their names.
+
+    Raises:
+        ConfigError: a run cannot be made, or there is no analysis.
+    """
+    with own_folder(config_dir):
+        return _on_public(search) if search.tune.public is not None else _on_users(search)
+
+
+def _on_users(search: Search) -> SearchPlan:
+    """A search on the users whose data are protected."""
+    first = compose([*search.words, *first_setting(search)])
+    mine, rest = _shares(search, first)
+    scorers = _scorers(search, first, mine)
+    words = list(search.words)
+    if mine is not None:
+        words = later_wins(words, [f"privacy.population={mine - scorers}"])
+    target, delta = first.privacy.epsilon, first.privacy.delta
+    try:
+        words, parts = _with_noise(search, first, words)
+        _check_apart(search, parts[0])
+        epsilon, score = search_epsilon(accounts_of(parts), search.runs, delta), None
+        if search.tune.score == "private":
+            score = _score(search, parts[0], scorers, epsilon)
+            epsilon = max(epsilon, search_epsilon([score], search.runs, delta))
+    except PrivacyError as error:
+        raise ConfigError("tune.runs", f"no guarantee of this search: {error}") from error
+    except ConfigError as error:
+        if mine is None or not scorers or error.key not in _LENGTHS:
+            raise
+        why = f"{error.problem} ({scorers} of the {mine} users score: tune.score_users)"
+        raise ConfigError(error.key, why) from error
+    if target is not None and epsilon > target * (1 + 1e-6):
+        raise ConfigError(
+            "privacy.epsilon",
+            f"the search costs {shown_epsilon(epsilon)}, more than {shown_epsilon(target)}; leave privacy.z "
+            "out to find the noise",
+        )
+    guarantees = [one.guarantee(0) for one in [*accounts_of(parts), *([score] if score else [])]]
+    guarantee = search_guarantee(epsilon, delta, search.runs, guarantees)
+    final_words, finals = None, []
+    if rest is not None:
+        final_words = later_wins(search.words, [f"privacy.population={rest}"])
+        finals = runs_of_costs(search, final_words)
+        guarantee = _disjoint(guarantee, largest(finals))
+    alone = max(one.gate.planned_epsilon(0) for one in finals or parts)
+    return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
+
+
+def _check_apart(search: Search, parts: Plan) -> None:
+    """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
+    listed = parts.users.numbered
+    for key, apart in (
+        ("tune.users", search.tune.users is not None),
+        ("tune.score", search.tune.score == "private"),
+    ):
+        if apart and listed:
+            raise ConfigError(
+                key,
+                "the users are numbered, and nothing here keeps those of one part out of another; use "
+                "tune.score=public without tune.users, or tune.public",
+            )
+
+
+def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
+    """Users of the search (None: not known), and of the run with the kept settings (None: there is none)."""
+    population, share = config.privacy.population, search.tune.users
+    if share is None:
+        return population, None
+    if population is None:
+        raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
+    mine = math.floor(share * population)
+    return mine, population - mine
+
+
+def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[list[str], list[Plan]]:
+    """The words with a z for which the search costs `privacy.epsilon`, and a run for each cost.
+
+    Raises PrivacyError: no z does.
+    """
+    target = first.privacy.epsilon
+    if target is None:
+        return words, runs_of_costs(search, words)
+    if any(one.key == "privacy.z" for one in search.space):
+        raise ConfigError("privacy.epsilon", "and a distribution of privacy.z exclude each other")
+    words = later_wins(words, ["privacy.epsilon=null"])
+    if first.privacy.z is None:
+        parts = runs_of_costs(search, later_wins(words, ["privacy.z=1"]))
+        delta = first.privacy.delta
+        z = calibrated_search(accounts_of(parts), search.runs, target, delta)
+        words = later_wins(words, [f"privacy.z={z:.12g}"])
+    return words, runs_of_costs(search, words)
+
+
+def _on_public(search: Search) -> SearchPlan:
+    """A search on a public simulator: the guarantee is that of the run with the kept settings."""
+    words = later_wins(search.words, public_words(search.tune))
+    runs = runs_of_costs(search, words)
+    for one in runs:
+        _check_simulated(one)
+    finals = runs_of_costs(search, search.words)
+    found = largest(finals)
+    why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
+    guarantee = replace(found, notes=found.notes | {"search": why})
+    return SearchPlan(search, words, search.words, runs, finals, None, guarantee, found.epsilon)
+
+
+def _check_simulated(parts: Plan) -> None:
+    """Raise ConfigError where the runs of a search that is taken as public have data of users."""
+    if what := parts.users.private_because:
+        raise ConfigError(
+            "tune.public",
+            f"must lead to a simulator without users, but with these words {what}; "
+            "leave tune.public out to count the search",
+        )
+
+
+def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
+    """Users of the search and users of the final run are others: the larger of both (parallel composition)."""
+    epsilon = max(searched.epsilon, final.epsilon)
+    unit = "; or, of other users, ".join(dict.fromkeys([final.unit, searched.unit]))
+    notes = final.notes | searched.notes
+    notes["disjoint users"] = "who is in the search and who in the final run depends on no data"
+    caveats = final.caveats | searched.caveats
+    return replace(final, epsilon=epsilon, unit=unit, notes=notes, caveats=caveats)
+
+
+def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
+    """Number of users who score; 0: none."""
+    tune = search.tune
+    if tune.score == "public":
+        return 0
+    if kind_of(config).gives not in MeanReturnConfig.traits.data or not evaluator_of(config).acts:
+        raise ConfigError(
+            "tune.score", "private needs users who play with a policy; use tune.score=public"
+        )
+    if rules(config.privacy).mechanism.on_devices:
+        raise ConfigError("tune.score", "private is central; with noise on devices use public")
+    if config.env.obs_scaling not in ("none", "public"):
+        raise ConfigError("tune.score", "private needs env.obs_scaling=none or public")
+    count = tune.score_users or (_SCORE_USERS if population is None else max(1, population // 10))
+    if population is not None and count >= population:
+        raise ConfigError(
+            "tune.score_users", f"must be less than the {population} users, got {count}"
+        )
+    return count
+
+
+def score_config(
+    search: Search, run: RunConfig, users: int, z: float, policy: str | None
+) -> RunConfig:
+    """The run that scores a policy: one release of `algo=mean_return`."""
+    assert search.tune.score_range is not None
+    low, high = search.tune.score_range
+    own = run.privacy
+    privacy = PrivacyConfig(
+        z=z,
+        clip=(high - low) / 2.0,
+        delta=own.delta,
+        users_per_round=users,
+        adjacency=own.adjacency if own.adjacency == "replace_one" else "zero_out",
+        noise=own.noise,
+    )
+    env = replace(run.env, user="episode", user_steps=None, reward_scaling="none")
+    return replace(
+        run,
+        seed=run.seed ^ _SCORE_SEED,
+        algo=MeanReturnConfig(policy=policy, center=(low + high) / 2.0),
+        env=env,
+        privacy=privacy,
+        hardware=replace(run.hardware, device="cpu"),
+        rounds=1,
+        fit_population=False,
+        eval=EvalConfig(episodes=1, every=0),
+        hyperparameter_source="privrl tune",
+    )
+
+
+def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
+    """The account of one private score, whose noise leads to `epsilon` over the search if none was given."""
+    z, steps, delta = search.tune.score_z, parts.spec.max_episode_steps, parts.config.privacy.delta
+    plain = score_account(score_config(search, parts.config, users, z or 1.0, None).privacy, steps)
+    if z is not None:
+        return plain
+    found = 0.0
+    if epsilon < math.inf:
+        found = calibrated_search([plain], search.runs, epsilon, delta)
+    return score_account(score_config(search, parts.config, users, found, None).privacy, steps)

@@ -1,0 +1,229 @@
+"""The words of a search: `tune.*`, distributions, and the words of its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import shlex
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import yaml
+
+from privrl_bench.config.ranges import Section, choice, integer, ranged, text
+from privrl_bench.errors import ConfigError, PrivacyError, suggest
+from privrl_bench.packs.tuning.space import Distribution, grid, is_distribution, split_words
+from privrl_bench.privacy.accounting.best_of_runs import RunCount
+
+RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"
+_SHAPES = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
+GRID = "grid"
+_ASIDE = re.compile(
+    r"\+{0,2}(log|hardware|seed)\b"
+)  # words that do not change a search, or are kept apart
+# Keys that say what a search is about; they are the same in all of its runs.
+COMMON = ("algo", "env", "privacy", "seed", "search", "resume", "plan_only", "plugins")
+_HYDRA = ("hydra.run.dir", "hydra.searchpath")  # keys of Hydra that have an effect on a search
+COMMON_KEYS = ("population", "epsilon", "delta", "noise", "accountant", "adjacency", "noise_cohort")
+
+
+@dataclass
+class TuneConfig(Section):
+    """Settings of a search."""
+
+    prefix: ClassVar[str] = "tune."
+
+    # number of runs: random and secret, only the best is released | fixed(n), grid: composed, all are covered
+    runs: str = "poisson(8)"
+    # how a policy is scored. private: noised mean return of private users who did not train it | public:
+    # simulated episodes of no user
+    score: str = choice("private", ("private", "public"))
+    # private score: users who play one episode with a policy; null: a tenth of privacy.population, or 100
+    score_users: int | None = integer(None, most=10**7)
+    # private score: returns are clipped to it; required
+    score_range: list[float] | None = ranged(
+        None, "[low, high] with low < high", lambda x: len(x) == 2 and x[0] < x[1]
+    )
+    # private score: noise std of the mean / sensitivity; null: scoring costs a user as much as training
+    score_z: float | None = ranged(None, "in [1e-6, 1e6]", lambda z: 1e-6 <= z <= 1e6)
+    # share of privacy.population whose users are for the search alone; the rest trains the kept settings; null:
+    # all users are in every run, and the best run is kept
+    users: float | None = ranged(None, "between 0 and 1", lambda x: 0 < x < 1)
+    # words of a public simulator on which settings are searched, e.g. "env.kwargs={length:0.6}"; the best then
+    # train on the private users; null: search on private users
+    public: str | None = text(None, 4096)
+    # random | tpe: of Optuna, where runs=fixed(n) or tune.public
+    sampler: str = choice("random", ("random", "tpe"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.users is not None and self.public is not None:
+            raise ConfigError("tune.public", "and tune.users are two ways of a search; give one")
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search as it was asked for.
+
+    Attributes:
+        tune: its settings.
+        space: what is drawn.
+        words: of every run.
+        runs: distribution of the number of runs, or the number.
+    """
+
+    tune: TuneConfig
+    space: list[Distribution]
+    words: list[str]
+    runs: RunCount | int
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the number of runs is drawn, and the best run alone released."""
+        return isinstance(self.runs, RunCount)
+
+    @property
+    def grid(self) -> bool:
+        """Whether all combinations of choices are tried."""
+        return self.tune.runs == GRID
+
+    def canonical(self) -> dict[str, Any]:
+        """Everything that was asked for, as plain data."""
+        return {
+            "tune": dataclasses.asdict(self.tune),
+            "space": [one.text for one in self.space],
+            "words": sorted(word for word in self.words if not _ASIDE.match(word)),
+        }
+
+
+def is_search(words: Sequence[str]) -> bool:
+    """Whether words are of a search: a key of `tune`, or a distribution."""
+    tune = any(re.match(r"\+{0,2}tune\.", word) for word in words)
+    return tune or any(is_distribution(word) for word in words)
+
+
+def read_search(words: Sequence[str]) -> Search:
+    """Read the words of a search.
+
+    Raises:
+        ConfigError: an unknown key or value of `tune`, a bad distribution, or nothing to search.
+    """
+    for key in (re.split("[=@]", word.lstrip("+~"))[0] for word in words):
+        if re.match(r"hydra\b", key) and key not in _HYDRA:
+            raise ConfigError(key, "has no effect on a search; its folder is hydra.run.dir")
+    own = [word for word in words if re.match(r"\+{0,2}tune\.", word)]
+    space, others = split_words(word for word in words if word not in own)
+    tune = _tune_config(own)
+    if not space:
+        raise ConfigError(
+            "", "nothing to search: give a distribution, e.g. 'algo.lr=loguniform(1e-4,1e-2)'"
+        )
+    for one in space:
+        section = one.key.partition(".")[0]
+        fixed = one.key in (*COMMON, *(f"privacy.{name}" for name in COMMON_KEYS))
+        if fixed or section in ("log", "hardware", "hydra", "data"):
+            raise ConfigError(one.key, "is the same in all runs of a search; it cannot be drawn")
+    if tune.runs == GRID:
+        return _checked(Search(tune, space, others, len(grid(space))))
+    return _checked(Search(tune, space, others, _runs(tune.runs)))
+
+
+def _checked(search: Search) -> Search:
+    tune = search.tune
+    if tune.sampler == "tpe" and (search.is_random or search.grid):
+        raise ConfigError(
+            "tune.sampler",
+            f"tpe learns from earlier runs, which tune.runs={tune.runs} does not cover; use "
+            "tune.runs=fixed(n), whose epsilon covers all runs, or sampler=random",
+        )
+    if tune.public is not None:
+        if tune.score == "private":
+            raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
+        if search.is_random:
+            raise ConfigError(
+                "tune.runs", "a search on a public simulator costs nothing: use fixed(n) or grid"
+            )
+    if tune.score == "private" and tune.score_range is None:
+        raise ConfigError(
+            "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
+        )
+    return search
+
+
+def _tune_config(words: Sequence[str]) -> TuneConfig:
+    types = typing.get_type_hints(TuneConfig)
+    known = {one.name: types[one.name] for one in dataclasses.fields(TuneConfig)}
+    values: dict[str, Any] = {}
+    for word in words:
+        key, sign, raw = word.lstrip("+").partition("=")
+        name = key.removeprefix("tune.")
+        if name not in known:
+            near = suggest(name, known)
+            raise ConfigError(key, f"no such key{near}; allowed: {', '.join(known)}")
+        if not sign:
+            raise ConfigError(key, "has no value")
+        values[name] = _value(key, raw, known[name])
+    return TuneConfig(**values)
+
+
+def _value(key: str, raw: str, kind: Any) -> Any:
+    """A value of the command line, of a field's type. Raises ConfigError."""
+    kinds = typing.get_args(kind) or (kind,)
+    if raw in ("null", "None") and type(None) in kinds:
+        return None
+    if str in kinds:
+        return raw.strip("'\"")
+    try:
+        value = yaml.safe_load(raw.replace("_", ""))
+        value = float(value) if isinstance(value, str) else value
+    except (yaml.YAMLError, ValueError):
+        value = raw
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if isinstance(value, list) and all(type(x) in (int, float) for x in value):
+        value = [float(x) for x in value]
+    listed = any(typing.get_origin(one) is list for one in kinds)
+    numbers = isinstance(value, list) and all(type(x) is float and math.isfinite(x) for x in value)
+    if isinstance(value, bool) or not (type(value) in kinds or (listed and numbers)):
+        what = "a list of numbers" if listed else "an integer" if int in kinds else "a number"
+        raise ConfigError(key, f"must be {what}, got {raw}")
+    return value
+
+
+def _runs(given: str) -> RunCount | int:
+    """The number of runs, from text. Raises ConfigError."""
+    match = re.fullmatch(r"(\w+)\(([^()]*)\)", given.replace(" ", ""))
+    name = match[1] if match else given
+    names = (*_SHAPES, "negative_binomial", "fixed", GRID)
+    if match is None or name not in names:
+        near = suggest(name, names)
+        raise ConfigError("tune.runs", f"must be one of {RUNS}, got {given}{near}")
+    try:
+        numbers = [float(x) for x in match[2].split(",")]
+        if name == "fixed":
+            (count,) = numbers
+            if not 1 <= count <= 10_000 or count != int(count):
+                raise ValueError
+            return int(count)
+        if name == "negative_binomial":
+            mean, shape = numbers
+        else:
+            (mean,), shape = numbers, _SHAPES[name]
+        if not mean <= 500:
+            raise ValueError
+        return RunCount(mean, shape)
+    except (ValueError, PrivacyError):
+        rule = "one integer from 1 to 10000" if name == "fixed" else "a mean above 1, at most 500"
+        rule += " and a shape >= 0" if name == "negative_binomial" else ""
+        raise ConfigError("tune.runs", f"{name} takes {rule}, got {given}") from None
+
+
+def public_words(tune: TuneConfig) -> list[str]:
+    """Words of the public simulator. Raises ConfigError: they are not words."""
+    try:
+        return shlex.split(tune.public or "")
+    except ValueError as error:
+        raise ConfigError("tune.public", f"{error}") from None

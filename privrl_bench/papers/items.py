@@ -1,0 +1,235 @@
+"""Tables and figures of papers, described in YAML (privrl_bench/papers/*.yaml), and the runs that they show."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.evaluation.baselines import trivial_returns
+from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.paper_item import Item, Line, Panel
+from privrl_bench.papers.paper_table import Cell, PaperTable
+from privrl_bench.privacy.accounting.calibrate import z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.rules import rules
+from privrl_bench.reporting.run_loader import by_key
+from privrl_bench.reporting.runs import Run
+
+_EPISODES = 100  # of a policy that does not learn
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs of one setting over seeds.
+
+    Attributes:
+        words: Overrides, without the seed and the environment.
+        target: Epsilon of all rounds together, from which `calibrated` computes z.
+    """
+
+    env: str
+    words: tuple[str, ...]
+    seeds: int
+    target: float | None = None
+
+    def overrides(self, seed: int) -> list[str]:
+        """Overrides of one run."""
+        return later_wins([f"env={self.env}", *self.words, f"seed={seed}"])
+
+    def key(self, seed: int) -> str:
+        """The run folder of `privrl-bench`, relative to its root."""
+        algo = next(w.partition("=")[2] for w in self.words if w.startswith("algo="))
+        chosen = {"algo": algo, "env": self.env}
+        return config.run_folder(chosen, self.overrides(seed), seed)
+
+    def calibrated(self) -> Setting:
+        """The setting with the z of its target epsilon; itself without a target.
+
+        Raises:
+            ConfigError: One user is not drawn uniformly from a known population, or `rounds` is not set.
+        """
+        if self.target is None:
+            return self
+        run = compose(self.overrides(0))
+        privacy = run.privacy
+        sampler = rules(privacy).sampler
+        uniform = sampler.exact and sampler.random
+        if not uniform or privacy.population is None or run.rounds is None:
+            raise ConfigError(
+                "target", "needs privacy=uniform_single_user, privacy.population and rounds"
+            )
+        z = _calibrated_z(
+            self.target, privacy.population, run.rounds, privacy.delta, privacy.accountant
+        )
+        return replace(self, words=(*self.words, f"privacy.z={z:g}"), target=None)
+
+
+@functools.cache
+def _calibrated_z(target: float, users: int, rounds: int, delta: float, kind: str) -> float:
+    """Smallest z for a target epsilon, rounded up to 3 digits. Takes seconds."""
+
+    def event(z: float) -> ReleaseEvent:
+        return ReleaseEvent(
+            "gaussian", z, "replace_one", 1.0 / users, users, 1, sampling="uniform_single_user"
+        )
+
+    return z_for(target, event, rounds, delta, kind, digits=3)
+
+
+@dataclass
+class Paper:
+    """The description of one paper."""
+
+    path: Path
+    content: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.content = yaml.safe_load(self.path.read_text())
+
+    @property
+    def name(self) -> str:
+        """`dppg` for dppg.yaml."""
+        return self.path.stem
+
+    @property
+    def title(self) -> str:
+        """Title and authors."""
+        return str(self.content["paper"])
+
+    def items(self) -> list[str]:
+        """Names of tables and figures."""
+        return list(self.content["items"])
+
+    def item(self, name: str, scale: str, seeds: int | None = None) -> Item:
+        """A table or figure with its settings.
+
+        Args:
+            name: One of `items`.
+            scale: smoke | short | paper.
+            seeds: Number of seeds; None for that of the scale.
+
+        Raises:
+            ConfigError: There is no such item, or the description is inconsistent.
+        """
+        if name not in self.items():
+            allowed = [f"{self.name}-{item}" for item in self.items()]
+            near = suggest(f"{self.name}-{name}", allowed)
+            raise ConfigError(
+                "item", f"no such item {self.name}-{name}{near}; allowed: {', '.join(allowed)}, all"
+            )
+        make = self._table if "rows" in self.content["items"][name] else self._picture
+        return make(name, scale, seeds)
+
+    def scale(self, name: str, env: str, seeds: int | None) -> tuple[int, tuple[str, ...]]:
+        """(number of seeds, further words) of an environment at a scale."""
+        scale = self.content["scales"][name]
+        special = scale.get("envs", {}).get(env, {})
+        count = seeds or special.get("seeds", scale["seeds"])
+        words = special.get("words", scale["words"])
+        extra = scale["words"] if "words" in special and special["words"] != scale["words"] else []
+        own = {w.partition("=")[0] for w in words}
+        kept = [w for w in extra if w.partition("=")[0] not in own and words]
+        return count, (*kept, *words)
+
+    def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
+        item = self.content["items"][name]
+        rows = []
+        for env, label, mean, half, *words in item["rows"]:
+            count, more = self.scale(scale, env, seeds)
+            like, formal = (
+                None if given is None else Setting(env, (*given, *more), count) for given in words
+            )
+            paper = None if mean is None else (mean, half)
+            rows.append(Cell(env, label, paper, like, formal, item.get("comparable", True)))
+        return PaperTable(item["title"], rows)
+
+    def _picture(self, name: str, scale: str, seeds: int | None) -> PaperFigure:
+        item = self.content["items"][name]
+        if "like" in item:
+            panels = _panels_like(self._table(item["like"], scale, seeds))
+            return PaperFigure(item["title"], item["picture"], panels)
+        panels = []
+        for panel in item.get("panels", []):
+            count, more = self.scale(scale, panel["env"], seeds)
+            count = seeds or panel.get("seeds", {}).get(scale, count)
+            lines = [
+                self._line(line, panel, more, count, scale)
+                for line in panel.get("lines", item.get("lines", []))
+            ]
+            panels.append(Panel(panel["label"], lines))
+        facts = item.get("facts", {}) | item.get("facts_at", {}).get(scale, {})
+        return PaperFigure(item["title"], item["picture"], panels, facts)
+
+    def _line(self, line: Any, panel: Any, more: Sequence[str], count: int, scale: str) -> Line:
+        sized = line.get("scaled", {}).get(scale, [])
+        base = (*line["words"], *panel["words"], *more)
+        key = line.get("key", "privacy.z")
+        values = line.get("sweep_at", {}).get(scale, line.get("sweep", []))
+        sweep = [[f"{key}={value}"] for value in values] or [[]]
+        points = line.get("points", sweep)[: self.content["scales"][scale].get("points")]
+        settings = [
+            Setting(panel["env"], (*base, *own, *extra), count, line.get("target"))
+            for own, extra in zip(_for_each(sized, points), points, strict=True)
+        ]
+        return Line(line["label"], bool(line.get("formal")), settings)
+
+
+def _panels_like(table: PaperTable) -> list[Panel]:
+    """A panel for each environment of a table, with a line for each of its settings."""
+    panels = []
+    for env, cells in itertools.groupby(table.cells, key=lambda cell: cell.env):
+        lines = []
+        for cell in cells:
+            if cell.paper_like:
+                lines.append(Line(cell.label, False, [cell.paper_like], cell.paper))
+            if cell.formal:
+                noised = "privacy.z=0" not in cell.formal.words
+                label = f"{cell.label}, formal" if noised and cell.paper_like else cell.label
+                paper = None if cell.paper_like else cell.paper
+                lines.append(Line(label, noised, [cell.formal], paper))
+        panels.append(Panel(env, lines))
+    return panels
+
+
+def _for_each(sized: Sequence[Any], points: Sequence[Any]) -> list[list[str]]:
+    """A scale's words for each point of a line: one list for each (more are ignored), or one for all."""
+    if sized and isinstance(sized[0], list):
+        if len(sized) < len(points):
+            raise ConfigError(
+                "scaled", f"has words for {len(sized)} points, the line has {len(points)}"
+            )
+        return [list(words) for words in sized[: len(points)]]
+    return [list(sized)] * len(points)
+
+
+def finished_runs(root: Path, item: Item) -> dict[Setting, list[Run]]:
+    """Finished runs of each setting of an item, from run folders below `root` or a store in it."""
+    get = by_key(root)
+    found = {}
+    for setting in item.settings():
+        runs = [get(setting.key(seed)) for seed in range(setting.seeds)]
+        found[setting] = [run for run in runs if run.state == "done"]
+    return found
+
+
+def trivial_scores(item: Item) -> dict[str, str]:
+    """Environment -> returns of policies that do not learn, in 100 episodes, as text."""
+    found = {}
+    for env in item.environments():
+        scores = [
+            (name, f"{mean:.1f} ± {half:.1f}")
+            for name, (mean, half) in trivial_returns(env, _EPISODES)
+        ]
+        if scores:
+            found[env] = "; ".join(f"{score} ({name})" for name, score in scores)
+    return found

@@ -1,0 +1,212 @@
+r"""Write the committed form of results from run folders, or its table and figure again.
+
+    python -m privrl_bench.papers.pages.collect_results outputs/dppg --item outputs/paper/dppg/formal
+    python -m privrl_bench.papers.pages.collect_results outputs/reproduce/dppg/paper/runs \
+        --item outputs/paper/dppg/table1
+    python -m privrl_bench.papers.pages.collect_results outputs/more --item outputs/paper/dppg/formal --add
+    python -m privrl_bench.papers.pages.collect_results --item outputs/paper/dppg/table1
+
+The folder of an item is outputs/paper/<paper>/<item>. For another scale than `paper`, the name of the scale is
+at the end, as in table1-short. If the paper's file in privrl_bench/papers describes the item, only its runs are
+taken, else all finished runs. The folder receives runs.csv, curves.csv.gz (if runs have evaluations) and, made
+from these, table.md and figure.svg or figure.png, whichever is smaller. Without run folders, table and figure
+are made from the existing store.
+
+Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
+of each run as means of ten episodes. Items that share runs have one such file, in the folder of the item that
+`kept` names in the paper's file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from privrl_bench.papers.convergence import by_setting, kept_runs, rows_of
+from privrl_bench.papers.items import Paper, Setting, finished_runs, trivial_scores
+from privrl_bench.papers.kept_figures import draw_from_table
+from privrl_bench.papers.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
+from privrl_bench.papers.paper_figure import KINDS, PaperFigure
+from privrl_bench.papers.paper_item import Item, write_item
+from privrl_bench.papers.states import RANGES_FILE
+from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
+from privrl_bench.reporting.results_store import (
+    RUNS_FILE,
+    read_results,
+    read_trivial,
+    write_results,
+    write_trivial,
+)
+from privrl_bench.reporting.run_loader import load_runs
+from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.tables import markdown, summarise
+
+PAPERS = Path(__file__).parents[1]
+SCALES = ("smoke", "short", "paper")
+NOT_DRAWN = "No figure: the evaluations within the runs were not kept."
+
+
+def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | None:
+    """The item of a paper whose results are in `folder`, None if no paper's file describes it."""
+    path = PAPERS / f"{folder.parent.name}.yaml"
+    if not path.exists():
+        return None
+    paper = Paper(path)
+    name, _, scale = folder.name.rpartition("-")
+    if scale not in SCALES or name not in paper.items():
+        name, scale = folder.name, "paper"
+    if name not in paper.items():
+        return None
+    return paper, paper.item(name, scale, seeds).replaced(Setting.calibrated)
+
+
+def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = False) -> int:
+    """Write an item from run folders; with `add`, beside what it has. Returns the number of runs."""
+    kept = read_results(folder) if add and (folder / RUNS_FILE).exists() else []
+    runs: dict[str, Run] = {run.folder.relative_to(folder).as_posix(): run for run in kept}
+    for root in roots:
+        for run in load_runs(root):
+            key = run.folder.relative_to(root).as_posix()
+            if run.state != "done":
+                print(f"left out, {run.state}: {run.folder}")
+            elif key in runs:
+                raise SystemExit(f"error: {key} is in two of the folders, or in the store already")
+            else:
+                runs[key] = run
+    found = paper_item(folder, seeds)
+    if found:
+        settings = found[1].settings()
+        keys = {setting.key(seed) for setting in settings for seed in range(setting.seeds)}
+        runs = {key: run for key, run in runs.items() if key in keys}
+        scores = trivial_scores(found[1])
+        if scores:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_trivial(scores, folder)
+    if not runs:
+        raise SystemExit(
+            f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}; give the folder `runs` "
+            "of a reproduction, and name the item <item>-<scale> unless the scale is paper"
+        )
+    write_results(runs, folder)
+    return len(runs)
+
+
+def small_item(folder: Path, seeds: int | None = None) -> PaperFigure | None:
+    """The figure, if it is one of those with runs of which little is kept."""
+    found = paper_item(folder, seeds)
+    if found and isinstance(found[1], PaperFigure) and found[1].small and found[1].settings():
+        return found[1]
+    return None
+
+
+def kept_in(folder: Path, item: PaperFigure) -> Path:
+    """The folder with the returns.csv.gz of an item, of the same scale."""
+    scale = next((f"-{scale}" for scale in SCALES if folder.name.endswith(f"-{scale}")), "")
+    return folder.parent / f"{item.facts['kept']}{scale}" if "kept" in item.facts else folder
+
+
+def collect_small(roots: list[Path], folder: Path, item: PaperFigure, add: bool) -> int:
+    """Write returns.csv.gz from run folders; with `add`, beside what it has. Returns the number of runs."""
+    store = kept_in(folder, item)
+    if store != folder:
+        raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
+    rows = read_returns(folder) if add else []
+    for root in roots:
+        try:
+            rows = merged(rows, kept_runs(item, finished_runs(root, item)))
+        except ValueError as error:
+            raise SystemExit(
+                f"error: {error}: in two of the folders, or in the store already"
+            ) from None
+    if not rows:
+        raise SystemExit(f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = rows_of(item, by_setting(item, rows))
+    write_returns(rows, folder)
+    return len(rows)
+
+
+def report_small(folder: Path, item: PaperFigure, out: Path) -> None:
+    """Write table.md and the figure from returns.csv.gz."""
+    store = kept_in(folder, item)
+    if not (store / RETURNS_FILE).exists():
+        raise SystemExit(f"error: no {RETURNS_FILE} in {store}; name the run folders to collect")
+    out.mkdir(parents=True, exist_ok=True)
+    kind, runs = KINDS[item.kind], by_setting(item, read_returns(store))
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        kind.draw(item, runs, made / "figure.png")
+        (made / "table.md").write_text(item.table_text(*kind.numbers(item, runs)), encoding="utf-8")
+        copy_results(made, out)
+
+
+def copy_results(made: Path, out: Path) -> None:
+    """Copy the table, what is kept of runs, and the smaller form of the figure."""
+    for file in ("table.md", RANGES_FILE):
+        if (made / file).exists():
+            shutil.copyfile(made / file, out / file)
+    if (made / "figure.png").exists():
+        for old in out.glob("figure.*"):
+            old.unlink()
+        small = min(made.glob("figure.*"), key=lambda path: path.stat().st_size)
+        shutil.copyfile(small, out / small.name)
+
+
+def report(folder: Path, out: Path) -> None:
+    """Write table.md and the figure from an item's store into `out`; without runs, a figure from table.md."""
+    if small := small_item(folder):
+        report_small(folder, small, out)
+        return
+    found = paper_item(folder)
+    if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
+        if found and draw_from_table(found[1], folder, out):
+            return
+        raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        if found:
+            paper, item = found
+            runs = finished_runs(folder, item)
+            write_item(item, paper.title, made, runs, read_trivial(folder))
+            if not item.complete(runs):
+                (made / "figure.png").unlink(missing_ok=True)
+                with (made / "table.md").open("a") as file:
+                    file.write(f"\n{NOT_DRAWN}\n")
+        else:
+            every = read_results(folder)
+            (made / "table.md").write_text(markdown(summarise(every), half_width=True))
+            draw = curves if any(len(run.curve()[0]) for run in every) else return_against_epsilon
+            if reason := not_drawn(every):
+                print(f"{folder}: {reason}")
+            else:
+                draw(every, made / "figure.png")
+        copy_results(made, out)
+
+
+def main() -> None:
+    """Collect, and report."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folders", type=Path, nargs="*", metavar="DIR", help="with run folders")
+    parser.add_argument("--item", type=Path, required=True, help="outputs/paper/<paper>/<item>")
+    parser.add_argument("--seeds", type=int, help="instead of the scale's number")
+    parser.add_argument("--add", action="store_true", help="keep the runs that the item has")
+    options = parser.parse_args()
+    small = small_item(options.item, options.seeds)
+    if small and options.folders:
+        count = collect_small(options.folders, options.item, small, options.add)
+        print(f"{count} runs in {options.item / RETURNS_FILE}")
+    elif options.folders:
+        count = collect(options.folders, options.item, options.seeds, options.add)
+        print(f"{count} runs in {options.item / RUNS_FILE}")
+    report(options.item, options.item)
+
+
+if __name__ == "__main__":
+    main()

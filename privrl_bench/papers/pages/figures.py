@@ -1,0 +1,282 @@
+"""Every committed figure: how it is drawn from committed files, and whether it is what they give.
+
+outputs/paper/figures.csv has, for each figure, the digest of its file and that of everything it was drawn from:
+the tables, and the code without comments and docstrings. A figure is stale if one of them has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench.papers.pages.store import ROOT, STORE, TASKS, chosen
+
+RECORD = STORE / "figures.csv"
+_COLUMNS = ("figure", "file", "made_from")
+_KINDS = (".svg", ".png")
+_PAPERS = ROOT / "privrl_bench" / "papers"
+# Modules whose source is a part of what a figure is made from, if the drawing imports them.
+_PACKAGES = ("privrl_bench.reporting", "privrl_bench.functional.statistics", "privrl_bench.papers")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A committed figure.
+
+    Attributes:
+        place: The file, relative to the repository; without a suffix if the smaller of SVG and PNG is kept.
+        tables: Committed files that it is drawn from.
+        code: The module that draws it.
+        draw: Draws it into a folder, and returns the file.
+    """
+
+    place: str
+    tables: tuple[Path, ...]
+    code: Path
+    draw: Callable[[Path], Path]
+
+    @property
+    def files(self) -> list[Path]:
+        """The committed file."""
+        path = ROOT / self.place
+        return [path] if path.suffix else sorted(path.parent.glob(f"{path.name}.*"))
+
+    def made_from(self) -> str:
+        """Digest of the tables and of the code."""
+        tables = [digest(path.read_bytes()) for path in self.tables]
+        return digest("\n".join([*tables, *map(source, modules(self.code))]).encode())
+
+
+# --- the figures
+
+
+def figures() -> Iterator[Figure]:
+    """Every figure, in the order of the record."""
+    folders = sorted({path.parent for path in STORE.glob("*/*/figure.*")})
+    for folder in folders:
+        name = folder.relative_to(STORE).as_posix()
+        if name == "dppg/small_epsilon":
+            tables = _data(folder, STORE / "dppg/gap")
+            code = _PAPERS / "pages" / "small_epsilon_figure.py"
+            yield Figure(f"outputs/paper/{name}/figure.svg", tables, code, _small_epsilon)
+        else:
+            tables = _data(folder, *_kept(folder))
+            tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
+            code = _PAPERS / "pages" / "collect_results.py"
+            yield Figure(f"outputs/paper/{name}/figure", tables, code, _item(folder))
+    points = _data(*(STORE / "dppg" / one for one in ("frontier", "small_epsilon", "gap")))
+    conf = tuple(sorted((ROOT / "conf").rglob("*.yaml")))
+    code = ROOT / "privrl_bench" / "reporting" / "frontier_figure.py"
+    for env in TASKS:
+        if (path := STORE / "dppg" / "frontier" / f"{env}.svg").exists():
+            yield Figure(_name(path), (*points, *conf), code, _frontier(env))
+    code = ROOT / "privrl_bench" / "reporting" / "learning_curve.py"
+    tables = _data(STORE / "dppg/small_epsilon")
+    yield Figure("docs/pictures/hopper_curve.svg", tables, code, _learning_curve)
+    tables, code = (STORE / "speed" / "speed.json",), ROOT / "scripts" / "bench_speed.py"
+    yield Figure("outputs/paper/speed/speed.svg", tables, code, _speed)
+    insulin = ROOT / "examples" / "insulin"
+    tables, code = (insulin / "results" / "insulin.csv",), insulin / "compare.py"
+    yield Figure("examples/insulin/results/insulin.svg", tables, code, _insulin)
+
+
+def _data(*folders: Path) -> tuple[Path, ...]:
+    """The files of items that are no figures."""
+    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    return tuple(path for path in files if path.suffix not in _KINDS)
+
+
+@cache
+def _described(paper: str) -> dict[str, Any]:
+    """The items of a paper's file; empty without one."""
+    path = _PAPERS / f"{paper}.yaml"
+    return dict(yaml.safe_load(path.read_text())["items"]) if path.exists() else {}
+
+
+def _kept(folder: Path) -> list[Path]:
+    """The folder with the returns of an item, if it is another one."""
+    item = _described(folder.parent.name).get(folder.name, {})
+    return [folder.parent / item["facts"]["kept"]] if "kept" in item.get("facts", {}) else []
+
+
+def _item(folder: Path) -> Callable[[Path], Path]:
+    def draw(out: Path) -> Path:
+        from privrl_bench.papers.pages import collect_results
+
+        found = collect_results.paper_item(folder)
+        run = found is None or bool(found[1].settings())
+        if run or not collect_results.draw_from_table(found[1], folder, out):
+            collect_results.report(folder, out)
+        return next(out.glob("figure.*"))
+
+    return draw
+
+
+def _small_epsilon(out: Path) -> Path:
+    from privrl_bench.papers.pages.small_epsilon_figure import draw
+
+    return draw(out / "figure.svg")
+
+
+def _frontier(env: str) -> Callable[[Path], Path]:
+    def draw(out: Path) -> Path:
+        from privrl_bench.papers.frontier_figure import draw_frontier
+        from privrl_bench.papers.pages.frontier import measured
+
+        without = [sum(one.values) / len(one.values) for one in measured(env) if one.noise == 0]
+        draw_frontier(measured(env), TASKS[env], max(without, default=None), out / f"{env}.svg")
+        return out / f"{env}.svg"
+
+    return draw
+
+
+def _learning_curve(out: Path) -> Path:
+    from privrl_bench.reporting.learning_curve import learning_curve
+
+    run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
+    learning_curve(run, out / "hopper_curve.svg")
+    return out / "hopper_curve.svg"
+
+
+def _speed(out: Path) -> Path:
+    import bench_speed
+
+    bench_speed.picture(json.loads((STORE / "speed" / "speed.json").read_text()), out)
+    return out / "speed.svg"
+
+
+def _insulin(out: Path) -> Path:
+    sys.path.insert(0, str(ROOT / "examples" / "insulin"))
+    import compare
+
+    compare.draw_table(ROOT / "examples" / "insulin" / "results" / "insulin.csv", out / "a.png")
+    return out / "a.svg"
+
+
+# --- digests
+
+
+def digest(content: bytes) -> str:
+    """16 digits of SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@cache
+def source(path: Path) -> str:
+    """The code of a module without docstrings, comments and empty lines."""
+    text = path.read_text(encoding="utf-8")
+    lines: list[str] = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            for at in range(first.lineno - 1, first.end_lineno or first.lineno):
+                lines[at] = ""
+    kept = (line.rstrip() for line in lines)
+    return "\n".join(line for line in kept if line and not line.lstrip().startswith("#"))
+
+
+@cache
+def modules(root: Path) -> tuple[Path, ...]:
+    """A module, and those of `_PACKAGES` that it imports, directly or not."""
+    found, left = {root}, [root]
+    while left:
+        for path in _imported(left.pop()):
+            if path not in found:
+                found.add(path)
+                left.append(path)
+    return tuple(sorted(found))
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: Iterable[str] = ()
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+        for name in names:
+            if name.startswith(_PACKAGES):
+                file = ROOT / f"{name.replace('.', '/')}.py"
+                if file.exists():
+                    yield file
+
+
+# --- drawing and checking
+
+
+def recorded() -> dict[str, tuple[str, str]]:
+    """Figure -> digests of its file and of what it was drawn from."""
+    if not RECORD.exists():
+        return {}
+    with RECORD.open(encoding="utf-8", newline="") as file:
+        return {row["figure"]: (row["file"], row["made_from"]) for row in csv.DictReader(file)}
+
+
+def stale(known: dict[str, tuple[str, str]]) -> list[Figure]:
+    """Figures that are not what their command draws from the committed files."""
+    return [one for one in figures() if _state(one) != known.get(one.place)]
+
+
+def _state(one: Figure) -> tuple[str, str]:
+    files = [path for path in one.files if path.exists()]
+    drawn = digest(files[0].read_bytes()) if len(files) == 1 else ""
+    return drawn, one.made_from()
+
+
+def without_command() -> list[str]:
+    """Committed figures that nothing here draws."""
+    listed = ["git", "-C", str(ROOT), "ls-files", *(f"*{kind}" for kind in _KINDS)]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    drawn = {_name(path) for one in figures() for path in one.files}
+    return [name for name in names if name not in drawn and (ROOT / name).exists()]
+
+
+def problems() -> list[str]:
+    """A line for each figure that is stale or has no command."""
+    return [
+        *(f"{one.place}: not drawn from today's tables and code" for one in stale(recorded())),
+        *(
+            f"{name}: no command draws it (privrl_bench/papers/pages/figures.py)"
+            for name in without_command()
+        ),
+    ]
+
+
+def draw() -> None:
+    """Draw the stale figures, and record what they were drawn from."""
+    known = recorded()
+    for one in stale(known):
+        with tempfile.TemporaryDirectory() as folder:
+            made = one.draw(Path(folder))
+            target = (ROOT / one.place).with_suffix(made.suffix)
+            for old in one.files:
+                old.unlink(missing_ok=True)
+            shutil.copyfile(made, target)
+        print(f"drew {_name(target)}", flush=True)
+        known[one.place] = _state(one)
+        _write({each.place: known[each.place] for each in figures() if each.place in known})
+
+
+def _write(known: dict[str, tuple[str, str]]) -> None:
+    with RECORD.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows([name, *digests] for name, digests in known.items())
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()

@@ -1,0 +1,273 @@
+"""Blocks of docs/results/state.md: every table and figure of the papers beside what is in the results store.
+
+Rows are those of state_data.yaml. Numbers are those of privrl_bench/papers/*.yaml and outputs/paper/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench.papers.items import Paper, finished_runs
+from privrl_bench.papers.pages.kept_tables import committed
+from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of
+from privrl_bench.papers.pages.store import BLOCKS, ROOT, STORE, TASKS, without_repeats
+from privrl_bench.papers.paper_table import NOT_COMPARABLE, PaperTable, comparison
+from privrl_bench.reporting.results_store import RUNS_FILE
+from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
+
+PAPERS = {
+    "dppg": "DPPG",
+    "primorl": "PriMORL",
+    "dp-rl": "REINFORCE and DQN",
+    "gpope": "GPOPE",
+}
+GOOD = ("inside", "above")
+JUDGED = (*GOOD, "below")
+OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
+CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
+Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a paper beside ours.
+
+    Attributes:
+        name: Table or figure.
+        cell: Which number of it.
+        ours: As the paper does it, and with a formal guarantee.
+        why: Why there is no verdict, of a number without an interval whose runs were not kept.
+    """
+
+    name: str
+    cell: str
+    paper: str
+    ours: tuple[str, str]
+    seeds: str
+    verdict: str
+    why: str = ""
+
+
+@cache
+def entries(paper: str) -> Entries:
+    """Rows of a paper in privrl_bench/papers/pages/state_data.yaml."""
+    text = Path(__file__).with_name("state_data.yaml").read_text(encoding="utf-8")
+    found: dict[str, Entries] = yaml.safe_load(text)
+    return found[paper]
+
+
+@cache
+def described(paper: str) -> Paper:
+    """The description of a paper."""
+    return Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml")
+
+
+# --- numbers
+
+
+def numbers(paper: str, rows: Entries) -> list[Number]:
+    """Every number of a paper, in the order of its rows."""
+    stated = described(paper).content.get("stated", {})
+    found: list[Number] = []
+    for name, row in rows.items():
+        if "item" in row:
+            found += _of_table(paper, name, row["item"])
+        lacking = row.get("lacking", "")
+        found += [_stated(paper, name, one, lacking) for one in stated.get(name, [])]
+    return found
+
+
+def _of_table(paper: str, name: str, item: str) -> list[Number]:
+    """Cells of a table. One that has runs of the scale `short` only is not comparable."""
+    found = []
+    for whole, small in zip(*(_compared(paper, item, s) for s in ("paper", "short")), strict=True):
+        only_small = whole["verdict"] == "no run" and small["verdict"] != "no run"
+        line = small if only_small else whole
+        verdict = line["verdict"].replace("no run", NOT_RUN)
+        found.append(
+            Number(
+                name,
+                f"{TASKS[line['env']]}, {line['method']}",
+                line["paper"],
+                (line["as the paper does it"], line["formal"]),
+                line["seeds"],
+                OTHER if only_small or verdict == ABSENT else verdict,
+            )
+        )
+    return found
+
+
+@cache
+def _compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
+    """Lines of a paper's table, with the stored runs of a scale."""
+    table = described(paper).item(item, scale)
+    assert isinstance(table, PaperTable)
+    folder = STORE / paper / (item if scale == "paper" else f"{item}-{scale}")
+    runs = finished_runs(folder, table) if (folder / RUNS_FILE).exists() else {}
+    head, lines = comparison(table, runs, {})
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def _stated(paper: str, name: str, stated: Mapping[str, Any], lacking: str) -> Number:
+    """A number without an interval: ours judges. Where its statistic was not kept there is no verdict."""
+    (line,) = committed(f"{paper}/{stated['item']}", **stated["where"])
+    value = next(line[column] for column in stated["column"] if column in line)
+    runs, ours = line.get("runs", ABSENT), interval_of(line.get(stated["interval"], ABSENT))
+    number = Number(name, stated["cell"], str(stated["paper"]), (value, ""), runs, OTHER, lacking)
+    if ours is None:
+        return number
+    shown = (f"{value} ({line[stated['interval']]})", "")
+    verdict = by_our_interval(float(stated["paper"]), ours, stated["better"])
+    return replace(number, ours=shown, verdict=verdict, why="")
+
+
+# --- claims of figures
+
+
+def claims(rows: Entries) -> dict[str, Any]:
+    """The rows that have a claim in words."""
+    return {name: row for name, row in rows.items() if "claim" in row}
+
+
+def _seeds(paper: str, items: Sequence[str]) -> str:
+    """Least and largest number of seeds of a line of our figures."""
+    tables = [STORE / paper / item / "table.md" for item in items]
+    lines = [line for path in tables if path.exists() for line in parsed(path.read_text())]
+    names = ("seeds", "runs", "trials")
+    counts = [int(line[name]) for line in lines for name in names if name in line]
+    if not counts:
+        return ABSENT
+    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
+
+
+# --- blocks
+
+
+def number_table(paper: str) -> str:
+    """Every number of a paper with its verdict, and why it is neither inside nor above."""
+    rows = entries(paper)
+    lines = [
+        [one.name, one.cell, one.paper, *one.ours, one.seeds, one.verdict, _why(rows, one)]
+        for one in numbers(paper, rows)
+    ]
+    head = ["", "cell", "paper", "as the paper does it", "formal", "seeds", "verdict", "why"]
+    return compact(head, without_repeats(lines))
+
+
+def _why(rows: Entries, number: Number) -> str:
+    return number.why or str(rows[number.name].get("cells", {}).get(number.cell, ""))
+
+
+def claim_table(paper: str) -> str:
+    """Every figure of a paper, and every table without numbers."""
+    lines = []
+    for name, row in claims(entries(paper)).items():
+        items = row.get("items", [])
+        ours = ", ".join(f"`{paper}/{item}/`" for item in items) or ABSENT
+        line = [name, row["claim"], ours, _seeds(paper, items), row["verdict"]]
+        lines.append([cell.strip() for cell in (*line, row.get("why", ""))])
+    head = ["", "in the paper", "ours, in `outputs/paper/`", "seeds", "verdict", "why"]
+    return compact(head, lines)
+
+
+def _counts(paper: str) -> list[int]:
+    """Numbers of a paper, by verdict; its claims, by verdict."""
+    rows = entries(paper)
+    found = [one.verdict for one in numbers(paper, rows)]
+    said = [row["verdict"] for row in claims(rows).values() if row["verdict"] != NO_RESULT]
+    judged = [len(found), *(found.count(one) for one in (*JUDGED, OTHER, NOT_RUN))]
+    return [*judged, len(said), *(said.count(one) for one in CLAIMED)]
+
+
+def summary() -> str:
+    """The number of cells and figures by verdict, for each paper and in total."""
+    counts = {title: _counts(paper) for paper, title in PAPERS.items()}
+    counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    head = ["paper", "cells with a number", *JUDGED, OTHER, NOT_RUN]
+    head += ["figures and tables in words", *CLAIMED]
+    return compact(head, [[title, *map(str, some)] for title, some in counts.items()])
+
+
+def sentence() -> str:
+    """The totals as a sentence."""
+    totals = [sum(column) for column in zip(*map(_counts, PAPERS), strict=True)]
+    cells, inside, above, below, other, missing = totals[:6]
+    return (
+        f"Of {cells} cells with a number {inside} are inside the interval that judges them, {above} above it "
+        f"and {below} below it; {other} are not comparable, {missing} were not run."
+    )
+
+
+def _has_numbers(paper: str) -> bool:
+    rows = entries(paper).values()
+    return "stated" in described(paper).content or any("item" in row for row in rows)
+
+
+BLOCKS |= {"state/summary": summary, "state/sentence": sentence}
+for _paper in PAPERS:
+    BLOCKS[f"state/{_paper}/claims"] = partial(claim_table, _paper)
+    if _has_numbers(_paper):
+        BLOCKS[f"state/{_paper}/numbers"] = partial(number_table, _paper)
+
+
+# --- what a test checks
+
+
+def problems(paper: str, rows: Entries) -> list[str]:
+    """Reasons without a cell, cells without a reason, and rows that contradict the files."""
+    found: list[str] = []
+    by_name: dict[str, list[Number]] = {name: [] for name in rows}
+    for one in numbers(paper, rows):
+        by_name[one.name].append(one)
+    for name, row in rows.items():
+        for check in (_cell_problems, _claim_problems):
+            found += [f"{paper}, {name}: {line}" for line in check(paper, row, by_name[name])]
+    return found + _left_out(paper, rows)
+
+
+def _cell_problems(paper: str, row: Mapping[str, Any], cells: Sequence[Number]) -> list[str]:
+    reasons: dict[str, str] = row.get("cells", {})
+    verdicts = {one.cell: one.verdict for one in cells}
+    lacking = {one.cell: one.why for one in cells if one.why}
+    rules: dict[str, Callable[[str], bool]] = {
+        "a reason for a cell that does not exist": lambda cell: cell not in verdicts,
+        "a reason for a cell that needs none": lambda cell: (
+            cell in reasons and verdicts.get(cell) in GOOD
+        ),
+        "no reason": lambda cell: (
+            verdicts.get(cell, GOOD[0]) not in GOOD and cell not in (reasons | lacking)
+        ),
+        "a reason without a link": lambda cell: "](" not in (reasons | lacking).get(cell, "]("),
+    }
+    every = dict.fromkeys((*reasons, *verdicts))
+    return [f"{cell}: {rule}" for rule, broken in rules.items() for cell in every if broken(cell)]
+
+
+def _claim_problems(paper: str, row: Mapping[str, Any], cells: Sequence[Number]) -> list[str]:
+    if "claim" not in row:
+        return [] if cells else ["neither a claim nor a number"]
+    verdict, why, items = row["verdict"], row.get("why", ""), row.get("items", [])
+    rules = {
+        f"unknown verdict {verdict}": verdict not in (*CLAIMED, NO_RESULT),
+        "no reason": verdict != CLAIMED[0] and not why,
+        "a reason without a link": bool(why) and "](" not in why,
+        "a verdict that contradicts its items": bool(items) == (verdict in (NOT_RUN, NO_RESULT)),
+    }
+    missing = [f"no folder {one}" for one in items if not (STORE / paper / one).is_dir()]
+    return [rule for rule, broken in rules.items() if broken] + missing
+
+
+def _left_out(paper: str, rows: Entries) -> list[str]:
+    """Tables and stated numbers of the paper's file that have no row."""
+    content = described(paper).content
+    shown = {row.get("item") for row in rows.values()}
+    tables = [name for name, item in content["items"].items() if "rows" in item]
+    lines = [f"{paper}: no row for the item {name}" for name in tables if name not in shown]
+    stated = [name for name in content.get("stated", {}) if name not in rows]
+    return lines + [f"{paper}: no row for the stated numbers of {name}" for name in stated]

@@ -1,0 +1,111 @@
+"""Fill the results in README.md and docs/ from the results store in outputs/paper, and draw its figures.
+
+    python -m privrl_bench.papers.pages.write_results [--check | --mark]
+
+A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is replaced by that of the function
+`BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables or the code that draws them have
+changed (privrl_bench/papers/pages/figures.py). --check writes nothing and exits with 1 if a page or a figure
+differs. A block without a function, or a function without a block: exit 2.
+--mark writes the column `made_at` of every runs.csv: the commit of rows whose overrides do not give their
+settings today, `unknown` if a row has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+
+from privrl_bench.papers.pages import figures
+from privrl_bench.papers.pages.blocks import BLOCKS
+from privrl_bench.papers.recomposed import difference
+from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
+from privrl_bench.reporting.table_writer import csv_text
+
+ROOT = Path(__file__).resolve().parents[3]
+UNKNOWN = "unknown"
+BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """The files that may have blocks."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def names(text: str) -> list[str]:
+    """Names of the blocks of a page."""
+    return [found[2] for found in BLOCK.finditer(text)]
+
+
+def filled(text: str) -> str:
+    """A page with the text of all its blocks. A table gets lines of its own, a sentence stays inline."""
+
+    def replaced(found: re.Match[str]) -> str:
+        content = BLOCKS[found[2]]()
+        edge = "\n" if "\n" in content else ""
+        return f"{found[1]}{edge}{content}{edge}{found[4]}"
+
+    return BLOCK.sub(replaced, text)
+
+
+def problems() -> list[str]:
+    """Blocks without a function, functions without a block, and markers without their counterpart."""
+    found, lines = set(), []
+    for page in pages():
+        text = page.read_text()
+        found |= set(names(text))
+        if not len(names(text)) == text.count("<!-- results:") == text.count("<!-- /results -->"):
+            lines.append(f"{page.relative_to(ROOT)}: a marker is not closed")
+    lines += [f"no function for the block {name}" for name in sorted(found - set(BLOCKS))]
+    return lines + [f"no block for the function {name}" for name in sorted(set(BLOCKS) - found)]
+
+
+def mark(folder: Path) -> int:
+    """Mark the rows of a store whose settings are not today's. Returns their number."""
+    with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row[MADE_AT] = (row["commit"][:8] or UNKNOWN) if difference(row) else ""
+    count = sum(bool(row[MADE_AT]) for row in rows)
+    columns = [name for name in rows[0] if name != MADE_AT or count]
+    text = csv_text(columns, [[row[name] for name in columns] for row in rows])
+    (folder / RUNS_FILE).write_text(text, encoding="utf-8")
+    return count
+
+
+def main() -> int:
+    """Fill or compare all pages. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
+    parser.add_argument("--mark", action="store_true", help="mark rows with other settings today")
+    options = parser.parse_args()
+    if options.mark:
+        for file in sorted((ROOT / "outputs" / "paper").rglob(RUNS_FILE)):
+            print(f"{mark(file.parent)} marked in {file.relative_to(ROOT)}", flush=True)
+        return 0
+    for line in problems():
+        print(f"error: {line}", file=sys.stderr)
+    if problems():
+        return 2
+    code = 0
+    for page in pages():
+        text = page.read_text()
+        new = filled(text)
+        if new == text:
+            continue
+        code = int(options.check)
+        print(f"{'differs' if options.check else 'wrote'} {page.relative_to(ROOT)}")
+        if not options.check:
+            page.write_text(new)
+    if not options.check:
+        figures.draw()
+    for line in figures.problems():
+        code = 1
+        print(f"error: {line}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The command `privrl reproduce`: run what the tables and figures of a paper need, and write the comparison.
+
+Every run is an ordinary job of a sweep with its ordinary folder. So a stopped reproduction resumes, and items
+share the runs that they have in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from privrl_bench.cli.parsing import Parser, check_at_least, given
+from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition.compose import replaced
+from privrl_bench.config.overrides import explicit_keys, later_wins
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.packs.offline.collect import collect, parse
+from privrl_bench.papers.items import Paper, Setting, finished_runs, trivial_scores
+from privrl_bench.papers.paper_item import write_item
+from privrl_bench.reporting.run_loader import load_run
+from privrl_bench.run import sweep_jobs as jobs
+from privrl_bench.run.crash import guarded
+from privrl_bench.run.sweep_workers import run_jobs
+from privrl_bench.run.writable import check_folder
+from privrl_bench.users import kind_of
+
+ABOUT = """Reproduce tables and figures of papers: run what is missing, compare, draw.
+
+  {0} dppg-table1 --scale smoke
+  {0} dppg-table1 dppg-fig1 --scale paper --seeds 5
+  {0} all --scale short
+
+Runs and pages go to outputs/reproduce/<paper>/<scale>/. Rerun the same command to resume."""
+SCALES = ("smoke", "short", "paper")
+_QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and items draw their own
+_TOGETHER = 40  # runs that are trained in one program at most; these are small
+_STEPS = 200  # of one trajectory, where values are evaluated and `total_steps` is not used
+_SMALL = 1_000_000  # steps of runs that are submitted together
+_STOPPED = 128  # exit codes of interruptions are this plus the signal's number
+_COLLECT = Path("outputs/collect")
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl reproduce") -> int:
+    """Run the command and return its exit code."""
+    return guarded(lambda: _reproduce(given(arguments), prog))
+
+
+def papers() -> dict[str, Path]:
+    """Return the YAML file of each paper."""
+    folder = Path(__file__).parent
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def _reproduce(words: Sequence[str], prog: str) -> int:
+    known = {
+        f"{name}-{item}": (path, item)
+        for name, path in papers().items()
+        for item in Paper(path).items()
+    }
+    parser = Parser(prog, ABOUT.format(prog))
+    parser.add_argument("items", nargs="+", metavar="ITEM", help=f"{', '.join(known)}, all")
+    parser.add_argument("--scale", choices=SCALES, default="short", help="size (default short)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="instead of the scale's own number")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/reproduce"), metavar="DIR",
+        help="for runs and pages (default outputs/reproduce)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--report-only", action="store_true", help="run nothing, report what exists"
+    )
+    options = parser.read(words)
+    check_at_least("--seeds", options.seeds, 1)
+    chosen: dict[Path, list[str]] = {}
+    for word in known if "all" in options.items else options.items:
+        if word not in known:
+            near = suggest(word, known)
+            raise ConfigError(
+                "item", f"no such item {word}{near}; allowed: {', '.join(known)}, all"
+            )
+        path, item = known[word]
+        chosen.setdefault(path, []).append(item)
+    settings = (options.scale, options.seeds, options.out, options.report_only)
+    return max(reproduce(Paper(path), items, *settings) for path, items in chosen.items())
+
+
+def reproduce(
+    paper: Paper, names: Iterable[str], scale: str, seeds: int | None, out: Path, only_report: bool
+) -> int:
+    """Run what is missing, then write the report of every item; after an interruption no report.
+
+    Args:
+        paper: the paper.
+        names: of its items.
+        scale: smoke | short | paper.
+        seeds: number of seeds; None for that of the scale.
+        out: runs and reports are written to `out`/<paper>/<scale>.
+        only_report: run nothing.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: there is no such item or scale, nothing to report, or `out` cannot be written.
+    """
+    chosen = [(name, paper.item(name, scale, seeds)) for name in names]
+    root = out / paper.name / scale
+    check_folder("--out", root)
+    if only_report and not (root / "runs").is_dir() and any(x.settings() for _, x in chosen):
+        raise ConfigError("--out", f"no runs in {root}; leave out --report-only to make them")
+    items = {name: item.replaced(Setting.calibrated) for name, item in chosen}
+    code = 0
+    if not only_report:
+        settings = list(dict.fromkeys(s for item in items.values() for s in item.settings()))
+        orders = [order for item in items.values() for order in item.datasets()]
+        code = gather(paper, scale, {s.env for s in settings})
+        code = code or sum(collect(parse(order), _COLLECT) for order in orders)
+        code = code or drive(settings, root / "runs")
+        if code >= _STOPPED:
+            print(
+                "interrupted; rerun the same command to resume, or add --report-only",
+                file=sys.stderr,
+            )
+            return code
+    for name, item in items.items():
+        runs = finished_runs(root / "runs", item)
+        page = write_item(item, paper.title, root / name, runs, trivial_scores(item))
+        print(f"results {page}", flush=True)
+    return code
+
+
+def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:
+    """Collect the datasets that a scale needs and that do not exist. Returns the exit code."""
+    orders = paper.content.get("collect", {}).get(scale, {})
+    for env in sorted(set(envs) & set(orders)):
+        code = collect(parse([f"env={env}", *orders[env]]), _COLLECT)
+        if code:
+            return code
+    return 0
+
+
+def drive(settings: Sequence[Setting], root: Path) -> int:
+    """Train what is not finished, and print the remaining time. Returns the exit code."""
+    parts = _parts(settings, root)
+    total = sum(_size(job) for part in parts for job in part)
+    done, failed, started = 0, 0, time.perf_counter()
+    for number, part in enumerate(parts, start=1):
+        passed = time.perf_counter() - started
+        left = f", about {_minutes(passed * (total - done) / done)} left" if done else ""
+        first = part[0]
+        print(
+            f"whole   part {number} of {len(parts)}: {len(part)} runs of {first.config.algo.name} on "
+            f"{first.config.env.label}; {100 * done / max(total, 1):.0f} % of the steps done{left}",
+            flush=True,
+        )
+        outcomes = run_jobs(part)
+        if code := jobs.interruption(outcomes):
+            return code
+        bad = [one for one in outcomes if one.status == "failed"]
+        failed += len(bad)
+        for one in bad:
+            print(f"failed  {one.folder}: {one.reason}", flush=True)
+        done += sum(map(_size, part))
+    return int(failed > 0)
+
+
+def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
+    """Jobs in parts that are trained one after the other: small ones together, large ones alone."""
+    parts: list[list[jobs.Job]] = []
+    by_setting: dict[tuple[str, ...], list[jobs.Job]] = {}
+    number, taken = itertools.count(), set()
+    for setting in settings:
+        key = (setting.env, *[w for w in setting.words if not w.startswith("privacy.z=")])
+        raw = config.compose_raw(
+            later_wins(setting.overrides(0), _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
+        )
+        for seed in range(setting.seeds):
+            folder, words = root / setting.key(seed), setting.overrides(seed)
+            if folder in taken or load_run(folder).state == "done":
+                continue
+            taken.add(folder)  # settings of several lines may differ in the order of words only
+            # As `compose` of the words, which takes a tenth of a second.
+            run = replaced(raw, [f"seed={seed}"], explicit_keys(words))
+            by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
+    room = 0
+    for group in by_setting.values():
+        steps = sum(map(_size, group))
+        if parts and room + steps <= _SMALL:
+            parts[-1] += group
+            room += steps
+        else:
+            parts.append(list(group))
+            room = steps
+    return parts
+
+
+def _size(job: jobs.Job) -> int:
+    """Approximate number of environment steps; those of users who act before the run count as well."""
+    run = job.config
+    if run.rounds and kind_of(run).from_data and run.privacy.population:
+        return (run.rounds + run.privacy.population) * _STEPS
+    return run.total_steps
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

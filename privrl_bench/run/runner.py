@@ -1,0 +1,349 @@
+"""`run`: train, resume, plan or skip runs, for the command line, scripts and tests.
+
+`run(configs, folders, overrides)` trains runs that differ in seed and z only together, along a replica
+axis. Every replica has its own folder, ledger and metrics.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.overrides import explicit_keys
+from privrl_bench.config.schema import RunConfig
+from privrl_bench.errors import ConfigError
+from privrl_bench.evaluation.objective import objective_of
+from privrl_bench.kernels.machine import one_thread, workers_of
+from privrl_bench.kernels.signals import catching_signals, raising_signals
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.guarantee import WEAK_DELTA
+from privrl_bench.run import resume_words, unknown_env
+from privrl_bench.run.epsilon_words import warning
+from privrl_bench.run.experiment import Experiment
+from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.run.plan_summary import (
+    describe_plan,
+    for_comparison,
+    preview_facts,
+    targets,
+)
+from privrl_bench.run.plugin_review import SUBJECTS_FILE, needed, passed_since, records
+from privrl_bench.run.run_dir import (
+    RunDir,
+    never_left_running,
+    read_lines,
+    read_object,
+    write_json,
+)
+from privrl_bench.run.shard_work import one_process
+from privrl_bench.run.source_digests import changed
+from privrl_bench.run.summary import RunResult
+from privrl_bench.run.trainer import CHECKPOINT_VERSION
+
+__all__ = ["RunResult", "run", "run_each"]
+
+
+def run(
+    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+) -> list[RunResult]:
+    """Train, resume, plan or skip runs.
+
+    Args:
+        configs: equal but for `seed` and `privacy.z`.
+        folders: run folder of each.
+        overrides: command-line overrides of each, for the record.
+
+    Returns:
+        How each ended, in order.
+
+    Raises:
+        ConfigError: a setting is invalid; that run was not trained and its folder was not created.
+    """
+    results = []
+    for result in run_each(configs, folders, overrides):
+        if isinstance(result, ConfigError):
+            raise result
+        results.append(result)
+    return results
+
+
+def run_each(
+    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
+) -> list[RunResult | ConfigError]:
+    """Like `run`, but return the error of a refused run in its place and train the others."""
+    one_thread()
+    results: dict[int, RunResult | ConfigError] = {}
+    waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
+    dirs = [RunDir(Path(folder)) for folder in folders]
+    new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
+    try:
+        plans = _Plans(configs)
+    except ConfigError as error:
+        return [error] * len(configs)
+    try:
+        if new:  # before a folder or a lock is made
+            plans.of(new)
+    except ConfigError as error:
+        results.update(dict.fromkeys(new, error))
+    with ExitStack() as locks, raising_signals():
+        for i, (config, rundir) in enumerate(zip(plans.configs, dirs, strict=True)):
+            if i in results:
+                continue
+            try:
+                locks.enter_context(rundir.lock())
+                found = _inspect(config, rundir)
+            except ConfigError as error:
+                results[i] = error
+                continue
+            if isinstance(found, RunResult):
+                results[i] = found
+            else:
+                waiting.setdefault(found, []).append(i)
+        interrupted = 0
+        for members in waiting.values():
+            group: Sequence[RunResult | ConfigError]
+            try:
+                group = _run_group(
+                    plans.of(members),
+                    [dirs[i] for i in members],
+                    [overrides[i] for i in members],
+                    interrupted,
+                )
+            except ConfigError as error:
+                group = [error] * len(members)
+            results.update(zip(members, group, strict=True))
+            interrupted = interrupted or _interrupted(group)
+    return [results[i] for i in range(len(configs))]
+
+
+class _Plans:
+    """The plans of runs that may be at different rounds, each made once.
+
+    Attributes:
+        configs: of all runs, with numbers.
+
+    Raises:
+        ConfigError: z or the number of rounds cannot be found.
+    """
+
+    def __init__(self, configs: list[RunConfig]):
+        self._made: dict[tuple[int, ...], Plan] = {}
+        self.configs = configs
+        if any(c.privacy.z is None or c.fit_population for c in configs):
+            self.configs = self.of(range(len(configs))).given
+
+    def of(self, members: Sequence[int]) -> Plan:
+        """The plan of some of the runs together. Raises ConfigError."""
+        key = tuple(members)
+        if key not in self._made:
+            self._made[key] = make_plan([self.configs[i] for i in members])
+        return self._made[key]
+
+
+def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
+    """Return the exit code of an interruption among these results, or 0."""
+    done = [r for r in results if isinstance(r, RunResult) and r.status == "interrupted"]
+    return done[0].exit_code if done else 0
+
+
+def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
+    """Return the finished run of a folder, or the round to resume from (0: from the start).
+
+    Raises:
+        ConfigError: the folder cannot be used for this run.
+    """
+    if config.resume == "restart":
+        rundir.move_aside()
+    status = rundir.status()
+    rundir.check_same(config)
+    if status.get("status") == "done" and not config.plan_only:
+        return _already_done(config, rundir)
+    saved = rundir.load_checkpoint()
+    if saved and saved["version"] != CHECKPOINT_VERSION:
+        raise ConfigError(
+            "resume",
+            f"{rundir.path} was begun by another version of this program; use resume=restart",
+        )
+    if not config.plan_only:
+        _check_ledger(rundir, saved)
+    # Its first rounds would be made by code that no audit of today's covers.
+    if saved and needed(config) and (other := _changed(config, rundir)):
+        reason = f"{rundir.path}: {other} since the run began; use resume=restart"
+        raise ConfigError("resume", reason)
+    return int(saved["round"]) if saved else 0
+
+
+def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
+    """Raise `ConfigError` if the ledger lacks a line that the checkpoint or a row depends on."""
+    try:
+        if read_lines(rundir / "metrics.jsonl") and not (rundir / "timing.jsonl").exists():
+            raise ValueError("timing.jsonl is missing")
+        rundir.verify_ledger(saved)
+    except ValueError as error:
+        raise ConfigError(
+            "resume", f"{rundir.path}: {error}, so epsilon is unknown; use resume=restart"
+        ) from None
+
+
+def _already_done(config: RunConfig, rundir: RunDir) -> RunResult:
+    path = rundir / "summary.json"
+    try:
+        summary = read_object(path)
+        measure = objective_of(summary)
+        reached = (
+            f"{measure.name} {measure.show(summary[measure.name]['mean'])}, "
+            f"epsilon {shown_epsilon(summary['epsilon'])}, {summary['guarantee']['status']}"
+        )
+    except (OSError, KeyError, TypeError, ValueError):
+        raise ConfigError("resume", f"{path} is missing or damaged; use resume=restart") from None
+    since = "; resume=restart trains it again"
+    if other := _changed(config, rundir):
+        since = f", but {other} since{since}"
+    elif passed_since(config, summary):
+        since = "; its audit has passed since: resume=restart trains it again, and makes it formal"
+    print(f"skipped  {rundir.path} is done ({reached}){since}", flush=True)
+    return RunResult("skipped", "already done", rundir.path, summary)
+
+
+def _changed(config: RunConfig, rundir: RunDir) -> str:
+    """Return which source has changed since a run began, in words; empty if none has."""
+    names = changed(config, rundir.provenance())
+    return f"the source of {' and '.join(names)} has changed" if names else ""
+
+
+def _run_group(
+    plan: Plan, dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
+) -> list[RunResult]:
+    """Train runs that are at the same round. `interrupted`: exit code of an earlier interruption."""
+    if interrupted:
+        reason = "interrupted before it started; rerun the same command to resume"
+        return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
+    described = [describe_plan(plan, r) for r in range(len(dirs))]  # before a folder is made
+    unknown_env.check_before_training(plan.given[0])
+    if plan.config.plan_only:
+        for r, rundir in enumerate(dirs):
+            _announce(plan, r, rundir, overrides[r])
+            if not rundir.status():
+                rundir.begin(plan.given[r], overrides[r])
+                rundir.set_status("planned")
+            write_json(rundir / "plan.json", described[r])
+        return [RunResult("planned", "", d.path, x) for d, x in zip(dirs, described, strict=True)]
+    with never_left_running(dirs, private=plan.users.may_be_real):
+        return _train(plan, dirs, overrides)
+
+
+def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[RunResult]:
+    """Begin or resume the folders and train the runs together."""
+    saved = [rundir.load_checkpoint() for rundir in dirs]
+    for config, rundir, given, before in zip(plan.given, dirs, overrides, saved, strict=True):
+        if before is not None and (other := _changed(config, rundir)):
+            print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
+        if before is None and (rundir / "ledger.jsonl").exists():
+            print(
+                f"resume   {rundir.path} has no checkpoint: it starts again from round 0",
+                flush=True,
+            )
+        rundir.begin(config, given, len(dirs))
+        rundir.set_status("running")
+        if needs := needed(config):
+            write_json(rundir / SUBJECTS_FILE, needs)
+        for audit, record in records(config).items():
+            write_json(rundir / f"{audit}.json", record)
+    run = plan.opened([rundir / "ledger.jsonl" for rundir in dirs])
+    for r, rundir in enumerate(dirs):
+        _announce(run, r, rundir, overrides[r])
+        write_json(rundir / "plan.json", describe_plan(run, r))
+        before = saved[r]
+        if more := resume_words.warning(run.gate, r, before["round"] if before else 0):
+            print(f"warning  {rundir.path}: {more}", flush=True)
+    with catching_signals() as stop:
+        results = Experiment(run, dirs).run(saved, stop)
+    for r, result in enumerate(results):
+        if result.failed_with_group:  # an unknown one of them fails: each is resumed alone
+            code = 128 + stop.signal if stop.signal else _interrupted(results)
+            alone = make_plan([plan.given[r]])
+            (results[r],) = _run_group(alone, [dirs[r]], [overrides[r]], code)
+    return results
+
+
+def _count(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> _count(1, "round"), _count(8, "user")
+    ('1 round', '8 users')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _short(folder: Path) -> Path:
+    """Return the folder relative to the working directory, if it is below it."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
+def _limit(parts: Plan, given: list[str]) -> list[str]:
+    """Return that users limit the rounds; nothing where as many rounds as there are were asked for."""
+    config, asked = parts.config, parts.config.total_steps // parts.round_steps
+    if "rounds" in explicit_keys(given) or parts.rounds >= asked:
+        return []
+    if not parts.users.room(parts.rounds).limits:
+        return []
+    enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
+    return [f"  limit   {config.privacy.population} users {enough}"]
+
+
+def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
+    """Print the plan of a run; in full for the first of a group only."""
+    config, guarantee = parts.configs[r], parts.gate.guarantee(r)
+    mechanism = parts.gate.mechanism
+    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
+    first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(_short(rundir.path)))}")
+    if r:
+        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
+        return
+    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    words = parts.users.words(parts.rounds)
+    size, users = words.size, words.who
+    if after := parts.iterations - parts.rounds:
+        users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
+    print(
+        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}{size}"
+        f"{'; ' + users if users else ''}"
+    )
+    if (workers := workers_of(config)) > 1:
+        reason = one_process(parts)
+        several = f"up to {workers} processes; each computes the updates of some users of a round"
+        print(f"  workers {f'1: {reason}' if reason else several}")
+    if words.about:
+        print(f"  data    {words.about}")
+    for line in unknown_env.lines(parts):
+        print(line)
+    print(f"  values  {unknown_env.values(config)}")
+    if config.privacy.epsilon is not None:
+        whole = config.rounds or config.total_steps // parts.round_steps
+        text = f"covers the whole run ({_count(whole, 'round')})"
+        if parts.rounds < whole:
+            text = f"covers {parts.rounds} of {whole} planned rounds"
+        print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
+    for line in _limit(parts, given):
+        print(line)
+    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
+        print(f"  noise   {noise}")
+    for facts in preview_facts(parts.gate, r).values():
+        real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
+        each = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
+        print(f"  preview noise as of {each}, with whom the run would have {real}")
+    if config.plan_only and mechanism.calibrated:
+        print(f"  targets {targets(parts, r)}")
+    print(f"  privacy {first}{for_comparison(parts, r, guarantee.epsilon)}")
+    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
+    if large is not None:
+        print(f"  warning {WEAK_DELTA}: {large}")
+    if large_epsilon := warning(guarantee.epsilon):
+        print(f"  warning {large_epsilon}")
+    for line in rest:
+        print(f"          {line}")
+    print(f"  folder  {rundir.path}", flush=True)

@@ -1,0 +1,300 @@
+"""Weights & Biases as a mirror of one run's files.
+
+The run folder is the primary record; an error of W&B never stops training. wandb is imported only when a run
+asks for it. It receives the content of the files without private metrics, the released policy and the picture:
+no console output, no source code, no machine details. Several loggers may be open in one process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from privrl_bench.config.schema import LogConfig
+from privrl_bench.evaluation.objective import OBJECTIVES
+from privrl_bench.metrics import SUMMARY, check_summary, visible
+from privrl_bench.run.wandb_files import send_files, send_point, tags_of
+
+INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
+FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`
+# What a run is judged by, against epsilon.
+BY_EPSILON = {
+    measure.metric: f"by_epsilon/{measure.metric.removeprefix('eval/')}"
+    for measure in OBJECTIVES.values()
+}
+
+
+class WandbLogger:
+    """Sends the visible metrics of one run to W&B, or writes them to `folder/wandb`, or does nothing.
+
+    Never raises because of W&B: after an error `mode` is reduced (online | offline | none), and one line on
+    stderr gives the reason.
+
+    Args:
+        config: mode, project, entity, group and tags.
+        folder: the run folder.
+        run_name: name of the W&B run.
+        group: used unless `config.group` is set.
+        resolved_config: the whole configuration as plain data.
+        guarantee: the privacy guarantee as plain data.
+    """
+
+    def __init__(
+        self,
+        config: LogConfig,
+        folder: Path,
+        run_name: str,
+        group: str,
+        resolved_config: Mapping[str, Any],
+        guarantee: Mapping[str, Any],
+    ) -> None:
+        self.mode = config.wandb
+        self._folder = Path(folder)
+        self._guarantee = json_safe(guarantee)
+        self._epsilon = math.nan
+        self._fell_back = False  # wandb keeps the id of a failed start busy in this process
+        self._run: Any = None
+        if config.wandb == "none":
+            return
+        arguments = {
+            "project": config.project,
+            "entity": config.entity,
+            "name": run_name,
+            "group": config.group or group,
+            "job_type": _algorithm(resolved_config),
+            "tags": list(dict.fromkeys([*config.tags, *tags_of(resolved_config, guarantee)])),
+            "config": {**json_safe(resolved_config), "guarantee": self._guarantee},
+        }
+        self._run = self._start(arguments)
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Log one row of metrics without the private ones.
+
+        W&B's own step counter is not used: a row is identified by its `round` and `steps`, so that rows
+        which a resumed run repeats can be recognised.
+
+        Raises:
+            KeyError: a metric is not declared.
+        """
+        seen = visible(dict(row))
+        if self._run is None or not seen:
+            return
+        self._epsilon = seen.get("privacy/epsilon", self._epsilon)
+        for metric, name in BY_EPSILON.items():
+            if metric in seen and math.isfinite(self._epsilon):
+                seen["privacy/epsilon"] = self._epsilon  # the x value has to be in the same row
+                seen[name] = seen[metric]
+        try:
+            self._run.log({name: float(value) for name, value in seen.items()})
+        except Exception as error:
+            self._give_up("stopped taking metrics", error)
+
+    def show(self, samples: Sequence[Mapping[str, Any]], round_index: int) -> None:
+        """Log a table of answers of released parameters to public prompts."""
+        if self._run is None or not samples:
+            return
+        try:
+            import wandb
+
+            columns: list[str | int] = list(samples[0])
+            table = wandb.Table(
+                columns=columns, data=[[s[str(c)] for c in columns] for s in samples]
+            )
+            self._run.log({f"samples/round_{round_index}": table})
+        except Exception as error:
+            self._give_up("stopped taking tables", error)
+
+    def finish(
+        self, summary: Mapping[str, Any], exit_code: int = 0, released: Sequence[Path] = ()
+    ) -> None:
+        """Record the final summary and close the run. A second call does nothing.
+
+        Args:
+            summary: content of summary.json.
+            exit_code: of the run.
+            released: files to send, see `wandb_files.RELEASED`; those that do not exist are left out.
+
+        Raises:
+            KeyError: a field of the summary is not declared.
+        """
+        check_summary(summary)
+        run, self._run = self._run, None
+        if run is None:
+            return
+        kept = {name: value for name, value in summary.items() if SUMMARY[name] != "private"}
+        try:
+            run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
+        except Exception as error:
+            self._say(f"the summary was not recorded ({_reason(error)})")
+        try:
+            with self._environment():
+                send_files(run, released, self._guarantee)
+                if released:
+                    send_point(run, kept)
+        except Exception as error:
+            self._say(f"the policy or the picture was not recorded ({_reason(error)})")
+        try:
+            with self._environment():
+                run.finish(exit_code=exit_code)
+        except Exception as error:
+            self._say(f"did not finish cleanly ({_reason(error)}); the run folder is complete")
+
+    def _start(self, arguments: dict[str, Any]) -> Any:
+        """Open the run in the wanted mode, or in the next lower one that works."""
+        while self.mode != "none":
+            try:
+                with self._environment():
+                    return self._open(arguments)
+            except Exception as error:
+                lower = "offline" if self.mode == "online" else "none"
+                self._say(
+                    f"{self.mode} is not available ({_reason(error)}); training continues with "
+                    f"log.wandb={lower}"
+                )
+                self.mode, self._fell_back = lower, True
+        return None
+
+    def _open(self, arguments: dict[str, Any]) -> Any:
+        run = self._init(arguments)
+        run.define_metric("*", step_metric="steps")
+        for name in BY_EPSILON.values():
+            run.define_metric(name, step_metric="privacy/epsilon")
+        run.summary.update({"guarantee": self._guarantee})
+        if self.mode == "online":
+            self._say(f"{run.url}")
+        return run
+
+    def _init(self, arguments: dict[str, Any]) -> Any:
+        """Return a W&B run with these arguments of `wandb.init`."""
+        import wandb
+
+        online = self.mode == "online"
+        if online and not _logged_in(wandb):
+            raise RuntimeError("not logged in, `wandb login` does that once")
+        return wandb.init(
+            **arguments,
+            mode="online" if online else "offline",
+            id=self._identity() + ("-offline" if self._fell_back else ""),
+            resume="allow" if online else None,
+            dir=str(self._folder),
+            settings=_settings(wandb),
+        )
+
+    def _identity(self) -> str:
+        """Return the W&B id of this folder, drawn once, so that a resumed run continues the same W&B run."""
+        file = self._folder / "wandb_id.txt"
+        known = file.read_text().strip() if file.exists() else ""
+        if not known:
+            known = secrets.token_hex(6)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(known + "\n")
+        return known
+
+    @contextmanager
+    def _environment(self) -> Iterator[None]:
+        """Set wandb's variables for one call: silent, no telemetry, all files below the run folder."""
+        base = self._folder / "wandb"
+        base.mkdir(parents=True, exist_ok=True)
+        wanted = {
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+            "WANDB_CACHE_DIR": str(base / "cache"),
+            "WANDB_DATA_DIR": str(base / "data"),
+            "WANDB_ARTIFACT_DIR": str(base / "artifacts"),
+        }
+        if self.mode == "offline":  # online reads the user's own server and login settings
+            wanted["WANDB_CONFIG_DIR"] = str(base / "config")
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def _give_up(self, what: str, error: Exception) -> None:
+        run, self._run, self.mode = self._run, None, "none"
+        self._say(f"{what} ({_reason(error)}); training continues without W&B, the files are kept")
+        try:
+            run.finish(exit_code=1)
+        except Exception:
+            return  # its error was printed already
+
+    def _say(self, line: str) -> None:
+        print(f"W&B: {line}", file=sys.stderr, flush=True)
+
+
+def json_safe(value: Any) -> Any:
+    """Return a value as plain JSON data; non-finite floats become "inf", "-inf", "nan".
+
+    For the configuration, which must be strict JSON.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_safe(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Like `json_safe`, but numbers on the top level stay numbers, so that W&B can sort by them."""
+    safe = json_safe(summary)
+    return {
+        name: summary[name] if isinstance(summary[name], float) else safe[name] for name in safe
+    }
+
+
+def _algorithm(resolved_config: Mapping[str, Any]) -> str:
+    algo = resolved_config.get("algo")
+    name = algo.get("name") if isinstance(algo, Mapping) else None
+    return str(name or "train")
+
+
+def _logged_in(wandb: Any) -> bool:
+    """Return whether there are credentials, without a prompt on the terminal, unlike `wandb.init`.
+
+    Versions of wandb without the argument `prompt` cannot be asked; there `init` decides.
+    """
+    if "prompt" not in inspect.signature(wandb.login).parameters:
+        return True
+    return bool(wandb.login(prompt=False, verify=False))
+
+
+def _settings(wandb: Any) -> Any:
+    """Return settings: quiet, with deadlines, nothing sent beside the files; unknown names are skipped."""
+    wanted = {
+        "silent": True,
+        "console": "off",  # printed lines may hold private metrics
+        "reinit": "create_new",  # other open runs of this process stay open
+        "init_timeout": INIT_TIMEOUT_S,
+        "finish_timeout": FINISH_TIMEOUT_S,
+        "finish_timeout_raises": True,
+        "save_code": False,
+        "disable_code": True,
+        "disable_git": True,
+        "disable_job_creation": True,
+        "x_disable_meta": True,
+        "x_disable_stats": True,
+        "x_disable_machine_info": True,
+    }
+    known = wandb.Settings.model_fields
+    return wandb.Settings(**{name: value for name, value in wanted.items() if name in known})
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,1 +1,0 @@
-"""Sweeps: which runs are trained together, and in which process."""

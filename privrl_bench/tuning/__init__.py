@@ -1,1 +1,0 @@
-"""Search for hyperparameters inside the guarantee (`privrl tune`)."""
