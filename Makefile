@@ -43,8 +43,9 @@ docs: setup
 test: lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
+# What takes minutes: statistical attacks, kills, long sweeps. LIMIT=40: start no test after 40 minutes.
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(if $(LIMIT),--limit $(LIMIT))
 
 wheel: setup
 	$(BIN)/python -m build --wheel

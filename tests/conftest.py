@@ -1,5 +1,6 @@
 """Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,33 @@ import pytest
 import torch
 from hypothesis import settings
 
+from privrl_bench.composition.plugins import load_installed
+
+load_installed()  # the packs, as every command does
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # the time of an example decides no test
 settings.load_profile("untimed")
+_BEGAN = time.monotonic()
+_LATE = "not reached within the limit"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--limit", type=float, metavar="MINUTES", help="start no test after this time")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--limit")
+    if limit is not None and time.monotonic() - _BEGAN > 60 * limit:
+        pytest.skip(_LATE)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the tests that the limit kept from starting."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    late = [one.nodeid for one in skipped if _LATE in str(one.longrepr)]
+    if late:
+        terminalreporter.section(f"{len(late)} tests {_LATE}")
+        terminalreporter.write_line("\n".join(late))
 
 
 @pytest.fixture(autouse=True)

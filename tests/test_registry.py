@@ -4,26 +4,27 @@ import importlib
 from pathlib import Path
 
 from privrl_bench.algorithms import algorithm
-from privrl_bench.algorithms.registry import OURS, TEXT_VERSIONS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.config.traits import USERS, Data
 from privrl_bench.privacy import rules
 from privrl_bench.users import kinds
 
 ROOT = Path(__file__).parent.parent
+CONF = (ROOT / "conf", *(ROOT / "privrl_bench" / "packs").glob("*/conf"))
+OURS = {name for name, where in ALGORITHMS.items() if where.module.startswith("privrl_bench.")}
 
 
-def stems(folder, pattern="*.yaml"):
-    return {path.stem for path in (ROOT / folder).glob(pattern)}
+def stems(group):
+    return {path.stem for folder in CONF for path in (folder / group).glob("*.yaml")}
 
 
 def test_algorithms_have_a_module_settings_a_yaml_and_a_test():
-    assert stems("conf/algo") == OURS
-    tests = stems("tests/algorithms", "test_*.py")
+    assert stems("algo") == OURS
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     for name in OURS:
         assert algorithm(name).__name__.lower() == name.replace("_", "")
         assert f"test_{name}" in tests
         assert algo_schema(name).__dataclass_fields__["name"].default == name
-    assert {*TEXT_VERSIONS, *TEXT_VERSIONS.values()} <= OURS
 
 
 def test_every_algorithm_declares_what_it_is():
@@ -36,7 +37,7 @@ def test_every_algorithm_declares_what_it_is():
         users = next(kind for kind in kinds() if kind.gives is traits.data[0])
         assert {*traits.draws} & {*users.draws}, name
         assert set(traits.units) <= {*USERS}, name
-        assert traits.releases is products[traits.data[0]], name
+        assert traits.releases == products[traits.data[0]], name
 
 
 def test_choices_that_models_implement():
@@ -46,10 +47,10 @@ def test_choices_that_models_implement():
 
 
 def test_tuned_files_name_an_algorithm_and_an_environment():
-    envs, names = stems("conf/env"), stems("conf/algo")
+    envs, names = stems("env"), stems("algo")
     families = {"mujoco", "dosing", "control", "continuous", "discrete"}
     families |= {f"{a}_{n}" for a in ("continuous", "discrete") for n in ("short", "long")}
-    for stem in stems("conf/tuned"):
+    for stem in stems("tuned"):
         algo, _, env = stem.partition("_")
         assert algo in names, stem
         former = env.removesuffix("_adam").removesuffix("_many_rounds")  # of committed results

@@ -10,12 +10,12 @@ from helpers import CHOICE, context, module_of, random_users, vector_of
 
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
-from privrl_bench.algorithms.value.value_settings import DqnReplayConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows, _spans
+from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State

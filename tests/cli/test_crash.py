@@ -15,11 +15,11 @@ from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline import collect
+from privrl_bench.packs.offline import collect, recording
 from privrl_bench.packs.text import command as text
 from privrl_bench.packs.text import small_models
 from privrl_bench.papers import reproduce
-from privrl_bench.run import crash, recording
+from privrl_bench.run import crash
 from privrl_bench.run import experiment as training
 from privrl_bench.run.run_dir import LOCKS, RunDir
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from privrl_bench.algorithms.registry import OURS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.ranges import (
     Section,
@@ -109,7 +109,7 @@ def test_every_number_declares_its_range() -> None:
         "center",
     }
     sections = (DataConfig, EnvConfig, EvalConfig, HardwareConfig, LogConfig, RunConfig, TextConfig)
-    for section in (*sections, *(algo_schema(name) for name in OURS)):
+    for section in (*sections, *(algo_schema(name) for name in ALGORITHMS)):
         for one in fields(section):
             if any(word in str(one.type) for word in ("int", "float")):
                 declared = "range" in one.metadata

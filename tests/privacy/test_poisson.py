@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_gate import make_account
 from test_scripts import load
 
-from privrl_bench.algorithms.registry import OURS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
@@ -132,7 +132,7 @@ def test_epsilon_grows_to_that_of_everybody(adjacency, z, rounds, users, share):
 
 
 def test_the_words_below_are_those_of_every_algorithm():
-    kinds = {name: algo_schema(name).traits for name in OURS}
+    kinds = {name: algo_schema(name).traits for name in ALGORITHMS}
     found = {
         name
         for name, traits in kinds.items()

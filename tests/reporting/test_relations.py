@@ -86,7 +86,7 @@ def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
 
 
 def test_the_committed_table_has_all_pairs_and_every_one_agrees() -> None:
-    item = Paper(ROOT / "scripts" / "papers" / "gpope.yaml").item("table1", "paper")
+    item = Paper(ROOT / "privrl_bench" / "papers" / "gpope.yaml").item("table1", "paper")
     assert isinstance(item, PaperFigure)
     assert not item.settings()
     lines = parsed((STORE / "table.md").read_text())

@@ -72,7 +72,7 @@ def test_a_tenth_of_q_gains_more_than_ten_times_the_rounds() -> None:
 
 
 def test_the_item_draws_every_q_in_at_most_six_lines() -> None:
-    item = Paper(ROOT / "scripts" / "papers" / "primorl.yaml").item("fig6", "paper")
+    item = Paper(ROOT / "privrl_bench" / "papers" / "primorl.yaml").item("fig6", "paper")
     assert isinstance(item, PaperFigure)
     assert sorted(item.facts["q"], reverse=True) == list(RATES)
     assert 2 * len(item.facts["q"]) <= MOST_LINES

@@ -23,7 +23,7 @@ def test_rows_agree_with_the_papers_and_the_results(paper) -> None:
 
 def test_every_paper_has_rows() -> None:
     assert set(state.PAPERS) == {
-        path.stem for path in (state.ROOT / "scripts" / "papers").glob("*.yaml")
+        path.stem for path in (state.ROOT / "privrl_bench" / "papers").glob("*.yaml")
     }
 
 

@@ -29,7 +29,7 @@ from privrl_bench.reporting.style import (
 )
 
 ROOT = Path(__file__).parents[2]
-PAPERS = sorted((ROOT / "scripts" / "papers").glob("*.yaml"))
+PAPERS = sorted((ROOT / "privrl_bench" / "papers").glob("*.yaml"))
 
 
 def test_a_method_has_the_same_colour_and_marker_beside_any_others() -> None:
@@ -142,7 +142,7 @@ def test_one_legend_plain_ticks_and_both_files(tmp_path) -> None:
 
 def test_figures_of_kept_tables(tmp_path) -> None:
     for paper, name in (("gpope", "fig1"), ("dppg", "fig1")):
-        item = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item(name, "paper")
+        item = Paper(ROOT / "privrl_bench" / "papers" / f"{paper}.yaml").item(name, "paper")
         assert draw_from_table(item, ROOT / "outputs" / "paper" / paper / name, tmp_path)
         assert (tmp_path / "figure.svg").stat().st_size > 10_000
     assert not draw_from_table(SimpleNamespace(kind="held"), tmp_path, tmp_path)
