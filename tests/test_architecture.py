@@ -65,7 +65,7 @@ def test_only_the_gate_makes_releases_and_noise(path):
     assert not made & {"Released", "Guarantee"}
     assert "Ledger" not in made or named(path) == "run/plan.py"
     assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
-    # Initial weights and action noise are drawn in models, first states of simulators in envs, noise in mechanisms.
+    # Initial weights and action noise are drawn in models, first states in envs, noise in mechanisms.
     if path.relative_to(ROOT).parts[0] not in ("models", "envs") and named(path) not in DRAWS:
         gaussian = {
             "randn",

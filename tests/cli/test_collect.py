@@ -20,6 +20,7 @@ from privrl_bench.packs.offline.collect import configs_of, main, parse
 from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.packs.offline.datasets.minari_write import write_minari
 from privrl_bench.packs.offline.episode_recorder import RecordingSlots
+from privrl_bench.run import run_dir
 from privrl_bench.types import EnvSpec
 
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]

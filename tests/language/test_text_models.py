@@ -32,10 +32,10 @@ from privrl_bench.packs.text.recipe import cache_root, folder_of, recipe_of, voc
 from privrl_bench.packs.text.scores import Scorer, answer_perplexity, perplexity, score_id
 from privrl_bench.packs.text.task import (
     TextTask,
+    env_spec,
     load_classifier,
     load_policy,
     open_task,
-    text_spec,
 )
 from privrl_bench.run.plan import make_plan
 
@@ -195,7 +195,7 @@ def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, mon
         ANSWERS,
         True,
     )
-    assert spec == text_spec(env_of(folders))
+    assert spec == env_spec(env_of(folders))
     assert env_spec(text_env()).actions == len(vocabulary()) == 440  # not made for this
     assert problem(make_slots, text_env(), 1).startswith(
         "env: sentiment_small is a text environment"
