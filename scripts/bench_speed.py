@@ -6,7 +6,7 @@
 
 1. For each environment, pieces of about `--seconds` alternate: Gymnasium's environments stepped in a plain loop
    with the actions of an untrained policy, nothing learned; our slots stepped in the same way; whole DPPG
-   rounds. For tasks with a `rollout` backend also rounds with that.
+   rounds.
 2. A real run of each, files and evaluations included, whose parts are timed.
 3. CartPole with R replicas of U users: steps per second and peak memory, each in a process of its own.
 4. A sweep of 16 CartPole runs through the command line: as one program, and job by job.
@@ -139,8 +139,6 @@ def bench_env(env: str, repeats: int, seconds: float, folder: Path) -> dict[str,
         "slots": BareLoop(training.parts, ours=True),
         "dppg": training,
     }
-    if env in ("hopper", "halfcheetah"):
-        loops["dppg, rollout backend"] = Rounds([*words, "env.backend=rollout"], folder)
     if env == "cartpole":
         loops["dppg, 8 replicas"] = Rounds(words, folder, replicas=8)
         loops["dppg, paper's cohort"] = Rounds([*words, "+paper=dppg"], folder)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from privrl_bench.cli.parsing import (
@@ -19,8 +19,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.envs.check import EnvReport, check_env
-from privrl_bench.envs.proposal import EnvMeasures
+from privrl_bench.envs.check import ERROR, WARNING, EnvMeasures, EnvReport, check_env
 from privrl_bench.errors import ConfigError
 from privrl_bench.run.crash import guarded
 
@@ -79,14 +78,13 @@ def overrides(words: Sequence[str]) -> list[str]:
 def as_json(report: EnvReport) -> dict[str, Any]:
     """The report for programs. Nothing is proposed for an environment with a YAML file (`existing`)."""
     found = report.measured
-    proposed = None if found is None or found.existing else found
+    measured = None if found is None else asdict(found)
     return {
         "env": report.label,
         "ok": report.ok,
         "findings": [vars(one) for one in report.findings],
-        "measured": report.measured and report.measured.to_dict(),
-        "yaml": proposed and proposed.yaml(),
-        "overrides": proposed and proposed.overrides(),
+        "measured": measured and {k: v for k, v in measured.items() if k != "proposed"},
+        "yaml": found and found.yaml(),
     }
 
 
@@ -103,14 +101,22 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
             f"  {'':6}{'ranges':14}{found.steps} random steps: observations {_observed(found)}; rewards "
             f"{found.reward_low:.4g} to {found.reward_high:.4g}, mean {found.reward_mean:.4g}",
             "",
-            *_proposal(found),
         ]
-    count = {
-        name: sum(x.severity == name for x in report.findings) for name in ("error", "warning")
-    }
-    said = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in count.items()]
-    lines += ["", ", ".join(said)]
-    return lines
+    if found is not None and found.proposed is None:
+        lines.append(f"env={found.existing} exists; no YAML file is proposed")
+    elif found is not None and found.proposed is not None:
+        name = found.proposed["name"]
+        lines += [
+            f"Proposed: put this into DIR/env/{name}.yaml, any folder DIR; then: "
+            f"privrl-bench --config-dir DIR env={name}",
+            "",
+            str(found.yaml()),
+        ]
+    errors, warnings = (
+        sum(one.severity == severity for one in report.findings) for severity in (ERROR, WARNING)
+    )
+    said = f"{errors} error{'' if errors == 1 else 's'}"
+    return [*lines, "", f"{said}, {warnings} warning{'' if warnings == 1 else 's'}"]
 
 
 def _observed(found: EnvMeasures) -> str:
@@ -119,21 +125,3 @@ def _observed(found: EnvMeasures) -> str:
     if len(low) > FEW:
         return f"{min(low):g} to {max(high):g} ({len(low)} numbers)"
     return ", ".join(f"{least:g} to {most:g}" for least, most in zip(low, high, strict=True))
-
-
-def _proposal(found: EnvMeasures) -> list[str]:
-    """The proposed YAML file, and how to use it; or that there is one."""
-    if found.existing:
-        return [f"env={found.existing} exists; no YAML file is proposed"]
-    lines = [
-        "Proposed public scaling:",
-        "",
-        found.yaml(),
-        "",
-        f"Put it into DIR/env/{found.name}.yaml, any folder DIR; "
-        f"then: privrl-bench --config-dir DIR env={found.name}",
-    ]
-    if len(found.obs_low) <= FEW:
-        words = shlex.join(["privrl-bench", *found.overrides()])
-        lines.append(f"The same on the command line: {words}")
-    return lines

@@ -44,7 +44,7 @@ def with_generic_values(cfg: Any, explicit: Collection[str]) -> Any:
     names = (f"{cfg.algo.name}_{actions}_short" for actions in ("discrete", "continuous"))
     if not any(file_of("tuned", name) for name in names):
         return cfg  # the environment need not be made
-    from privrl_bench.envs.kinds import kind_of  # not at the top: it imports simulators
+    from privrl_bench.envs.construction import kind_of  # not at the top: it imports simulators
 
     kind = kind_of(_plain(cfg.env))
     path = None if kind is None else file_of("tuned", f"{cfg.algo.name}_{kind}")

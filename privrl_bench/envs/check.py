@@ -1,46 +1,48 @@
 """Checks of an environment before training: `check_env` for `privrl check-env`, `brief` before every training.
 
-No real user takes part: an environment that declares users is reset with the options of a simulation only
-(docs/environments.md).
+Nothing here changes training: environments are made for the purpose, seeds are fixed, and the global random
+states of Python, NumPy and torch are put back. No real user takes part: an environment that declares users is
+reset with the options of a simulation only (docs/environments.md).
 """
 
 from __future__ import annotations
 
-import math
+import copy
+import json
+import random
 import re
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
+import yaml
+from gymnasium.utils.env_checker import check_env as gymnasium_checker
 
+from privrl_bench.config.overrides import GENERIC, choice_with_id, choices
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.config.schema.env import wrappers_in_words
-from privrl_bench.envs.construction import (
-    make_env,
-    make_unchecked,
-    max_episode_steps,
-    render_modes,
-)
-from privrl_bench.envs.measure import (
-    LARGEST,
-    Play,
-    play,
-    play_corners,
-    untouched_randomness,
-)
-from privrl_bench.envs.proposal import EnvMeasures, measured
+from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.envs.spaces import clipped_far_from_zero
+from privrl_bench.envs.spaces import clipped_far_from_zero, corner_actions
 from privrl_bench.envs.user_declaration import declared_users, reset_options
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
 ERROR, WARNING, FINE = "error", "warning", "fine"
-_BRIEF_STEPS, _BRIEF_SECONDS = 128, 0.4
 PROVISIONAL = 1000  # time limit for the checks of an environment without one
+_BRIEF_STEPS, _BRIEF_SECONDS = 128, 0.4
 _TWICE = 200  # steps that are repeated to test determinism
+_LARGEST = float(np.finfo(np.float32).max)
+_SEED = 20_250_117  # of the first episode and of the actions
+_HELD = 8  # steps with each corner of the actions
+_SHOWN = 6  # numbers of an action that a message lists
+_MOST = 256  # observations with more numbers get no constants
+_GAMMA = 0.99  # of the return whose deviation scales rewards, as Gymnasium's wrapper has it
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,44 @@ class EnvFinding:
     severity: str
     check: str
     text: str
+
+
+@dataclass(frozen=True)
+class EnvMeasures:
+    """What random actions showed.
+
+    Attributes:
+        steps: environment steps.
+        obs_low, obs_high, obs_mean, obs_std: [D], raw.
+        reward_low, reward_high, reward_mean: raw.
+        reward_scale: one over the standard deviation of the discounted return.
+        existing: name of the YAML file that the environment has already, so that none is proposed; or None.
+        proposed: content of a YAML file with public scaling constants; None: there is one.
+    """
+
+    steps: int
+    obs_low: list[float]
+    obs_high: list[float]
+    obs_mean: list[float]
+    obs_std: list[float]
+    reward_low: float
+    reward_high: float
+    reward_mean: float
+    reward_scale: float
+    existing: str | None = None
+    proposed: dict[str, Any] | None = None
+
+    def yaml(self) -> str | None:
+        """The proposed YAML file, ready to use; None: nothing is proposed."""
+        if self.proposed is None:
+            return None
+        return (
+            "# Public constants, from random actions in simulation. They are configuration and not covered\n"
+            "# by epsilon: use them only if they are public knowledge or the simulation has no user's data.\n"
+            + yaml.safe_dump(
+                self.proposed, sort_keys=False, default_flow_style=None, width=1000
+            ).rstrip()
+        )
 
 
 @dataclass(frozen=True)
@@ -87,33 +127,35 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
         seconds: that random actions may take.
 
     Raises:
-        ConfigError: The environment cannot be made.
+        ConfigError: the environment cannot be made.
     """
-    with untouched_randomness(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        env = make_unchecked(config)
-        try:
-            found = [*_gymnasium(env, config.label), *_pictures(env)]
+    with untouched_randomness():
+        with closing(make_unchecked(config)) as env:
+            found = list(_gymnasium(env, config.label))
             if config.wrappers:
                 found.append(EnvFinding(FINE, "wrappers", wrappers_in_words(config)))
-            limit = _missing_limit(config, env)
-        finally:
-            env.close()
-        if limit is not None:
-            found.append(limit)
-            config = replace(config, max_episode_steps=PROVISIONAL)
+            try:
+                max_episode_steps(config, env)
+            except ConfigError as error:
+                text = f"{error.problem}: {error.key}=<steps>; the other checks use {PROVISIONAL}"
+                found.append(EnvFinding(ERROR, "lengths", text))
+                config = replace(config, max_episode_steps=PROVISIONAL)
         plain = replace(config, obs_scaling="none", reward_scaling="none")
         try:
             spec = env_spec(plain)
         except ConfigError as error:
-            refused = EnvFinding(ERROR, _name_of(error), error.problem)
-            return EnvReport(config.label, [*found, refused])
-        found += [*_spaces(spec), *_unreachable(spec.action_space, config)]
-        played = play(plain, steps, seconds)
-        found += [*_values(played), *_corners(plain, 5.0)]
-        found += [*_determinism(plain), *_lengths(played, config, spec)]
-        found += _users(config, spec)
-        numbers = measured(played, config) if played.rewards and not played.problem else None
+            check = "users" if error.key == "env" else "spaces"
+            return EnvReport(config.label, [*found, EnvFinding(ERROR, check, error.problem)])
+        image = "; algo.network=cnn takes the image as it is" if spec.image else ""
+        found.append(EnvFinding(FINE, "observations", f"{spec.observations}{image}"))
+        found.append(EnvFinding(FINE, "actions", spec.action_words))
+        with closing(make_env(plain)) as env:
+            first = play(env, min(steps, _TWICE), 5.0)
+            same = list(_determinism(plain, env, first, thorough=True))
+            played = play(env, steps, seconds)
+            found += [*_unreachable(env, config), *_values(played), *_corners(env, 5.0), *same]
+        found += [*_lengths(played, config, spec), _users(config, spec)]
+        numbers = _measured(played, config) if played.rewards and not played.problem else None
         return EnvReport(config.label, found, numbers)
 
 
@@ -126,76 +168,151 @@ def brief(config: EnvConfig) -> list[EnvFinding]:
     Returns:
         Errors and warnings, or one finding that is fine.
     """
-    with untouched_randomness(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        env = make_env(config)
-        try:
-            first = play(config, _BRIEF_STEPS, _BRIEF_SECONDS, env)
-            found = list(_values(first))
-            if not first.problem:
-                steps = sum(first.lengths)
-                if not first.agrees(play(config, steps, _BRIEF_SECONDS, env)):
-                    new = play(config, steps, _BRIEF_SECONDS)
-                    found += filter(None, [_differs(False, first.agrees(new))])
-                found += [
-                    *_corners(config, _BRIEF_SECONDS, env),
-                    *_unreachable(env.action_space, config),
-                ]
-        finally:
-            env.close()
-    bad = [one for one in found if one.severity != FINE]
+    with untouched_randomness(), closing(make_env(config)) as env:
+        first = play(env, _BRIEF_STEPS, _BRIEF_SECONDS)
+        found = list(_values(first))
+        if not first.problem:
+            found += _determinism(config, env, first)
+            found += [*_corners(env, _BRIEF_SECONDS), *_unreachable(env, config)]
     steps = sum(first.lengths)
-    return bad or [EnvFinding(FINE, "check", f"{steps} random steps, played twice: nothing found")]
+    fine = EnvFinding(FINE, "check", f"{steps} random steps, played twice: nothing found")
+    return [one for one in found if one.severity != FINE] or [fine]
 
 
-def _name_of(error: ConfigError) -> str:
-    """The check that an error of `env_spec` belongs to."""
-    return "users" if error.key == "env" else "spaces"
+@contextmanager
+def untouched_randomness() -> Iterator[None]:
+    """No warnings; the global random states of Python, NumPy and torch are put back."""
+    saved = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        random.setstate(saved[0])
+        np.random.set_state(saved[1])  # noqa: NPY002
+        torch.random.set_rng_state(saved[2])
+
+
+# --- steps
+
+
+@dataclass
+class Play:
+    """Steps of one instance.
+
+    Attributes:
+        obs: raw flat observations, resets included.
+        rewards: as they were returned, one for each step.
+        lengths: steps of each episode; the last one may be incomplete.
+        terminated: number of episodes that ended by themselves.
+        complete: whether the last episode ended.
+        outside: observations outside the declared space.
+        bits: of everything the environment returned, in order.
+        problem: why it stopped early: an exception, or a value of the wrong kind; empty: it did not.
+    """
+
+    obs: list[np.ndarray] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    terminated: int = 0
+    complete: bool = True
+    outside: int = 0
+    bits: list[bytes] = field(default_factory=list)
+    problem: str = ""
+
+    def agrees(self, again: Play) -> bool:
+        """Whether the shorter of two plays is the beginning of the other, bit for bit."""
+        count = min(len(self.bits), len(again.bits))
+        return self.bits[:count] == again.bits[:count] and not again.problem
+
+
+def play(env: Any, steps: int, seconds: float) -> Play:
+    """Act at random in an environment from `make_env` for at most so many steps and seconds."""
+    found, until = Play(), time.monotonic() + seconds
+    actions = copy.deepcopy(env.action_space)  # some environments replace theirs at every reset
+    actions.seed(_SEED)
+
+    def going() -> bool:
+        return sum(found.lengths) < steps and time.monotonic() < until
+
+    while not found.problem and going():
+        _episode(env, actions.sample, found, going)
+    return found
+
+
+def _episode(env: Any, choose: Callable[[], Any], found: Play, going: Callable[[], bool]) -> None:
+    """Play one episode from a reset, while `going`, into `found`."""
+    users = declared_users(env, "the environment")
+    more = {} if users is None else {"options": reset_options(None)}
+    call = "reset"
+    try:
+        obs, _ = env.reset(seed=_SEED + len(found.lengths), **more)
+        found.lengths.append(0)
+        found.complete = False
+        _see(env, found, obs)
+        call = "step"
+        while not found.problem and not found.complete and going():
+            obs, reward, over, cut, _ = env.step(choose())
+            found.lengths[-1] += 1
+            _see(env, found, obs)
+            if np.ndim(reward) or not np.issubdtype(np.asarray(reward).dtype, np.number):
+                found.problem = f"rewards must be numbers, step returned a {type(reward).__name__}"
+                return
+            found.rewards.append(float(reward))
+            found.bits.append(np.array([reward, over, cut], np.float64).tobytes())
+            found.terminated += bool(over)
+            found.complete = bool(over or cut)
+    except (Exception, SystemExit) as error:  # the user's own code
+        found.problem = f"{call} raised {type(error).__name__}: {_line(str(error))}"
+
+
+def _see(env: Any, found: Play, obs: Any) -> None:
+    """Record one observation."""
+    space = env.observation_space
+    array = np.asarray(obs)
+    if array.shape != space.shape:
+        found.problem = (
+            f"an observation has shape {array.shape}, the observation_space has {space.shape}"
+        )
+        return
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        found.problem = f"observations must be numbers, they are {array.dtype}"
+        return
+    found.outside += bool(
+        np.isfinite(array).all() and not space.contains(array.astype(space.dtype))
+    )
+    found.obs.append(array.astype(np.float64).reshape(-1))
+    found.bits.append(array.tobytes())
+
+
+def _line(text: str) -> str:
+    """One line without the terminal's colours and Gymnasium's prefix."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return " ".join(plain.split()).removeprefix("WARN: ")
 
 
 # --- one check each
 
 
-def _missing_limit(config: EnvConfig, env: Any) -> EnvFinding | None:
-    """The error that there is no time limit; None: there is one."""
-    try:
-        max_episode_steps(config, env)
-    except ConfigError as error:
-        text = f"{error.problem}: {error.key}=<steps>; the other checks use {PROVISIONAL}"
-        return EnvFinding(ERROR, "lengths", text)
-    return None
-
-
 def _gymnasium(env: Any, label: str) -> Iterator[EnvFinding]:
-    """Findings of Gymnasium's own checker, on the environment without wrappers."""
-    import gymnasium as gym
-    from gymnasium.utils.env_checker import check_env as gymnasium_checker
-
-    inner = env.unwrapped
+    """Findings of Gymnasium's own checker; none where users are declared, whom it would reset."""
     if declared_users(env, label) is not None:
-
-        class Simulated(gym.Wrapper[Any, Any, Any, Any]):
-            """Every reset is a simulation."""
-
-            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-                """See `gymnasium.Env.reset`."""
-                return self.env.reset(seed=seed, options=reset_options(None))
-
-        inner = Simulated(inner)
+        return
     problem = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            gymnasium_checker(inner, skip_render_check=True, skip_close_check=True)
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # assertions of the checker, and the user's own code
-            text = _line(str(error))
-            problem = (
-                text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
-            )
-    said = dict.fromkeys(_line(str(one.message)) for one in caught if _about(one))
+            gymnasium_checker(env.unwrapped, skip_render_check=True, skip_close_check=True)
+        except (Exception, SystemExit) as error:  # assertions of the checker, and the user's code
+            problem = f"{type(error).__name__}: {_line(str(error))}"
+    said = dict.fromkeys(
+        _line(str(one.message))
+        for one in caught
+        if not issubclass(one.category, DeprecationWarning)
+        and not re.search(
+            r"different from the unwrapped version| is -?infinity\b", str(one.message)
+        )
+    )
     for text in said:
         yield EnvFinding(WARNING, "gymnasium", text)
     if problem:
@@ -205,65 +322,23 @@ def _gymnasium(env: Any, label: str) -> Iterator[EnvFinding]:
         yield EnvFinding(FINE, "gymnasium", "Gymnasium's checker has no objection")
 
 
-def _about(warning: warnings.WarningMessage) -> bool:
-    """Whether a warning is about the environment, and not about our wrapper or unbounded observations."""
-    text = str(warning.message)
-    ours = "is different from the unwrapped version" in text or re.search(r" is -?infinity\b", text)
-    return not ours and not issubclass(warning.category, DeprecationWarning)
-
-
-def _line(text: str) -> str:
-    """One line without the terminal's colours and Gymnasium's prefix."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    return " ".join(plain.split()).removeprefix("WARN: ")
-
-
-def _spaces(spec: EnvSpec) -> Iterator[EnvFinding]:
-    """What the policy makes of the spaces."""
-    image = "; algo.network=cnn takes the image as it is" if spec.image else ""
-    yield EnvFinding(FINE, "observations", f"{spec.observations}{image}")
-    yield EnvFinding(FINE, "actions", spec.action_words)
-
-
-def _unreachable(space: Any, config: EnvConfig) -> Iterator[EnvFinding]:
+def _unreachable(env: Any, config: EnvConfig) -> Iterator[EnvFinding]:
     """A component of the actions of which a new policy plays one value only."""
-    if text := clipped_far_from_zero(space, config.action == "stretch"):
+    if text := clipped_far_from_zero(env.action_space, config.action == "stretch"):
         yield EnvFinding(WARNING, "actions", text)
-
-
-def _corners(config: EnvConfig, seconds: float, env: Any = None) -> Iterator[EnvFinding]:
-    """Whether the actions at the ends of their space can be played: policies play them often."""
-    tried, problem = play_corners(config, seconds, env)
-    text = problem or f"{tried} actions at the ends of their space, some steps each: finite numbers"
-    yield EnvFinding(ERROR if problem else FINE, "corners", text)
-
-
-def _pictures(env: Any) -> Iterator[EnvFinding]:
-    """Whether `privrl play` can show it."""
-    modes = render_modes(env)
-    shown = [mode for mode in modes if mode in ("human", "rgb_array")]
-    if shown:
-        yield EnvFinding(FINE, "pictures", f"privrl play can show it ({', '.join(shown)})")
-        return
-    has = f"its render modes are {', '.join(modes)}" if modes else "it has no render modes"
-    text = f"privrl play cannot show it: {has}, which training does not need (docs/environments.md)"
-    yield EnvFinding(FINE, "pictures", text)
 
 
 def _values(played: Play) -> Iterator[EnvFinding]:
     """Whether observations and rewards are finite numbers inside their space."""
     if played.problem:
         yield EnvFinding(ERROR, "values", played.problem)
-    bad = sum(not (np.abs(x) <= LARGEST).all() for x in played.obs)
-    if bad:
-        text = f"{bad} of {len(played.obs)} observations are not finite in single precision"
-        yield EnvFinding(ERROR, "values", text)
-    bad = sum(not abs(x) <= LARGEST for x in played.rewards)
-    if bad:
-        text = f"{bad} of {len(played.rewards)} rewards are not finite in single precision"
-        yield EnvFinding(ERROR, "values", text)
-    elif not played.problem:
-        yield EnvFinding(FINE, "values", f"{len(played.rewards)} steps with finite numbers")
+    for name, numbers in (("observations", played.obs), ("rewards", played.rewards)):
+        bad = sum(not (np.abs(x) <= _LARGEST).all() for x in numbers)
+        if bad:
+            text = f"{bad} of {len(numbers)} {name} are not finite in single precision"
+            yield EnvFinding(ERROR, "values", text)
+    if not played.problem:
+        yield EnvFinding(FINE, "values", f"{len(played.rewards)} random steps")
     if played.outside:
         text = (
             f"{played.outside} of {len(played.obs)} observations are outside the observation_space"
@@ -271,84 +346,167 @@ def _values(played: Play) -> Iterator[EnvFinding]:
         yield EnvFinding(WARNING, "values", text)
 
 
-def _determinism(config: EnvConfig) -> Iterator[EnvFinding]:
-    """Whether seed and actions determine everything, in a new instance and after other episodes."""
-    first = play(config, _TWICE, 5.0)
+def _corners(env: Any, seconds: float) -> Iterator[EnvFinding]:
+    """Whether the actions at the ends of their space can be held: policies play them often."""
+    until, tried = time.monotonic() + seconds, 0
+    for action in corner_actions(env.action_space):
+        if time.monotonic() > until:
+            break
+        tried, found = tried + 1, Play()
+        _episode(env, lambda: copy.copy(action), found, lambda: found.lengths[-1] < _HELD)  # noqa: B023
+        problem = next((one.text for one in _values(found) if one.severity == ERROR), "")
+        if problem:
+            shown = ", ".join(f"{x:g}" for x in np.ravel(action)[:_SHOWN])
+            shown += ", ..." if np.size(action) > _SHOWN else ""
+            text = f"{problem} (at the action [{shown}], a corner of its space)"
+            yield EnvFinding(ERROR, "corners", text)
+            return
+    text = f"{tried} actions at the ends of their space, some steps each: finite numbers"
+    yield EnvFinding(FINE, "corners", text)
+
+
+def _determinism(
+    config: EnvConfig, env: Any, first: Play, thorough: bool = False
+) -> Iterator[EnvFinding]:
+    """Whether seed and actions determine everything, in a new instance and after other episodes.
+
+    Args:
+        config: of the environment.
+        env: has played `first`, and nothing before.
+        first: the steps that are repeated.
+        thorough: play a new instance also where the used one gives the same results.
+    """
     steps = sum(first.lengths)
     if first.problem or not steps:
         return
-    env = make_env(config)
-    try:
-        play(config, steps, 60.0, env)
-        again = play(config, steps, 60.0, env)
-    finally:
-        env.close()
-    found = _differs(first.agrees(again), first.agrees(play(config, steps, 60.0)))
-    text = f"the same seed and actions give the same bits ({steps} steps, three times)"
-    yield found or EnvFinding(FINE, "determinism", text)
-
-
-def _differs(in_a_used_instance: bool, in_a_new_instance: bool) -> EnvFinding | None:
-    """What it means that the same seeds and actions gave equal results in one instance and not in another."""
-    if not in_a_new_instance:
+    used = new = first.agrees(play(env, steps, 60.0))
+    if thorough or not used:
+        with closing(make_env(config)) as other:
+            new = first.agrees(play(other, steps, 60.0))
+    if not new:
         text = (
             "the same seed and actions give other results in a new instance: seeded runs cannot be reproduced, "
             "and env.user=segment cannot be resumed"
         )
-        return EnvFinding(WARNING, "determinism", text)
-    text = (
-        "an episode depends on those before it in the same instance: reset leaves state behind, so that "
-        "a user's data can reach the next user (docs/environments.md)"
-    )
-    return None if in_a_used_instance else EnvFinding(ERROR, "determinism", text)
+        yield EnvFinding(WARNING, "determinism", text)
+    elif not used:
+        text = (
+            "an episode depends on those before it in the same instance: reset leaves state behind, so that "
+            "a user's data can reach the next user (docs/environments.md)"
+        )
+        yield EnvFinding(ERROR, "determinism", text)
+    else:
+        text = f"the same seed and actions give the same bits ({steps} steps)"
+        yield EnvFinding(FINE, "determinism", text)
 
 
 def _lengths(played: Play, config: EnvConfig, spec: EnvSpec) -> Iterator[EnvFinding]:
-    """Lengths of episodes, and what T steps of a user are."""
-    limit, ended = spec.max_episode_steps, sorted(played.episodes)
+    """Lengths of episodes, and whether T steps reach the end of one."""
+    limit = spec.max_episode_steps
+    ended = sorted(played.lengths if played.complete else played.lengths[:-1])
     if not ended:
         text = f"no episode ended in {sum(played.lengths)} random steps; the limit is {limit}"
         yield EnvFinding(WARNING, "lengths", text)
         return
-    middle = ended[len(ended) // 2]
     text = (
-        f"{len(ended)} episodes of {ended[0]} to {ended[-1]} steps, median {middle}, limit {limit}; "
-        f"{played.terminated} ended by themselves"
+        f"{len(ended)} episodes of {ended[0]} to {ended[-1]} steps, median {ended[len(ended) // 2]}, limit "
+        f"{limit}; {played.terminated} ended by themselves"
     )
     yield EnvFinding(FINE, "lengths", text)
     if ended[-1] > limit:
         text = f"an episode of {ended[-1]} steps exceeds the limit of {limit}"
         yield EnvFinding(ERROR, "lengths", text)
     steps = config.user_steps
-    if config.user == "episode" or steps is None:
-        what = "one episode" if config.user == "episode" else f"{limit} steps, the episode limit"
-        yield EnvFinding(FINE, "user_steps", f"a user is {what} (env.user={config.user})")
-    elif config.user == "fresh" and steps < ended[0]:
+    if config.user == "fresh" and steps is not None and steps < ended[0]:
         text = (
             f"T = env.user_steps={steps} is less than the shortest episode ({ended[0]}): no user reaches the "
             f"end of an episode; env.user_steps={min(limit, ended[-1])} would do, or env.user=episode"
         )
         yield EnvFinding(WARNING, "user_steps", text)
-    else:
-        many = steps / max(middle, 1)
-        count = f"about {math.ceil(many)} episodes" if many > 1 else "part of an episode"
-        text = f"T = env.user_steps={steps}: a user has {count} of random play"
-        yield EnvFinding(FINE, "user_steps", text)
 
 
-def _users(config: EnvConfig, spec: EnvSpec) -> Iterator[EnvFinding]:
+def _users(config: EnvConfig, spec: EnvSpec) -> EnvFinding:
     """Who is reset when."""
-    if spec.users is None:
-        again = {
-            "fresh": "every user starts from a reset and is reset again after each end within their T steps",
-            "episode": "every user is one episode from one reset",
-            "segment": "environments are not reset between users, so that users share episodes (leaks)",
-        }[config.user]
-        text = f'simulated; the environment declares none (metadata["users"]); {again}'
-        yield EnvFinding(FINE, "users", text)
-        return
-    text = (
-        f"{spec.users} declared; training resets user k with options {reset_options(0)} (k = 0 here), and "
-        f"evaluation and this check with {reset_options(None)}, which the environment takes"
+    text = f'simulated (env.user={config.user}); the environment declares none (metadata["users"])'
+    if spec.users is not None:
+        text = (
+            f"{spec.users} declared; training resets user k with options {reset_options(0)} (k = 0 here), and "
+            f"evaluation and this check with {reset_options(None)}, which the environment takes"
+        )
+    return EnvFinding(FINE, "users", text)
+
+
+# --- ranges, and public constants from them
+
+
+def _measured(played: Play, config: EnvConfig) -> EnvMeasures:
+    """Ranges of what random actions showed; numbers that are not finite are left out."""
+    obs = np.array(played.obs)
+    obs = obs[np.isfinite(obs).all(axis=1)]
+    obs = obs if len(obs) else np.zeros((1, len(played.obs[0])))
+    rewards = np.array(played.rewards)
+    rewards = rewards[np.isfinite(rewards)]
+    rewards = rewards if len(rewards) else np.zeros(1)
+    spread = obs.std(axis=0)
+    spread[spread < 1e-6] = 1.0  # constant here, which says nothing about its scale
+    largest = float(np.abs(rewards).max())
+    scale = max(_return_std(played), largest / config.reward_clip) or 1.0  # no reward is clipped
+    found = EnvMeasures(
+        steps=len(played.rewards),
+        obs_low=_short(obs.min(axis=0)),
+        obs_high=_short(obs.max(axis=0)),
+        obs_mean=_short(obs.mean(axis=0)),
+        obs_std=_short(spread),
+        reward_low=float(rewards.min()),
+        reward_high=float(rewards.max()),
+        reward_mean=float(rewards.mean()),
+        reward_scale=_short(np.array([1.0 / scale]))[0],
+        existing=_existing(config),
     )
-    yield EnvFinding(FINE, "users", text)
+    return found if found.existing else replace(found, proposed=_proposal(found, config))
+
+
+def _return_std(played: Play) -> float:
+    """Standard deviation of the running discounted returns of all steps, which restart with every episode."""
+    found, at = [0.0] * (not played.rewards), 0
+    for length in played.lengths:
+        total = 0.0
+        for reward in played.rewards[at : at + length]:
+            total = _GAMMA * total + (reward if np.isfinite(reward) else 0.0)
+            found.append(total)
+        at += length
+    return float(np.std(found))
+
+
+def _short(x: np.ndarray) -> list[float]:
+    """Three significant digits."""
+    return [float(f"{value:.3g}") for value in x]
+
+
+def _existing(config: EnvConfig) -> str | None:
+    """The name of the YAML file that has this environment, if there is one."""
+    if config.wrappers:
+        return None  # its constants are those of the environment without them
+    if config.name not in GENERIC:
+        return config.name
+    return None if config.id is None or config.kwargs else choice_with_id(config.id)
+
+
+def _proposal(found: EnvMeasures, config: EnvConfig) -> dict[str, Any]:
+    """The keys of a YAML file: which environment it is, and public constants."""
+    name = config.name
+    if name in GENERIC:
+        plain = config.label.split(":")[-1].split("/")[-1].lower()
+        name = "".join(c if c.isalnum() else "_" for c in plain)
+    if name in choices("env"):
+        name = f"my_{name}"  # a file beside the package's cannot have its name
+    keys: dict[str, Any] = {"name": name, "kind": config.kind}
+    for key in ("id", "domain", "task", "max_episode_steps", "obs_parts", "wrappers", "kwargs"):
+        if getattr(config, key):
+            keys[key] = getattr(config, key)
+    keys = json.loads(json.dumps(keys))  # plain lists and mappings
+    if len(found.obs_mean) > _MOST:
+        keys["obs_scaling"] = "none"
+    else:
+        keys |= {"obs_scaling": "public", "obs_mean": found.obs_mean, "obs_std": found.obs_std}
+    return {**keys, "reward_scaling": "public", "reward_scale": found.reward_scale}

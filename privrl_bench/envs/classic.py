@@ -27,7 +27,6 @@ class ClassicSlots(ABC):
         count: Number of slots.
     """
 
-    backends = ("auto",)
     size: int  # S
     max_episode_steps: int  # Gymnasium's time limit in steps
 

@@ -7,8 +7,10 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
@@ -40,8 +42,6 @@ def make_env(config: EnvConfig) -> Any:
     Raises:
         ConfigError: The environment cannot be made, or its spaces are not supported.
     """
-    import gymnasium as gym
-
     env = make_unchecked(config)
     try:
         if config.obs_parts is not None:
@@ -71,8 +71,6 @@ def make_unchecked(config: EnvConfig) -> Any:
 
 def original_space(env: Any) -> Any:
     """The observation space of an environment from `make_env` before it is flattened."""
-    import gymnasium as gym
-
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
     return env.env.observation_space if flattened else env.observation_space
 
@@ -134,8 +132,6 @@ def dmc_id(config: EnvConfig) -> str:
 
 def _make_gym(config: EnvConfig) -> Any:
     """Make a Gymnasium environment. `package:Name-v0` imports the package first."""
-    import gymnasium as gym
-
     name = str(config.id)
     if ":" in name:
         module = name.split(":", 1)[0]
@@ -180,8 +176,6 @@ def _of_package(name: str, module: str, package: str) -> ConfigError:
 
 def _make_dmc(config: EnvConfig) -> Any:
     """Make a dm_control suite task as a Gymnasium environment."""
-    import gymnasium as gym
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a missing display; nothing is rendered
         import shimmy
@@ -212,7 +206,6 @@ def _made(config: EnvConfig, name: str) -> Any:
         gymnasium.error.Error: About the id.
         ConfigError: Any other failure.
     """
-    import gymnasium as gym
 
     def make() -> Any:
         return gym.make(
@@ -259,3 +252,45 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
 
 def _first(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+# --- kinds, for values that were tuned for no single environment
+
+LONG = 200  # steps of an episode above which it is long
+# The settings that decide about the kind.
+_KEYS = (
+    "name",
+    "kind",
+    "id",
+    "domain",
+    "task",
+    "kwargs",
+    "max_episode_steps",
+    "obs_parts",
+    "wrappers",
+)
+_KINDS: dict[str, str | None] = {}
+
+
+def kind_of(settings: dict[str, Any]) -> str | None:
+    """The kind of an environment: `discrete_short`, `discrete_long`, `continuous_short`, `continuous_long`.
+
+    It is made once, but neither reset nor stepped.
+
+    Args:
+        settings: the section `env` of a configuration.
+
+    Returns:
+        The kind; None: the environment cannot be made, or has no time limit.
+    """
+    chosen: dict[str, Any] = {key: settings.get(key) for key in _KEYS}
+    if repr(chosen) not in _KINDS:
+        try:
+            config = EnvConfig(**chosen)
+            with closing(make_env(config)) as env:
+                length = "long" if max_episode_steps(config, env) > LONG else "short"
+                actions = "continuous" if hasattr(env.action_space, "low") else "discrete"
+            _KINDS[repr(chosen)] = f"{actions}_{length}"
+        except ConfigError:
+            _KINDS[repr(chosen)] = None
+    return _KINDS[repr(chosen)]

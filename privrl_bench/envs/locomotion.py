@@ -4,16 +4,16 @@ Models, constants and bounds are Gymnasium's own. MuJoCo steps every slot; obser
 terminations are computed for all slots at once. This is about twice as fast as stepping Gymnasium
 environments, where half of the time is not physics.
 
-`LocomotionSlots` equals stepping single environments bit for bit (tested). `RolloutPhysics` passes all
-slots to `mujoco.rollout`, which does not warm-start the constraint solver:
-equal within 1e-9 per step (tested); the chaotic dynamics amplify the difference.
+Equal to stepping single environments bit for bit (tested): one `MjData` for each slot and one call of
+`mj_step` for each step, as in Gymnasium.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
+import gymnasium as gym
 import mujoco
 import numpy as np
 
@@ -21,113 +21,15 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import StepResult, UserNumbers, log_mujoco_warnings
 
 
-class Physics(Protocol):
-    """Dynamics of `count` slots: positions [count, nq], velocities [count, nv]."""
-
-    qpos: np.ndarray
-    qvel: np.ndarray
-
-    def begin(self, slot: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """Set one slot to an initial state."""
-        ...
-
-    def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
-        """Take one environment step in the slots `indices` with `controls` [k, nu]."""
-        ...
-
-    def close(self) -> None:
-        """Free memory and threads."""
-        ...
-
-
-class DirectPhysics:
-    """One `MjData` per slot and one call of `mj_step` per step, as in Gymnasium."""
-
-    def __init__(self, model: Any, frame_skip: int, count: int):
-        self._model, self._frame_skip = model, frame_skip
-        self._data = [mujoco.MjData(model) for _ in range(count)]
-        self._views = [(data, data.ctrl, data.qpos, data.qvel) for data in self._data]
-        self.qpos = np.zeros((count, model.nq))
-        self.qvel = np.zeros((count, model.nv))
-
-    def begin(self, slot: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """See `Physics.begin`."""
-        data = self._data[slot]
-        mujoco.mj_resetData(self._model, data)
-        data.qpos[:], data.qvel[:] = qpos, qvel
-        mujoco.mj_forward(self._model, data)
-        self.qpos[slot], self.qvel[slot] = qpos, qvel
-
-    def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
-        """See `Physics.advance`."""
-        model, skip, step = self._model, self._frame_skip, mujoco.mj_step
-        all_qpos, all_qvel = self.qpos, self.qvel
-        for row, slot in enumerate(indices.tolist()):
-            data, ctrl, qpos, qvel = self._views[slot]
-            ctrl[:] = controls[row]
-            step(model, data, skip)
-            all_qpos[slot], all_qvel[slot] = qpos, qvel
-
-    def close(self) -> None:
-        """See `Physics.close`."""
-        self._views, self._data = [], []
-
-
-class RolloutPhysics:
-    """All slots in one call of `mujoco.rollout`, on this thread."""
-
-    def __init__(self, model: Any, frame_skip: int, count: int):
-        from mujoco import rollout
-
-        self._model, self._frame_skip = model, frame_skip
-        self._rollout = rollout.Rollout(nthread=0)
-        self._data = [mujoco.MjData(model) for _ in range(1)]
-        size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
-        self._state = np.zeros((count, size))  # time, positions, velocities
-        self.qpos = self._state[:, 1 : 1 + model.nq]
-        self.qvel = self._state[:, 1 + model.nq : 1 + model.nq + model.nv]
-
-    def begin(self, slot: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """See `Physics.begin`."""
-        self._state[slot] = 0.0
-        self.qpos[slot], self.qvel[slot] = qpos, qvel
-
-    def advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
-        """See `Physics.advance`."""
-        count, skip = len(indices), self._frame_skip
-        held = np.repeat(controls.astype(np.float64)[:, None], skip, axis=1)
-        states = np.empty((count, skip, self._state.shape[1]))
-        # The shapes are correct; the checks take as long as two steps of Hopper.
-        self._rollout.rollout(
-            [self._model] * count,
-            self._data,
-            self._state[indices],
-            held,
-            skip_checks=True,
-            nstep=skip,
-            state=states,
-        )
-        self._state[indices] = states[:, -1]
-
-    def close(self) -> None:
-        """See `Physics.close`."""
-        self._rollout.close()
-        self._data = []
-
-
 class LocomotionSlots(ABC):
     """`Slots` of a planar MuJoCo task.
 
     Args:
-        config: The environment; `backend` selects the physics.
+        config: The environment.
         count: Number of slots.
     """
 
-    backends = ("auto", "rollout")
-
     def __init__(self, config: EnvConfig, count: int):
-        import gymnasium as gym
-
         log_mujoco_warnings()
         made = gym.make(
             str(config.id), max_episode_steps=config.max_episode_steps, disable_env_checker=True
@@ -138,12 +40,10 @@ class LocomotionSlots(ABC):
         self._env = env
         self._limit = made.spec.max_episode_steps
         self._dt = env.dt
-        model, skip = env.model, env.frame_skip
-        self._physics: Physics
-        if config.backend == "rollout":
-            self._physics = RolloutPhysics(model, skip, count)
-        else:
-            self._physics = DirectPhysics(model, skip, count)
+        data = [mujoco.MjData(env.model) for _ in range(count)]
+        self._views = [(one, one.ctrl, one.qpos, one.qvel) for one in data]
+        self._qpos = np.zeros((count, env.model.nq))
+        self._qvel = np.zeros((count, env.model.nv))
         self._elapsed = np.zeros(count, dtype=np.int64)
 
     @abstractmethod
@@ -164,18 +64,23 @@ class LocomotionSlots(ABC):
         for slot, seed in zip(indices, seeds, strict=True):
             # The generator that `reset(seed=...)` of a Gymnasium environment creates.
             rng = np.random.Generator(np.random.PCG64(seed))
-            qpos = env.init_qpos + rng.uniform(low=-scale, high=scale, size=env.model.nq)
-            self._physics.begin(int(slot), qpos, env.init_qvel + self.first_velocity(rng))
+            place = env.init_qpos + rng.uniform(low=-scale, high=scale, size=env.model.nq)
+            speed = env.init_qvel + self.first_velocity(rng)
+            data, _, qpos, qvel = self._views[slot]
+            mujoco.mj_resetData(env.model, data)
+            qpos[:], qvel[:] = place, speed
+            mujoco.mj_forward(env.model, data)
+            self._qpos[slot], self._qvel[slot] = place, speed
         self._elapsed[indices] = 0
-        return self._observe(self._physics.qpos[indices], self._physics.qvel[indices])
+        return self._observe(self._qpos[indices], self._qvel[indices])
 
     def step(self, indices: np.ndarray, actions: np.ndarray) -> StepResult:
         """See `Slots.step`."""
-        env, physics = self._env, self._physics
+        env = self._env
         controls = actions.astype(np.float32, copy=False)
-        before = physics.qpos[indices, 0]
-        physics.advance(indices, controls)
-        qpos, qvel = physics.qpos[indices], physics.qvel[indices]
+        before = self._qpos[indices, 0]
+        self._advance(indices, controls)
+        qpos, qvel = self._qpos[indices], self._qvel[indices]
         rewards = env._forward_reward_weight * ((qpos[:, 0] - before) / self._dt)
         terminated = np.zeros(len(indices), dtype=bool)
         healthy = self.healthy(qpos, qvel)
@@ -188,13 +93,23 @@ class LocomotionSlots(ABC):
         cut = self._elapsed[indices] >= self._limit
         return StepResult(self._observe(qpos, qvel), rewards - cost, terminated, cut)
 
+    def _advance(self, indices: np.ndarray, controls: np.ndarray) -> None:
+        """Take one environment step in the slots `indices` with `controls` [k, nu]."""
+        model, skip, step = self._env.model, self._env.frame_skip, mujoco.mj_step
+        all_qpos, all_qvel = self._qpos, self._qvel
+        for row, slot in enumerate(indices.tolist()):
+            data, ctrl, qpos, qvel = self._views[slot]
+            ctrl[:] = controls[row]
+            step(model, data, skip)
+            all_qpos[slot], all_qvel[slot] = qpos, qvel
+
     def _observe(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
         """Observations [k, nq - 1 + nv] float64: all but the position along the track."""
         return np.concatenate((qpos[:, 1:], self.observed_velocity(qvel)), axis=-1)
 
     def close(self) -> None:
         """See `Slots.close`."""
-        self._physics.close()
+        self._views = []
         self._env.close()
 
 

@@ -1,10 +1,15 @@
-"""Construction of environments and their public facts from an `EnvConfig`."""
+"""Environments by their settings: public facts, slots, and the package's own simulators.
+
+Importing this module registers the own simulators as Gymnasium environments; for example
+`gymnasium.make("privrl_bench.envs.registry:privrl_bench/Dosing0-v0")`.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
@@ -15,7 +20,6 @@ from privrl_bench.envs.construction import (
     max_episode_steps,
     original_space,
 )
-from privrl_bench.envs.registration import NAMESPACE, OWN, slots_class
 from privrl_bench.envs.slots import LoopSlots, Slots
 from privrl_bench.envs.spaces import (
     action_box,
@@ -28,17 +32,89 @@ from privrl_bench.envs.user_declaration import checked_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
 
+NAMESPACE = "privrl_bench"
+# The package's own simulators, which take `env.kwargs`: id -> module:class of their slots, time limit in steps.
+OWN = {
+    f"{NAMESPACE}/Dosing0-v0": ("dosing:Dosing0Slots", 143),
+    f"{NAMESPACE}/Dosing1-v0": ("dosing:Dosing1Slots", 143),
+    f"{NAMESPACE}/RiverSwim-v0": ("riverswim:RiverSwimSlots", 20),
+    f"{NAMESPACE}/Chain-v0": ("chain:ChainSlots", 200),
+    f"{NAMESPACE}/HIV-v0": ("hiv:HivSlots", 200),
+}
+# Tasks of others with vectorised slots, equal to stepping single environments: id -> module:class.
+SLOTS = {
+    "CartPole-v1": "classic:CartPoleSlots",
+    "Acrobot-v1": "classic:AcrobotSlots",
+    "Pendulum-v1": "classic:PendulumSlots",
+    "MountainCar-v0": "classic:MountainCarSlots",
+    "Hopper-v5": "locomotion:HopperSlots",
+    "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
+    "Walker2d-v5": "locomotion:Walker2dSlots",
+    "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
+    "dm_control/cartpole-swingup-v0": "cartpole_dmc:SwingupSlots",
+}
 OUTSIDE: dict[
     str, str
 ] = {}  # `env.kind` without a simulator -> module of a plugin, with `env_spec`
 
 
+class SlotEnv(gym.Env[np.ndarray, Any]):
+    """One slot of an own simulator as a Gymnasium environment, without a time limit.
+
+    Args:
+        name: key of `OWN`.
+        **kwargs: the simulator's settings (`env.kwargs`).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, name: str, **kwargs: Any):
+        # Gymnasium's wrapper applies the time limit.
+        config = EnvConfig(name=name, id=name, kwargs=kwargs)
+        kind = _imported(OWN[name][0])
+        self._slots = kind(config, 1)
+        self.observation_space, self.action_space = kind.spaces(config)
+        self._one = np.zeros(1, dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """See `gymnasium.Env.reset`."""
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        return self._slots.reset(self._one, [seed])[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """See `gymnasium.Env.step`."""
+        found = self._slots.step(self._one, np.asarray([action]))
+        return found.obs[0], float(found.rewards[0]), bool(found.terminated[0]), False, {}
+
+
+for _name, (_, _limit) in OWN.items():
+    gym.register(_name, f"{__name__}:SlotEnv", max_episode_steps=_limit, kwargs={"name": _name})
+
+
+def _imported(where: str) -> Any:
+    """The class `module:class` of this package."""
+    module, name = where.split(":")
+    return getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
+
+
+def _slots_class(config: EnvConfig) -> Any:
+    """The class (config, count) of the vectorised slots; None: environments are stepped in a loop."""
+    if config.backend == "loop" or config.wrappers:
+        return None
+    name = dmc_id(config) if config.kind == "dmc" else str(config.id)
+    if name in OWN:
+        return _imported(OWN[name][0])
+    return _imported(SLOTS[name]) if name in SLOTS and not config.kwargs else None
+
+
 def _one_hot(config: EnvConfig, env: Any) -> bool:
     """Whether an observation is the one-hot encoding of one of finitely many states."""
-    import gymnasium as gym
-
     finite = isinstance(original_space(env), gym.spaces.Discrete)
-    known = _own_slots(config)
+    known = _slots_class(config)
     listed = hasattr(known, "tables") or hasattr(known, "process")
     return (finite or listed) and config.obs_scaling == "none"
 
@@ -54,7 +130,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     if config.kind in OUTSIDE:
         spec: EnvSpec = importlib.import_module(OUTSIDE[config.kind]).env_spec(config)
         return spec
-    own = _own_slots(config)
+    own = _slots_class(config)
     env = make_env(config)
     try:
         users = checked_users(env, config.label)
@@ -101,48 +177,9 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         env.close()
 
 
-# Tasks with vectorised slots, equal to stepping single environments: id -> module:class in this package.
-# The class takes (config, count); its `backends` are the supported ones.
-SLOTS = {
-    "CartPole-v1": "classic:CartPoleSlots",
-    "Acrobot-v1": "classic:AcrobotSlots",
-    "Pendulum-v1": "classic:PendulumSlots",
-    "MountainCar-v0": "classic:MountainCarSlots",
-    "Hopper-v5": "locomotion:HopperSlots",
-    "HalfCheetah-v5": "locomotion:HalfCheetahSlots",
-    "Walker2d-v5": "locomotion:Walker2dSlots",
-    "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
-    "dm_control/cartpole-swingup-v0": "cartpole_dmc:SwingupSlots",
-}
-
-
-def _own_slots(config: EnvConfig) -> Any:
-    """The vectorised slots class of a configuration; None: environments are stepped in a loop.
-
-    Raises:
-        ConfigError: The task does not support the backend.
-    """
-    found = None
-    namespace, _, name = str(config.id).partition("/")
-    if namespace == NAMESPACE and name in OWN and not config.wrappers and config.backend != "loop":
-        found = slots_class(name)
-    known = dmc_id(config) if config.kind == "dmc" else str(config.id)
-    plain = not config.kwargs and not config.wrappers
-    if known in SLOTS and plain and config.backend != "loop":
-        module, name = SLOTS[known].split(":")
-        found = getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
-    if config.backend not in (found.backends if found else ("auto", "loop")):
-        raise ConfigError(
-            "env.backend",
-            f"{config.label} does not support {config.backend!r}, or not with these env.kwargs or "
-            "env.wrappers; allowed: auto, loop",
-        )
-    return found
-
-
 def tables_of(config: EnvConfig) -> Any:
     """Return the tables of an environment (`riverswim.Model`), or None if they are not known."""
-    own = _own_slots(config)
+    own = _slots_class(config)
     found = getattr(own, "tables", None)
     return None if found is None or config.max_episode_steps else found(config)
 
@@ -152,20 +189,20 @@ def process_of(config: EnvConfig) -> Any:
 
     It has no time limit, unlike the problems of `tables_of`.
     """
-    found = getattr(_own_slots(config), "process", None)
+    found = getattr(_slots_class(config), "process", None)
     return None if found is None else found(config)
 
 
 def make_slots(config: EnvConfig, count: int) -> Slots:
     """Make environment slots: vectorised if supported, otherwise in a loop.
 
-    All of these are equal bit for bit, except `backend=rollout`, and dm_control's cartpole (up to rounding).
+    Both are equal bit for bit, except for dm_control's cartpole (up to rounding).
 
     Args:
         config: The environment.
         count: Number of slots.
     """
-    own = _own_slots(config)
+    own = _slots_class(config)
     if own is not None:
         made: Slots = own(config, count)
         return made

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.types import EnvSpec, Image
@@ -21,8 +23,6 @@ _FAR = 10.0  # what an unbounded action is tried with
 
 def has_size(space: Any) -> bool:
     """Whether elements are numeric with a fixed size; Gymnasium also flattens texts."""
-    from gymnasium import spaces
-
     if isinstance(space, spaces.Dict):
         return all(map(has_size, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -40,8 +40,6 @@ def parts_of(space: Any) -> dict[str, Any]:
 
 def action_choices(space: Any) -> tuple[int, ...] | None:
     """Number of choices of every action coordinate; None: the space is no MultiDiscrete or MultiBinary."""
-    from gymnasium import spaces
-
     if isinstance(space, spaces.MultiDiscrete):
         return tuple(int(n) for n in np.asarray(space.nvec).reshape(-1))
     if isinstance(space, spaces.MultiBinary):
@@ -78,8 +76,6 @@ class ActionMap:
     """
 
     def __init__(self, space: Any):
-        from gymnasium import spaces
-
         self._shape, self._dtype = tuple(space.shape), space.dtype
         self._start = getattr(space, "start", 0)  # of a MultiDiscrete space, an array
         self.low: np.ndarray | None = None
@@ -150,8 +146,6 @@ def corner_actions(space: Any) -> list[Any]:
 
     A component without a bound is tried at -10 or 10, or at the bound that it has.
     """
-    from gymnasium import spaces
-
     box = isinstance(space, spaces.Box)
     if box:
         low, high = action_box(space)
@@ -200,8 +194,6 @@ def select_parts(env: Any, names: list[str], label: str) -> Any:
     Raises:
         ConfigError: Observations have no parts, or not these.
     """
-    import gymnasium as gym
-
     space = env.observation_space
     parts, is_dict = parts_of(space), isinstance(space, gym.spaces.Dict)
     for name in names:
@@ -228,8 +220,6 @@ def select_parts(env: Any, names: list[str], label: str) -> Any:
 
 def check_spaces(env: Any, label: str) -> None:
     """Raise ConfigError for unsupported spaces."""
-    from gymnasium import spaces
-
     own = "register an environment that applies it (env.id=my_package:MyEnv-v0)"
     space = env.observation_space
     if not has_size(space):
@@ -267,8 +257,6 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _part(space: Any) -> str:
     """One space in words, without what becomes of it."""
-    from gymnasium import spaces
-
     if isinstance(space, spaces.Discrete):
         return f"Discrete {space.n} (one-hot)"
     if isinstance(space, spaces.MultiDiscrete):
@@ -282,8 +270,6 @@ def _part(space: Any) -> str:
 
 def observations_in_words(space: Any, size: int) -> str:
     """What observations are, and what the policy gets; `size` is their flat length."""
-    from gymnasium import spaces
-
     if isinstance(space, spaces.Discrete):
         return f"Discrete {space.n}, one-hot"
     words = _part(space)
@@ -293,8 +279,6 @@ def observations_in_words(space: Any, size: int) -> str:
 
 def actions_in_words(space: Any, stretch: bool) -> str:
     """What actions are, and how the policy draws them."""
-    from gymnasium import spaces
-
     if isinstance(space, spaces.Discrete):
         return f"Discrete {space.n}"
     counts = action_choices(space)

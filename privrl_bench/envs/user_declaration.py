@@ -12,6 +12,8 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+import gymnasium as gym
+
 from privrl_bench.errors import ConfigError
 
 _SIGNATURE = "reset(self, *, seed=None, options=None)"
@@ -106,8 +108,6 @@ def _integer(x: object) -> bool:
 
 def _layers(env: Any) -> list[Any]:
     """The environment with all wrappers, outermost first."""
-    import gymnasium as gym
-
     layers = [env]
     while isinstance(layers[-1], gym.Wrapper):
         layers.append(layers[-1].env)

@@ -7,9 +7,8 @@ import pytest
 from helpers import changed, shipped
 
 from privrl_bench.envs.cartpole_dmc import BalanceSlots, SwingupSlots
-from privrl_bench.envs.registry import env_spec, make_env, make_slots
+from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.envs.slots import LoopSlots
-from privrl_bench.errors import ConfigError
 
 STEP, PATH = 1e-9, 1e-7  # equality of one step, and of 300 steps without correction
 TASKS = {"cartpole_balance": BalanceSlots, "cartpole_swingup": SwingupSlots}
@@ -63,8 +62,6 @@ def test_the_registry_uses_the_arrays_where_they_are_the_task(name, kind) -> Non
     assert isinstance(make_slots(changed(config, task="balance_sparse"), 1), LoopSlots)
     rendered = changed(config, kwargs={"render_kwargs": {"width": 64}})
     assert isinstance(make_slots(rendered, 1), LoopSlots)
-    with pytest.raises(ConfigError, match=f"{name} does not support 'rollout'"):
-        env_spec(changed(config, backend="rollout"))
 
 
 def test_the_model_has_the_published_constants() -> None:

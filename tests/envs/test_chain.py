@@ -81,7 +81,7 @@ def test_slots_equal_the_gymnasium_environment() -> None:
         return np.zeros(count, dtype=np.int64)
 
     assert_same_story(make_slots(config, 5), loop, go, 300, seed=1)
-    env = gym.make("privrl_bench.envs.registration:privrl_bench/Chain-v0", n=3, stay=0.0)
+    env = gym.make("privrl_bench.envs.registry:privrl_bench/Chain-v0", n=3, stay=0.0)
     obs, _ = env.reset(seed=0)
     assert env.observation_space.contains(obs)
     steps = [env.step(0) for _ in range(2 - int(obs.argmax()))]

@@ -14,8 +14,7 @@ from helpers import own
 from my_pkg import ManyActions, MyEnv, clinic_log
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.check import ERROR, WARNING, brief, check_env
-from privrl_bench.envs.measure import untouched_randomness
+from privrl_bench.envs.check import ERROR, WARNING, brief, check_env, untouched_randomness
 from privrl_bench.errors import ConfigError
 
 FAULTS = SimpleNamespace(count=0)
@@ -139,7 +138,7 @@ gym.register("Brittle-v0", entry_point=Brittle, max_episode_steps=20)
         ),
         ({"corner": [-1, -1, -1, -1]}, "(at the action [-1, -1, -1, -1], a corner of its space)"),
         ({"corner": [-1, 1, -1, 1]}, "(at the action [-1, 1, -1, 1], a corner of its space)"),
-        ({"wrong": float("nan")}, "a reward is not finite in single precision (at the action"),
+        ({"wrong": float("nan")}, "rewards are not finite in single precision (at the action"),
     ],
 )
 def test_a_fault_at_a_corner_of_the_actions_is_found(kwargs, said):
@@ -150,15 +149,6 @@ def test_a_fault_at_a_corner_of_the_actions_is_found(kwargs, said):
     assert said in text
     assert "\n" not in text
     assert [one.severity for one in brief(config) if one.check == "corners"] == [ERROR]
-
-
-def test_without_render_modes_privrl_play_cannot_show_it():
-    assert found(check_env(faulty(), steps=20), "fine")["pictures"].startswith(
-        "privrl play cannot show it: it has no render modes"
-    )
-    cartpole = EnvConfig(id="CartPole-v1", obs_scaling="none", reward_scaling="none")
-    text = found(check_env(cartpole, steps=20), "fine")["pictures"]
-    assert text == "privrl play can show it (human, rgb_array)"
 
 
 class Remote(MyEnv):
@@ -269,7 +259,3 @@ def test_an_unknown_id_is_bad_input():
         check_env(EnvConfig(id="CartPol-v1"))
     report = check_env(own("NoLimit"))
     assert "no time limit" in found(report, ERROR)["lengths"]
-    assert (
-        "episode limit"
-        in found(check_env(replace(own("MyEnv"), user="fresh"), 50), "fine")["user_steps"]
-    )

@@ -188,7 +188,7 @@ def test_doses_are_cut_at_the_box() -> None:
 
 
 def test_anybody_can_make_it() -> None:
-    env = gym.make("privrl_bench.envs.registration:privrl_bench/Dosing1-v0")
+    env = gym.make("privrl_bench.envs.registry:privrl_bench/Dosing1-v0")
     first, _ = env.reset(seed=5)
     again, _ = env.reset(seed=5)
     other, _ = env.reset()

@@ -2,22 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 from helpers import changed, own, shipped
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import AcrobotSlots, CartPoleSlots, MountainCarSlots, PendulumSlots
-from privrl_bench.envs.locomotion import (
-    HalfCheetahSlots,
-    HopperSlots,
-    RolloutPhysics,
-    Walker2dSlots,
-)
+from privrl_bench.envs.locomotion import HalfCheetahSlots, HopperSlots, Walker2dSlots
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-
-ROLLOUT_TOLERANCE = 1e-9
 
 
 def assert_same_story(a, b, choose, rounds, seed, terminates=True) -> None:
@@ -151,40 +143,6 @@ def test_locomotion_equals_single_environments_bit_for_bit(name, kind, torques) 
     assert_same_story(native, loop, torque, 250, seed=6, terminates=name != "halfcheetah")
     native.close()
     loop.close()
-
-
-@pytest.mark.parametrize(("name", "torques"), [("hopper", 3), ("walker2d", 6), ("halfcheetah", 6)])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_mujoco_rollout_is_exact_but_for_the_solvers_cold_start(
-    name, torques, threads, monkeypatch
-) -> None:
-    """One step from the same state; along a trajectory the chaotic dynamics amplify differences."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    exact = make_slots(shipped(name), 5)
-    batch = make_slots(changed(shipped(name), backend="rollout"), 5)
-    assert isinstance(batch._physics, RolloutPhysics)
-    rng, everyone = np.random.default_rng(2), np.arange(5)
-    seeds = [1, 2, 3, 4, 5]
-    assert np.array_equal(exact.reset(everyone, seeds), batch.reset(everyone, seeds))
-    worst = 0.0
-    for _ in range(40):
-        # The trajectory is the exact one; the batch is put on it before every step.
-        batch._physics.qpos[:], batch._physics.qvel[:] = exact._physics.qpos, exact._physics.qvel
-        some = np.flatnonzero(rng.random(5) < 0.8)
-        actions = rng.uniform(-1, 1, (len(some), torques)).astype(np.float32)
-        mine, other = exact.step(some, actions), batch.step(some, actions)
-        assert np.array_equal(mine.terminated, other.terminated)
-        scale = 1.0 + np.abs(mine.obs)
-        worst = max(worst, float((np.abs(mine.obs - other.obs) / scale).max(initial=0.0)))
-    print("worst", worst)
-    assert worst < ROLLOUT_TOLERANCE
-    exact.close()
-    batch.close()
-
-
-def test_the_rollout_backend_is_refused_where_it_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match="cartpole does not support 'rollout'"):
-        env_spec(changed(shipped("cartpole"), backend="rollout"))
 
 
 def test_an_environment_of_a_package_on_the_path_is_used() -> None:

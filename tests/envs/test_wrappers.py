@@ -218,11 +218,13 @@ def test_a_finished_run_names_them_and_its_policy_gets_them_again(tmp_path, monk
     )
 
 
-def test_check_env_names_them_and_proposes_them(capsys):
+def test_check_env_names_them_and_proposes_them(capsys, tmp_path):
     given = ["check-env", "CartPole-v1", "env.wrappers=[{name: wrappers_pkg:Twice, k: 3}]"]
     assert main([*given, "--steps", "50", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     texts = {one["check"]: one["text"] for one in report["findings"]}
     assert texts["wrappers"].startswith("wrappers_pkg:Twice(k=3); made anew")
-    proposed = compose([*report["overrides"], "algo=dppg"]).env
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "cartpole_v1_twice.yaml").write_text(report["yaml"])
+    proposed = compose(["env=cartpole_v1_twice", "algo=dppg"], str(tmp_path)).env
     assert proposed.wrappers == [{"name": "wrappers_pkg:Twice", "k": 3}]

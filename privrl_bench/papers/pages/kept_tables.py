@@ -187,14 +187,14 @@ def speeds() -> str:
     lines = []
     for env, name in names.items():
         cells = [f"{data[env]['gymnasium']['steps_per_second']:,.0f}"]
-        for key in ("slots", "dppg", "dppg, rollout backend"):
-            one = data[env].get(key)
-            low, high = one["ratio_range"] if one else (0, 0)
-            ratio = f"({one['ratio']:.2f}, {low:.2f} to {high:.2f})" if one else ""
-            cells.append(f"{one['steps_per_second']:,.0f} {ratio}" if one else "-")
+        for key in ("slots", "dppg"):
+            one = data[env][key]
+            low, high = one["ratio_range"]
+            ratio = f"({one['ratio']:.2f}, {low:.2f} to {high:.2f})"
+            cells.append(f"{one['steps_per_second']:,.0f} {ratio}")
         lines.append([name, *cells])
     head = ["", "Gymnasium loop, steps/s", "our slots alone", "DPPG, training"]
-    return compact([*head, "`env.backend=rollout`, training"], lines)
+    return compact(head, lines)
 
 
 BLOCKS |= {
