@@ -32,7 +32,6 @@ from privrl_bench.packs.text.recipe import cache_root, folder_of, recipe_of, voc
 from privrl_bench.packs.text.scores import Scorer, answer_perplexity, perplexity, score_id
 from privrl_bench.packs.text.task import (
     TextTask,
-    env_spec,
     load_classifier,
     load_policy,
     open_task,

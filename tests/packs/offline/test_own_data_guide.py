@@ -9,7 +9,7 @@ import pytest
 from privrl_bench.cli import main as privrl
 from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+GUIDE = (Path(__file__).parents[3] / "docs" / "own_data.md").read_text()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

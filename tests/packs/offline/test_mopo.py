@@ -182,7 +182,7 @@ def test_early_stopping_freezes_what_is_learned(sets) -> None:
 def test_a_script_measures_the_models_of_a_run(sets, tmp_path, capsys, monkeypatch) -> None:
     words = [f"data.id={sets}", "algo=mopo", *SMALL]
     run([config_of("mopo", sets)], [tmp_path / "run"], [words])
-    place = Path(__file__).parents[2] / "scripts" / "measure_models.py"
+    place = Path(__file__).parents[3] / "scripts" / "measure_models.py"
     argv = [str(place), str(tmp_path / "run"), "--steps", "5", "--rollouts", "3"]
     monkeypatch.setattr(sys, "argv", argv)
     capsys.readouterr()
