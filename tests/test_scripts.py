@@ -166,11 +166,6 @@ def test_bench_gpu_compares_rounds(monkeypatch, capsys):
     assert "no such case: smal" in capsys.readouterr().err
 
 
-def test_bench_episodes_prints_a_ratio(monkeypatch, capsys):
-    call(monkeypatch, "bench_episodes", "--replicas", 1, "--rounds", 1, "--repeats", 1)
-    assert "ratio" in capsys.readouterr().out
-
-
 def test_the_reference_shows_the_names_of_a_registry():
     page = load("reference_pages").configuration()
     for key, names in (("mechanism", mechanisms.names()), ("sampling", sampling.names())):

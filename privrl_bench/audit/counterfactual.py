@@ -114,11 +114,6 @@ class CounterfactualRun:
             self._substitution.watch_devices(WatchedDevices(parts.gate.devices, self))
 
     @property
-    def compiles(self) -> bool:
-        """Whether a run of this configuration plays episodes in compiled code."""
-        return self._substitution.compiles
-
-    @property
     def in_order(self) -> bool:
         """Whether users come in a public order, each in one round."""
         return self._substitution.in_order

@@ -135,8 +135,6 @@ class LeakReport:
         found = []
         if self.replicas > 1:
             found.append(f"{self.replicas} runs trained together, the user in the first")
-        if any(visit.compiled for visit in self.visits):
-            found.append("episodes in compiled code, which begin in another state")
         if self.searched:
             found.append(
                 f"a search of {self.searched} runs with the user in each, and what it publishes"

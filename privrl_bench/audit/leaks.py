@@ -48,7 +48,7 @@ def find_leaks(
         round_index: the user's round in the first visit, from 0.
         user: the user in it, from 0.
         later: rounds after it that are compared.
-        late: visit the last planned and late rounds and compiled episodes, too.
+        late: visit the last planned and late rounds, too.
 
     Raises:
         ConfigError: the run is too short, the user is not in the round, or two equal runs differ.
@@ -86,7 +86,7 @@ def find_leaks(
         found=found,
         reached=seen[0].reached,
         no_test_power=tuple(dict.fromkeys(why for one in seen for why in one.no_test_power)),
-        not_covered=_not_covered(parts, model.compiles, late),
+        not_covered=_not_covered(parts, late),
     )
 
 
@@ -95,8 +95,6 @@ def _further_visits(
 ) -> list[Visit]:
     """The visits after the first one; `late`: see `find_leaks`."""
     gate, found = model.parts.gate, []
-    if late and model.compiles and gate.devices is None:
-        found.append(replace(first, compiled=True, evaluated=False))
     if NOT_PRIVATE not in gate.caveats and gate.sampler.independent:
         for size in dict.fromkeys((1, gate.slots)):
             user = first.user if model.returns else size - 1
@@ -190,7 +188,7 @@ def _kinds(visit: Visit, parts: Plan) -> tuple[str, ...]:
     if visit.cohort is not None:
         return (CRAFTED, ABSENT)
     rows = parts.gate.devices is None and NOT_PRIVATE not in parts.gate.caveats
-    if visit.compiled or not rows:  # a row is no release, or has no bound
+    if not rows:  # a row is no release, or has no bound
         return (CRAFTED, NULL)
     if visit.usual:
         return (CRAFTED, NULL, ZERO, SHORT)
@@ -223,7 +221,7 @@ def _status(parts: Plan) -> str:
     return UNREVIEWED if UNREVIEWED in plan.notes else "formal"
 
 
-def _not_covered(parts: Plan, compiled: bool, late: bool) -> tuple[str, ...]:
+def _not_covered(parts: Plan, late: bool) -> tuple[str, ...]:
     """Descriptions of what this test does not check."""
     config = parts.config
     lines = [
@@ -238,8 +236,6 @@ def _not_covered(parts: Plan, compiled: bool, late: bool) -> tuple[str, ...]:
         lines.append("late rounds and the last planned ones")
     if len(parts.configs) == 1:
         lines.append("runs that are trained together (this algorithm trains one at a time)")
-    if compiled and parts.gate.devices is not None:
-        lines.append("compiled episodes with noise on devices (they are stepped here)")
     if parts.users.untested:
         lines.append(parts.users.untested)
     if config.hardware.workers != 1:

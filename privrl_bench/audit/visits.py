@@ -37,7 +37,6 @@ class Visit:
         start: the first round that is run.
         end: the round after the last one that is run.
         planned: rounds that schedules are built for; None: those of the configuration.
-        compiled: whole episodes are played in compiled code, where the run has it.
         cohort: users of the first replica in round `first`; None: as drawn.
         evaluated: policies are evaluated after every round.
         alone: one run is trained, and not two together.
@@ -51,7 +50,6 @@ class Visit:
     end: int
     start: int = 0
     planned: int | None = None
-    compiled: bool = False
     cohort: int | None = None
     evaluated: bool = False
     alone: bool = False
@@ -61,7 +59,7 @@ class Visit:
     @property
     def usual(self) -> bool:
         """Whether these are the first rounds of a run, as it is."""
-        changed = self.compiled or self.alone or self.one_by_one or not self.others
+        changed = self.alone or self.one_by_one or not self.others
         return self.planned is None and self.cohort is None and not changed and self.evaluated
 
     @property

@@ -100,19 +100,6 @@ class CartPoleSlots(ClassicSlots):
         """See `ClassicSlots.observe`."""
         return state.T.astype(np.float32)
 
-    def inside(self) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
-        """Return what compiled code continues from, by reference.
-
-        Returns:
-            States [4, count], steps so far [count], the time limit, and the constants of the compiled step.
-        """
-        env = self._physics
-        numbers = (
-            *(env.force_mag, env.length, env.masspole, env.total_mass, env.polemass_length),
-            *(env.gravity, env.tau, env.x_threshold, env.theta_threshold_radians),
-        )
-        return self._state, self._elapsed, self._max_episode_steps, np.array(numbers)
-
     def advance(
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

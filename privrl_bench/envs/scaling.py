@@ -6,7 +6,6 @@ statistics of all users' data, which is declared as a caveat.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.kernels.episodes import SignalArrays
 from privrl_bench.types import Scaling
 
 RUNNING_OBS = "running observation statistics"
@@ -130,22 +128,6 @@ class SignalScaler:
             scale = 1.0 / np.sqrt(self._returns.var + 1e-8)
         cut = self._config.reward_clip
         return np.minimum(np.maximum(rewards * scale, -cut), cut)
-
-    def arrays(self) -> SignalArrays | None:
-        """Return constants for compiled code; None: they change from step to step."""
-        if self._running:
-            return None
-        replicas, _, dim = self._obs.mean.shape
-        plain_obs = self._config.obs_scaling == "none"
-        plain_reward = self._config.reward_scaling == "none"
-        scale = np.zeros((replicas, 1)) + (1.0 if plain_reward else self._reward_scale)
-        return SignalArrays(
-            mean=np.zeros((replicas, dim)) if plain_obs else self._obs.mean[:, 0].copy(),
-            inverse_std=np.ones((replicas, dim)) if plain_obs else self._inverse_std[:, 0].copy(),
-            obs_clip=math.inf if plain_obs else float(self._config.obs_clip),
-            reward_scale=scale[:, 0].copy(),
-            reward_clip=math.inf if plain_reward else float(self._config.reward_clip),
-        )
 
     def frozen(self) -> FrozenScaling:
         """Return the current scaling for evaluation: the average of the slots' statistics."""

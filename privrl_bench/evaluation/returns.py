@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +19,10 @@ from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
 from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci, mean_ci
-from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.kernels.machine import workers_of
 from privrl_bench.models.policy import Policy
 from privrl_bench.rollout import begin, lost, rollout
 from privrl_bench.types import EnvSpec
-from privrl_bench.users.collectors.compiled_episodes import player
 
 _BLOCK = 64  # steps whose noise is drawn at once
 
@@ -153,26 +151,6 @@ class ReturnEvaluator(Evaluator):
                 return None
             return torch.stack([self._policy.draw(g, _BLOCK, episodes) for g in draws], dim=1)
 
-        compiled = player(self._slots, self._policy) if scaling.mean is None else None
-        if compiled is not None:
-            played, shown = EpisodeState.start(going), np.array(raw, np.float64, order="C")
-            for _ in range(0, self._spec.max_episode_steps, _BLOCK):
-                if played.going.any():
-                    played.step[:] = 0
-                    compiled.play(policy_params, drawn(), shown, played, _BLOCK)
-            return _evaluations(played.returns, played.lengths, played.broken)
-        return self._stepped(policy_params, scaling, raw, going, drawn)
-
-    def _stepped(
-        self,
-        policy_params: Tensor,
-        scaling: FrozenScaling,
-        raw: np.ndarray,
-        going: np.ndarray,
-        drawn: Callable[[], Tensor | None],
-    ) -> list[ReturnEvaluation]:
-        """The episodes `going` [R, E] from the observations `raw` [R, E, D] on, step by step."""
-        replicas, episodes = going.shape
         returns = np.zeros((replicas, episodes))
         lengths = np.zeros((replicas, episodes), dtype=np.int64)
         broken = lost(raw, going)

@@ -1,1 +1,1 @@
-"""Compiled code (Numba) for training of users, simulators and regressions; cores, signals, worker processes."""
+"""Compiled code (Numba) for training of users and regressions; cores, signals, worker processes."""

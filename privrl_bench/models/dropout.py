@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import EnvActions, Sampler, gumbel
 from privrl_bench.types import EnvSpec
@@ -86,12 +85,6 @@ class DropoutPolicy(EnvActions):
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the most likely actions [N, B], without dropout."""
         return self.net.forward(params, obs).argmax(-1)
-
-    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """See `ArrayPolicy.choices`."""
-        if noise is None:
-            return choices_of(self.net, params, users)
-        return choices_of(self.net, params, users, noise, self._actions, self._dropout)
 
     def _layers(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]

@@ -21,9 +21,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": torch.nn.functional.silu,
 }
 
-# name -> constant of compiled code
-KERNEL_ACTIVATIONS = {"tanh": mlp_kernel.TANH, "relu": mlp_kernel.RELU, "swish": mlp_kernel.SWISH}
-
 # name -> derivative of the activation as a function of its value
 SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": lambda y: 1.0 - y * y,

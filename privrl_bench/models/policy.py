@@ -13,9 +13,7 @@ from torch import Tensor
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.policy_heads import CATEGORICAL, GAUSSIAN
-from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.cnn import Network, make_network
-from privrl_bench.models.mlp import Mlp
 from privrl_bench.types import EnvSpec
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -225,12 +223,6 @@ class CategoricalPolicy(SoftmaxPolicy):
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], network: str = "mlp"):
         super().__init__(spec, hidden, network, spec.actions)
-
-    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """See `ArrayPolicy.choices`."""
-        added = 0 if noise is None else self._logits
-        assert isinstance(self.net, Mlp)  # of CartPole, whose observations are no images
-        return choices_of(self.net, params, users, noise, added)
 
     def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
         """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privrl_bench.models.choices import Choices, choices_of
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import EnvActions, Sampler
 from privrl_bench.types import EnvSpec
@@ -48,13 +47,6 @@ class QPolicy(EnvActions):
 
     def _any(self, noise: Tensor) -> Tensor:
         return (noise[..., 1] * self._actions).long()
-
-    def choices(self, params: Tensor, users: int, noise: Tensor | None) -> Choices:
-        """See `ArrayPolicy.choices`."""
-        forced = None
-        if noise is not None:
-            forced = torch.where(noise[..., 0] < params[:, -1:], self._any(noise), -1)
-        return choices_of(self.net, params[:, :-1], users, forced=forced)
 
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the actions of largest value, [N, B]."""

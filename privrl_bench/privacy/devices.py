@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -131,23 +130,6 @@ def most_shown(user: str, steps: int, max_episode_steps: int) -> tuple[int, int]
     return mine + 1, mine
 
 
-class DeviceArrays(NamedTuple):
-    """A round of `DeviceNoise` for compiled code.
-
-    Attributes:
-        low, high: [D] box.
-        grid: [R, D]; 0: none.
-        there: [R] which replicas show anything.
-        noise: [T, R, U, D] of the observations after every step.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    grid: np.ndarray
-    there: np.ndarray
-    noise: np.ndarray
-
-
 class DeviceNoise:
     """The devices of R replicas of U users. The gate draws a round's noise, `users/collectors/live.py` adds it.
 
@@ -232,12 +214,6 @@ class DeviceNoise:
     def after_step(self, raw: np.ndarray, t: int) -> np.ndarray:
         """What is shown of the observations [R, U, D] after step t."""
         return self._observation(raw, self._of_round()[1][t])
-
-    def arrays(self) -> DeviceArrays:
-        """What `after_step` does in this round, for compiled code. Raises PrivacyError: no noise was drawn."""
-        after, low, high = self._of_round()[1], self.ranges.low, self.ranges.high
-        grid = np.broadcast_to(self._grids[0], (len(self._z), len(low))).copy()
-        return DeviceArrays(low, high, grid, self._there[:, 0].copy(), after)
 
     def reward(self, rewards: np.ndarray, t: int | slice) -> np.ndarray:
         """What is shown of the rewards [R, U] of step t, or [T, R, U] of a slice of steps."""

@@ -35,7 +35,6 @@ from privrl_bench.run.plan_summary import describe_plan
 from privrl_bench.run.run_dir import RunDir
 from privrl_bench.run.runner import run
 from privrl_bench.run.trainer import Trainer
-from privrl_bench.users.collectors import live as simulated
 
 SMALL = (
     *("privacy=local", "algo.hidden=[8]", "privacy.users_per_round=3", "env.user_steps=16"),
@@ -322,8 +321,6 @@ def test_an_observation_is_noised_once_and_the_policy_saw_what_the_batch_holds(
         return watched
 
     monkeypatch.setattr(policy, "sampler", spied, raising=False)
-    # Compiled episodes do not call it; tests/users/test_compiled_episodes.py compares them.
-    monkeypatch.setattr(simulated, "player", lambda slots, policy: None)
     last = None
     for index in range(4):
         seen.clear()

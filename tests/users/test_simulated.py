@@ -10,8 +10,12 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
+from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
+from privrl_bench.models.q_network import QPolicy
+from privrl_bench.privacy.devices import DeviceNoise, ranges_of
 from privrl_bench.types import UserBatch
+from privrl_bench.users.collectors.live import SimulatedCollector
 
 LIMIT = 5  # of my_pkg's Clock
 
@@ -382,3 +386,47 @@ def test_an_evaluation_is_a_function_of_seed_and_round() -> None:
     assert np.array_equal(first, evaluate(flat, 20, greedy=False)[1].returns)
     assert np.array_equal(first, evaluate(flat, 20, greedy=False, seeds=(7, 2))[1].returns)
     assert not np.array_equal(first, evaluate(flat, 20, greedy=False, round_index=1)[1].returns)
+
+
+CARTPOLE = changed(
+    *(shipped("cartpole"),), user="episode", obs_scaling="none", reward_scaling="none",
+    max_episode_steps=60,
+)  # fmt: skip
+SPEC = env_spec(CARTPOLE)
+POLICIES = {"dropout": DropoutPolicy(SPEC, (30, 20), 0.5), "q": QPolicy(SPEC, (30, 20))}
+
+
+def of_cartpole(name, seeds, noise):
+    """A round of two users of each seed, whose devices add `noise` [T + 1, R, U, D]-like draws."""
+    policy = POLICIES[name]
+    actor = torch.stack([3.0 * policy.init(Streams(s).torch("init", 0)) for s in seeds])
+    if name == "q":
+        actor[:, -1] = 0.7  # explores often
+    device = DeviceNoise(
+        ranges_of(CARTPOLE, 4, rewards=False), (0.5,) * len(seeds), 2, 60, "episode", 60
+    )
+    device.begin(noise(device))
+    streams = [Streams(s) for s in seeds]
+    made = SimulatedCollector(CARTPOLE, SPEC, policy, streams, 2, 60, 0.99, device=device)
+    return made, lambda: made.collect(actor, 1, sized(*[2] * len(seeds)))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobodys_episode_depends_on_anothers(name) -> None:
+    """Bit for bit: alone or with other replicas, other users, other noise of theirs."""
+
+    def drawn(device):
+        g = torch.Generator().manual_seed(0)
+        return [[torch.randn(n, generator=g) for n in device.sizes] for _ in device._z]
+
+    together = of_cartpole(name, [1, 5], drawn)[1]()
+    alone = of_cartpole(name, [1], drawn)[1]()
+    for field, x in tensors(alone).items():
+        assert torch.equal(x[0], tensors(together)[field][0]), field
+    made, collect = of_cartpole(name, [1, 5], drawn)
+    for noise in made.device._noise[:2]:  # of the first observations, and of those after a step
+        noise[..., 1, :] += 5.0
+    other = collect()
+    assert not torch.equal(other.obs[:, 1], together.obs[:, 1])
+    for field, x in tensors(other).items():
+        assert torch.equal(x[:, 0], tensors(together)[field][:, 0]), field

@@ -27,7 +27,6 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels.episodes import EpisodeState
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -35,13 +34,8 @@ from privrl_bench.rollout import advance, finite, lost, rollout
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors import batches
 from privrl_bench.users.collectors.collector import BatchShape
-from privrl_bench.users.collectors.compiled_episodes import CompiledPlayer, player
 from privrl_bench.users.collectors.shards import GroupedSampler
-from privrl_bench.users.collectors.substitutes import (
-    SubstituteStart,
-    SubstituteUser,
-    Substitution,
-)
+from privrl_bench.users.collectors.substitutes import SubstituteUser, Substitution
 from privrl_bench.users.collectors.user_slots import UserSlots
 
 
@@ -116,14 +110,6 @@ class SimulatedCollector(batches.BaseCollector):
         if self.device is not None:
             self._shown[where] = self.device.at_reset(self._raw, t)[where]
 
-    def compiled(self) -> CompiledPlayer | None:
-        """The player of episodes in compiled code; None: they are stepped."""
-        if self._config.user == "segment" or self.scaler.arrays() is None:
-            return None
-        if self._config.user == "fresh" and self.device is not None:  # it shows first observations
-            return None
-        return player(self.slots, self._policy)
-
     def _draw(self, round_index: int) -> Tensor:
         """Random numbers of the policy for the round: [T, R, U, ...]."""
         steps, places, policy = self.shape.steps, self._places, self._policy
@@ -156,9 +142,6 @@ class SimulatedCollector(batches.BaseCollector):
         self._started = True
         noise = self._draw(round_index)
         bad_users = lost(self._shown, active)
-        compiled = self.compiled()
-        if compiled is not None:
-            return self._at_once(compiled, policy_params, round_index, noise, active, bad_users)
         # An observation that a slot carries over is in the running statistics already.
         first = self.scaler.obs(self._shown, update=None if carried else active & ~bad_users)
         batch, finished = self._act(policy_params, round_index, noise, active, bad_users, first)
@@ -257,27 +240,6 @@ class SimulatedCollector(batches.BaseCollector):
         begun = self.scaler.obs(self._shown, update=stop & ~broken)
         return np.where(stop[..., None], begun, scaled)
 
-    def _at_once(
-        self,
-        compiled: CompiledPlayer,
-        policy_params: Tensor,
-        round_index: int,
-        noise: Tensor,
-        active: np.ndarray,
-        bad_users: np.ndarray,
-    ) -> UserBatch:
-        """The round in compiled code, from the first step of `collect` on."""
-        shape, users = self.shape, EpisodeState.start(active)
-        kept = batches.blank_of(self._spec, (shape.replicas, shape.users, shape.steps))
-        restarts = self._config.user == "fresh"
-        finished = compiled.play_round(
-            *(policy_params, noise, self._shown, users, kept, self.device, self.scaler.arrays()),
-            (lambda where: self._reset(where, round_index, 0)) if restarts else None,
-        )
-        bad_users |= users.broken
-        valid = torch.from_numpy(active & ~bad_users)
-        return UserBatch(**cast(Any, kept), valid=valid, stats=_stats(finished, bad_users))
-
     def get_state(self) -> dict[str, Tensor]:
         """Seeds, actions and statistics, from which `set_state` restores the slots."""
         state = {f"scaler.{k}": v for k, v in self.scaler.get_state().items()}
@@ -339,7 +301,7 @@ class SimulatedCollector(batches.BaseCollector):
         self.slots.close()
 
     def substitute(self, user: int, kind: str) -> SubstituteUser:
-        """Slots that may replace a user, from now on. They are never played in compiled code."""
+        """Slots that may replace a user, from now on."""
         shares: tuple[str, ...] = ()
         if self.device is not None:
             noised = self.device.ranges.reward is not None
@@ -365,11 +327,7 @@ class SimulatedSubstitution(Substitution):
 
     def _install_live(self, live: SimulatedCollector, kind: str) -> list[Any]:
         self._live: Any = live
-        self.compiles = live.compiled() is not None
-        if self._visit.compiled:
-            return [self._follow(SubstituteStart(live.slots, self._visit.user, kind))]
-        # Also in the model, where it never replaces a user: then all runs are stepped in the same way,
-        # and none in compiled code, which rounds differently.
+        # Also in the model, where it never replaces a user: then all runs are stepped in the same way.
         return [self._follow(live.substitute(self._visit.user, kind))]
 
     def _follow(self, one: Any) -> Any:

@@ -51,11 +51,9 @@ class Substitution:
         collector: in the place of the run's.
         in_order: users come in a public order, each in one round. A moved run begins with the first
             ones.
-        compiles: without a substitution, whole episodes are played in compiled code.
     """
 
     in_order: ClassVar[bool] = False
-    compiles = False
 
     def __init__(self, collector: Any, visit: Any, kind: str):
         self.collector: Collector = collector
@@ -297,36 +295,6 @@ class SubstituteAnswer:
             seen[place][seen.shape[-1] - mask.shape[-1] + half :] = False
             scores[place] = 50.0 - scores[place]
         return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)
-
-
-class SubstituteStart:
-    """Slots of compiled episodes, of which one begins in another state while `present`.
-
-    Args:
-        slots: of `compiled_episodes.player`, whose state is in arrays; their `reset` is wrapped.
-        slot: the user's.
-        kind: see the module. A null user's state is NaN.
-    """
-
-    def __init__(self, slots: Any, slot: int, kind: str):
-        self.present = False
-        self._reset, self._slots = slots.reset, slots
-        self._slot, self._kind = slot, kind
-        slots.reset = self.reset
-
-    def move(self, slot: int) -> None:
-        """The user is in this slot now; -1: in none."""
-        self._slot = slot
-
-    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
-        """See `Slots.reset`."""
-        obs: np.ndarray = self._reset(indices, seeds, users)
-        own = indices == self._slot
-        if self.present and own.any():
-            state = self._slots.inside()[0]
-            state[:, self._slot] *= np.nan if self._kind == NULL else -3.0
-            obs[own] = self._slots.observe(state[:, [self._slot]])
-        return obs
 
 
 class SubstitutePrompt:
